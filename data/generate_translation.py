@@ -1,0 +1,531 @@
+"""Write the English to German demo corpus, or with ``--check`` verify the files on disk.
+
+    python data/generate_translation.py
+
+Held out of train and val. Every test sentence contains exactly one of the three kinds:
+
+* pair (test lines 1-200): one verb-object pair in ten, such as `buy` + `lamp`, chosen by the
+  seeded hash in `is_held_out_pair`; in any tense, number and clause, relative clauses included
+  ("the lamp, which the man buys"). The pairs are listed in demo_translation/README.md;
+* tense (lines 201-300): four couples of a conjunction and the tense of the clause it opens:
+  because + can, although + perfect, if + want to, that + future;
+* nesting (lines 301-400): a relative clause inside a clause opened by `although`.
+
+Each word, verb, object, tense, conjunction and relative clause is in train in other company.
+"""
+
+import argparse
+import hashlib
+import random
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import translation_lexicon as lexicon
+from translation_lexicon import Adjective, Adverb, Case, Determiner, Noun, Verb
+
+T = TypeVar("T")
+SEED = 20
+DRAWS = 28_000
+SIZES = {"train": 7_200, "val": 300}
+TEST_BLOCKS = {"pair": 200, "tense": 100, "nesting": 100}
+WORDS_ALLOWED = range(4, 17)
+FOLDER = Path(__file__).parent / "demo_translation"
+
+# English modal, German singular and plural; the keys are the names of the tenses.
+MODALS = {
+    "future": ("will", "wird", "werden"),
+    "can": ("can", "kann", "können"),
+    "must": ("must", "muss", "müssen"),
+    "should": ("should", "sollte", "sollten"),
+    "want": ("want to", "will", "wollen"),
+}
+TENSES = frozenset({"present", "past", "perfect", *MODALS})
+NOT_PAST = TENSES - {"past"}
+PLAIN = frozenset({"present", "past"})
+# German, tenses of the main clause, tenses of the clause that the conjunction opens.
+CONJUNCTIONS = {
+    "because": ("weil", TENSES, TENSES),
+    "although": ("obwohl", TENSES, TENSES),
+    "if": ("wenn", NOT_PAST - {"perfect"}, NOT_PAST - {"future", "should"}),
+    "while": ("während", PLAIN, PLAIN),
+    "that": ("dass", frozenset({"present"}), NOT_PAST),
+}
+COORDINATORS = {"and": "und", "but": "aber"}
+HELD_OUT_TENSES = {("because", "can"), ("although", "perfect"), ("if", "want"), ("that", "future")}
+HELD_OUT_NESTING = "although"
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A noun phrase, with the relative clause about it if it has one."""
+
+    noun: Noun
+    determiner: Determiner = lexicon.BARE
+    plural: bool = False
+    adjective: Adjective | None = None
+    relative: "Clause | None" = None
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A clause; `gap` names the part, subject or object, that a relative pronoun replaces.
+
+    The verb "be" is None, with its predicate as the adjunct.
+    """
+
+    subject: Phrase
+    verb: Verb | None
+    tense: str
+    negated: bool = False
+    recipient: Phrase | None = None
+    object: Phrase | None = None
+    adjunct: tuple[str, str] = ("", "")
+    adverb: Adverb | None = None
+    fronted: bool = False
+    gap: str = ""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A main clause, alone or joined to another one, which stands in front if `first`."""
+
+    main: Clause
+    conjunction: str = ""
+    other: Clause | None = None
+    first: bool = False
+
+
+def join(*parts: str) -> str:
+    """Join the parts that are not empty by spaces, a comma drawn to the word before it."""
+    return re.sub(r"(\s*,)+", ",", " ".join(part for part in parts if part))
+
+
+def english_phrase(phrase: Phrase | None) -> str:
+    """Give "the old man, whom the woman knows,"."""
+    if phrase is None:
+        return ""
+    noun, determiner = phrase.noun, phrase.determiner
+    name = noun.english_plural if phrase.plural else noun.english
+    words = join(phrase.adjective.english if phrase.adjective else "", name)
+    article = determiner.english_plural if phrase.plural else determiner.english
+    if article == "a" and words[0] in "aeiou":
+        article = "an"
+    if phrase.relative is None:
+        return join(article, words)
+    person = noun.kind in ("person", "name")
+    pronoun = ("whom" if phrase.relative.gap == "object" else "who") if person else "which"
+    return join(article, words, ",", pronoun, english_clause(phrase.relative), ",")
+
+
+def english_verb(clause: Clause) -> tuple[str, str]:
+    """Give the auxiliary, perhaps empty, and the rest: ("does not", "look for")."""
+    verb, tense, plural = clause.verb, clause.tense, clause.subject.plural
+    negation = "not" if clause.negated else ""
+    if verb is None:
+        return join("are" if plural else "is", negation), ""
+    base = join(verb.base, verb.particle)
+    if tense == "perfect":
+        return join("have" if plural else "has", negation), join(verb.participle, verb.particle)
+    if tense in MODALS and tense != "want":
+        return join(MODALS[tense][0], negation).replace("can not", "cannot"), base
+    if negation:
+        do = "did" if tense == "past" else "do" if plural else "does"
+        return join(do, negation), join("want to" if tense == "want" else "", base)
+    if tense == "want":
+        return "", join("want" if plural else "wants", "to", base)
+    present = verb.base if plural else lexicon.third_person(verb.base)
+    return "", join(verb.past if tense == "past" else present, verb.particle)
+
+
+def english_clause(clause: Clause) -> str:
+    """Give a clause without its gap, the same in main and subordinate clauses."""
+    auxiliary, verb = english_verb(clause)
+    adverb = clause.adverb.english if clause.adverb else ""
+    middle = bool(clause.adverb and clause.adverb.position == "mid")
+    return join(
+        adverb if clause.fronted else "",
+        "" if clause.gap == "subject" else english_phrase(clause.subject),
+        join(auxiliary, adverb, verb) if middle else join(auxiliary, verb),
+        english_phrase(clause.recipient),
+        "" if clause.gap == "object" else english_phrase(clause.object),
+        clause.adjunct[0],
+        "" if clause.fronted or middle else adverb,
+    )
+
+
+def english_sentence(sentence: Sentence) -> str:
+    """Give the English text."""
+    main, word = english_clause(sentence.main), sentence.conjunction
+    if sentence.other is None:
+        return finish(main)
+    other = english_clause(sentence.other)
+    if sentence.first:
+        return finish(join(word, other, ",", main))
+    return finish(join(main, "," if word in ("although", "but") else "", word, other))
+
+
+def german_phrase(phrase: Phrase | None, case: Case) -> str:
+    """Give "den alten Mann", without the relative clause: German may move that to the end."""
+    if phrase is None:
+        return ""
+    determiner, row = phrase.determiner, "plural" if phrase.plural else phrase.noun.gender
+    article = determiner.stem
+    if article:
+        article += lexicon.ending(lexicon.DETERMINER_ENDINGS[determiner.endings], row, case)
+    adjective = ""
+    if phrase.adjective:
+        endings = lexicon.ADJECTIVE_ENDINGS[determiner.endings]
+        adjective = phrase.adjective.stem + lexicon.ending(endings, row, case)
+    return join(article, adjective, lexicon.german_noun(phrase.noun, phrase.plural, case))
+
+
+def german_relative(phrase: Phrase | None) -> str:
+    """Give ", den die Frau kennt," or nothing; the pronoun takes its case inside the clause."""
+    if phrase is None or phrase.relative is None:
+        return ""
+    verb, gap = phrase.relative.verb, phrase.relative.gap
+    case = lexicon.object_case(verb) if gap == "object" else "nominative"
+    pronoun = lexicon.ending(
+        lexicon.RELATIVE_PRONOUNS, "plural" if phrase.plural else phrase.noun.gender, case
+    )
+    return join(",", pronoun, german_clause(phrase.relative, "final"), ",")
+
+
+def german_verb(clause: Clause) -> tuple[str, str]:
+    """Give the finite verb and what stands at the end: ("hat", "gekauft"), ("lädt", "ein")."""
+    verb, tense, plural = clause.verb, clause.tense, clause.subject.plural
+    if verb is None:
+        return "sind" if plural else "ist", ""
+    if tense in MODALS:
+        return MODALS[tense][1 + plural], verb.prefix + verb.infinitive
+    if tense in ("past", "perfect"):
+        singular, plurals = ("ist", "sind") if "sein" in verb.notes else ("hat", "haben")
+        return plurals if plural else singular, verb.german_participle
+    return verb.infinitive if plural else verb.third, verb.prefix
+
+
+def is_indefinite(phrase: Phrase | None) -> bool:
+    """Say whether German negates this object by "kein" rather than by "nicht"."""
+    if phrase is None or phrase.noun.kind == "name":
+        return False
+    return phrase.determiner in (lexicon.A, lexicon.BARE)
+
+
+def german_clause(clause: Clause, order: str) -> str:
+    """Give a clause in one of three orders: verb "second", "first" (after something), "final"."""
+    finite, tail = german_verb(clause)
+    subject, direct = clause.subject, clause.object
+    no = clause.negated and clause.gap != "object" and is_indefinite(direct)
+    if direct and no:
+        direct = replace(direct, determiner=lexicon.NO)
+    adverb = clause.adverb.german if clause.adverb else ""
+    names = join(german_phrase(subject, "nominative"), german_relative(subject))
+    names = "" if clause.gap == "subject" else names
+    middle = join(
+        "" if clause.fronted else adverb,
+        german_phrase(clause.recipient, "dative"),
+        "" if clause.gap == "object" else german_phrase(direct, lexicon.object_case(clause.verb)),
+        "nicht" if clause.negated and not no else "",
+        clause.adjunct[1],
+    )
+    after = "" if clause.gap else german_relative(direct)
+    if order == "final":
+        # A separated prefix rejoins its verb: "lädt ... ein", but "einlädt".
+        rejoins = clause.verb is not None and tail == clause.verb.prefix
+        return join(names, middle, tail + finite if rejoins else join(tail, finite), after)
+    if clause.fronted or order == "first":
+        return join(adverb if clause.fronted else "", finite, names, middle, tail, after)
+    return join(names, finite, middle, tail, after)
+
+
+def german_sentence(sentence: Sentence) -> str:
+    """Give the German text."""
+    main, word = sentence.main, sentence.conjunction
+    if sentence.other is None:
+        return finish(german_clause(main, "second"))
+    if word in COORDINATORS:
+        link = join("," if word == "but" else "", COORDINATORS[word])
+        other = german_clause(sentence.other, "second")
+        return finish(join(german_clause(main, "second"), link, other))
+    other = join(CONJUNCTIONS[word][0], german_clause(sentence.other, "final"))
+    if sentence.first:
+        return finish(join(other, ",", german_clause(main, "first")))
+    return finish(join(german_clause(main, "second"), ",", other))
+
+
+def finish(text: str) -> str:
+    """Capitalise a sentence and end it by a period."""
+    return text[0].upper() + text[1:].rstrip(",") + "."
+
+
+class Sampler:
+    """Draws random sentences that make sense as far as the kinds in the lexicon can say."""
+
+    def __init__(self, seed: int) -> None:
+        # Of all the methods only random() promises one sequence in every Python version.
+        self.random = random.Random(seed).random
+
+    def chance(self, probability: float) -> bool:
+        """Be true with this probability."""
+        return self.random() < probability
+
+    def pick(self, items: Sequence[T]) -> T:
+        """Pick one item, each as likely as the next."""
+        return items[int(self.random() * len(items))]
+
+    def phrase(self, nouns: Sequence[Noun], negated: bool = False) -> Phrase:
+        """Draw a noun phrase whose determiner leaves no doubt about what a negation denies."""
+        noun = self.pick(nouns)
+        if noun.kind in ("name", "pronoun"):
+            return Phrase(noun, plural=bool(noun.english_plural))
+        plural = self.chance(0.3)
+        allowed = [lexicon.BARE] if plural else []
+        for item in lexicon.DETERMINERS:
+            exists = item.english_plural if plural else item.english
+            owns = item.stem in ("mein", "unser", "sein", "ihr")
+            doubtful = negated and not item.negatable
+            if exists and not doubtful and not (owns and noun.english in lexicon.NEVER_OWNED):
+                allowed.append(item)
+        determiner = lexicon.THE if self.chance(0.5) else self.pick(allowed)
+        if not (plural or negated) and self.chance(0.25):
+            determiner = lexicon.A
+        fitting = adjectives_for(noun)
+        adjective = self.pick(fitting) if fitting and self.chance(0.25) else None
+        return Phrase(noun, determiner, plural, adjective)
+
+    def subject(self, verb: Verb | None, negated: bool, without: str) -> Phrase:
+        """Draw a subject, sometimes a name or a pronoun where a person may stand."""
+        kinds = verb.subjects if verb else frozenset({"person", "animal", "building", "thing"})
+        if "person" in kinds and self.chance(0.25):
+            kinds = frozenset({self.pick(("name", "pronoun"))})
+        return self.phrase(lexicon.nouns_of(kinds, without), negated)
+
+    def object(self, verb: Verb, negated: bool, without: str) -> Phrase:
+        """Draw an object, sometimes a name where a person may stand."""
+        named = "person" in verb.objects and self.chance(0.15)
+        kinds = frozenset({"name"}) if named else verb.objects
+        phrase = self.phrase(lexicon.nouns_of(kinds, without), negated)
+        if named or not negated or self.chance(0.6):
+            return phrase
+        return replace(phrase, determiner=lexicon.BARE if phrase.plural else lexicon.A)
+
+    def adjunct(self, verb: Verb | None, subject: Phrase, negated: bool) -> tuple[str, str]:
+        """Draw the predicate of "be", an adverb of manner or a prepositional phrase, or nothing."""
+        if verb is None:
+            adjective = self.pick(adjectives_for(subject.noun))
+            degree = self.pick(lexicon.DEGREES[: 2 if negated else 4])
+            return join(degree[0], adjective.english), join(degree[1], adjective.german)
+        kind = self.pick(verb.adjuncts) if verb.adjuncts and self.chance(0.3) else ""
+        if not kind:
+            return "", ""
+        if kind == "manner":
+            return self.pick(lexicon.MANNERS)
+        english, german, case, after = self.pick(lexicon.PREPOSITIONS[kind])
+        phrase = self.phrase(lexicon.nouns_of({after}, subject.noun.english))
+        german = re.sub("^in dem ", "im ", join(german, german_phrase(phrase, case)))
+        return join(english, english_phrase(phrase)), german
+
+    def adverb(self, clause: Clause, may_front: bool) -> Clause:
+        """Add an adverb of time to a clause that can bear one, perhaps in front."""
+        fitting = [
+            item
+            for item in lexicon.ADVERBS
+            if clause.tense in item.tenses
+            and (item.negatable or not clause.negated)
+            and (may_front or item.position != "front")
+        ]
+        stative = clause.verb is None or "stative" in clause.verb.notes
+        if stative or clause.gap or not fitting or self.chance(0.65):
+            return clause
+        adverb = self.pick(fitting)
+        chosen = adverb.position == "end" and may_front and self.chance(0.5)
+        return replace(clause, adverb=adverb, fronted=chosen or adverb.position == "front")
+
+    def clause(
+        self,
+        verb: Verb | None,
+        tense: str,
+        about: Phrase | None = None,
+        gap: str = "",
+        may_front: bool = False,
+    ) -> Clause:
+        """Draw a clause, or the relative clause with this gap about a phrase."""
+        negated = tense != "must" and self.chance(0.2)
+        without = about.noun.english if about else ""
+        subject = about if about and gap == "subject" else self.subject(verb, negated, without)
+        direct = about if gap == "object" else None
+        if verb and verb.objects and not direct:
+            direct = self.object(verb, negated, subject.noun.english)
+        giving = verb is not None and "recipient" in verb.notes
+        people = lexicon.nouns_of({"person"}, subject.noun.english)
+        return self.adverb(
+            Clause(
+                subject,
+                verb,
+                tense,
+                negated,
+                recipient=self.phrase(people, negated) if giving else None,
+                object=direct,
+                adjunct=("", "") if gap and verb else self.adjunct(verb, subject, negated),
+                gap=gap,
+            ),
+            may_front,
+        )
+
+    def relative(self, phrase: Phrase) -> Phrase:
+        """Add a relative clause to a phrase, where a verb can be found for it."""
+        kinds, gap = {phrase.noun.kind, phrase.noun.english}, self.pick(("subject", "object"))
+        tense = self.pick(("present", "present", "past", "perfect", "can", "want"))
+        verbs = [
+            v for v in verbs_in(tense) if kinds & (v.objects if gap == "object" else v.subjects)
+        ]
+        if not verbs or phrase.noun.kind == "pronoun" or phrase.determiner.english == "every":
+            return phrase
+        return replace(phrase, relative=self.clause(self.pick(verbs), tense, phrase, gap))
+
+    def full_clause(self, tense: str, may_front: bool, probability: float = 0.2) -> Clause:
+        """Draw a clause that may hold a relative clause about its subject or its object."""
+        verb = None if tense == "present" and self.chance(0.15) else self.pick(verbs_in(tense))
+        clause = self.clause(verb, tense, may_front=may_front)
+        if not self.chance(probability):
+            return clause
+        # An adverb after "the book, which she reads," would seem to belong to the inner clause.
+        kept = clause.adjunct if verb is None else ("", "")
+        clause = replace(clause, adverb=None, fronted=False, adjunct=kept)
+        if clause.object and not clause.negated and self.chance(0.6):
+            return replace(clause, object=self.relative(clause.object))
+        return replace(clause, subject=self.relative(clause.subject))
+
+    def sentence(self) -> Sentence:
+        """Draw one sentence."""
+        tense = self.pick(("present", "present", "past", "perfect", *MODALS))
+        form = self.random()
+        if form < 0.56:
+            return Sentence(self.full_clause(tense, True, probability=0.4))
+        if form < 0.62:
+            other = self.full_clause(tense, True)
+            return Sentence(self.full_clause(tense, True), self.pick(("and", "but")), other)
+        word = self.pick(tuple(CONJUNCTIONS))
+        _, main_tenses, other_tenses = CONJUNCTIONS[word]
+        tense = self.pick(sorted(main_tenses))
+        other_tense = "past" if tense == "past" else self.pick(sorted(other_tenses - {"past"}))
+        other = self.full_clause(other_tense, False, probability=0.5)
+        if word == "that":
+            saying = self.pick([verb for verb in lexicon.VERBS if "content" in verb.notes])
+            return Sentence(self.clause(saying, tense, may_front=True), word, other)
+        first = self.chance(0.4)
+        return Sentence(self.full_clause(tense, not first, probability=0.1), word, other, first)
+
+
+def adjectives_for(noun: Noun) -> list[Adjective]:
+    """List the adjectives that may describe a noun; for a name, those for a person."""
+    kinds = {"person" if noun.kind in ("name", "pronoun") else noun.kind, noun.english}
+    return [adjective for adjective in lexicon.ADJECTIVES if adjective.kinds & kinds]
+
+
+def verbs_in(tense: str) -> list[Verb]:
+    """List the verbs that may stand in a tense without making English ambiguous."""
+    verbs = [verb for verb in lexicon.VERBS if "content" not in verb.notes]
+    if tense == "past":
+        # "They read the book" is past or present, and German must say which.
+        verbs = [verb for verb in verbs if verb.past != verb.base]
+    return [verb for verb in verbs if tense == "present" or "stative" not in verb.notes]
+
+
+def is_held_out_pair(verb: Verb, noun: Noun) -> bool:
+    """Say whether a verb and its direct or dative object are one of the pairs held out."""
+    key = f"{SEED} {join(verb.base, verb.particle)} {noun.english}"
+    return noun.kind != "name" and hashlib.sha256(key.encode()).digest()[0] % 10 == 0
+
+
+def held_out_pairs() -> dict[str, list[str]]:
+    """List all the pairs held out, the nouns by verb."""
+    pairs = {}
+    for verb in lexicon.VERBS:
+        nouns = [n.english for n in lexicon.nouns_of(verb.objects) if is_held_out_pair(verb, n)]
+        if nouns:
+            pairs[join(verb.base, verb.particle)] = nouns
+    return pairs
+
+
+def held_out_kinds(sentence: Sentence) -> set[str]:
+    """Name the kinds of held-out combination that a sentence contains."""
+    kinds, other = set(), sentence.other
+    clauses = [sentence.main] + ([other] if other else [])
+    for clause in list(clauses):
+        phrases = [phrase for phrase in (clause.subject, clause.object) if phrase]
+        relatives = [phrase.relative for phrase in phrases if phrase.relative]
+        clauses += relatives
+        if relatives and clause is other and sentence.conjunction == HELD_OUT_NESTING:
+            kinds.add("nesting")
+    if any(c.verb and c.object and is_held_out_pair(c.verb, c.object.noun) for c in clauses):
+        kinds.add("pair")
+    if other and (sentence.conjunction, other.tense) in HELD_OUT_TENSES:
+        kinds.add("tense")
+    return kinds
+
+
+Pair = tuple[str, str]
+
+
+def words(pairs: Sequence[Pair]) -> tuple[set[str], set[str]]:
+    """Collect the words of each side."""
+    english, german = (re.findall(r"\w+", " ".join(side)) for side in zip(*pairs, strict=True))
+    return set(english), set(german)
+
+
+def split() -> dict[str, list[Pair]]:
+    """Draw the corpus and divide it into train, val and test."""
+    sampler, pools = Sampler(SEED), {kind: dict[str, str]() for kind in ("none", *TEST_BLOCKS)}
+    for _ in range(DRAWS):
+        sentence = sampler.sentence()
+        kinds, english = held_out_kinds(sentence) or {"none"}, english_sentence(sentence)
+        if len(kinds) == 1 and len(english.split()) in WORDS_ALLOWED:
+            pools[kinds.pop()][english] = german_sentence(sentence)
+    seen, size = list(pools["none"].items()), SIZES["train"]
+    parts, known = {"train": seen[:size]}, words(seen[:size])
+
+    def understood(pairs: Sequence[Pair], count: int) -> list[Pair]:
+        chosen = [
+            pair for pair in pairs if all(a <= b for a, b in zip(words([pair]), known, strict=True))
+        ]
+        if len(chosen) < count:
+            raise ValueError(f"DRAWS must give {count} sentences, got {len(chosen)}")
+        return chosen[:count]
+
+    parts["val"] = understood(seen[size:], SIZES["val"])
+    blocks = [understood(list(pools[kind].items()), n) for kind, n in TEST_BLOCKS.items()]
+    parts["test"] = [pair for block in blocks for pair in block]
+    return parts
+
+
+def corpus() -> dict[str, str]:
+    """Give the text of each file by its name."""
+    texts = {}
+    for part, pairs in split().items():
+        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+            texts[f"{part}.{language}"] = "\n".join(lines) + "\n"
+    return texts
+
+
+def main() -> int:
+    """Write the files, or compare them with those on disk."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="exit 1 if a file on disk differs")
+    check = parser.parse_args().check
+    for name, text in corpus().items():
+        path, content = FOLDER / name, text.encode()
+        if not check:
+            path.write_bytes(content)
+        elif not path.is_file() or path.read_bytes() != content:
+            print(f"{path} differs from what the generator writes", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Attention: heads, a kernel and a position scheme that compose."""

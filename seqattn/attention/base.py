@@ -1,0 +1,135 @@
+"""What every attention and every kernel offers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from torch import Tensor, nn
+
+from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.masks import Mask
+from seqattn.positions.base import Position
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a kernel can do; a slot refuses a kernel that lacks what it needs.
+
+    Args:
+        bidirectional: fits an encoder's self-attention.
+        causal: can hide what comes after a query.
+        cross: queries and keys may come from different sequences.
+        incremental: can decode token by token through its cache.
+        hooks: the position hooks it takes (`embed` always passes, it acts before attention).
+        dropout: can drop attention weights in training.
+        weights: has weights over keys to show.
+    """
+
+    bidirectional: bool
+    causal: bool
+    cross: bool
+    incremental: bool
+    hooks: frozenset[str]
+    dropout: bool
+    weights: bool
+
+    def fits(self, slot: str) -> bool:
+        """Whether it can serve `slot`: encoder, decoder or cross."""
+        decoder = self.causal and self.incremental
+        return {"encoder": self.bidirectional, "decoder": decoder, "cross": self.cross}[slot]
+
+
+Observer = Callable[[Tensor], None]
+
+
+class Kernel(nn.Module, ABC):
+    """Turns queries, keys and values into a context; owns no projection of them.
+
+    Args:
+        num_heads: query heads H.
+        num_kv_heads: key and value heads G, dividing H.
+        head_dim: width of a head Dh.
+        dropout: share of attention weights dropped in training, 0 to 1.
+    """
+
+    abilities: ClassVar[Abilities]
+
+    def __init__(
+        self, num_heads: int, num_kv_heads: int, head_dim: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.head_dim = head_dim
+        self.dropout = dropout
+        self.observer: Observer | None = None
+        """Called with the true weights (B, H, T, S) of each call while they are captured."""
+        self.keep_weight_gradients = False
+        """Whether the context is made from the observed weights, so that a gradient reaches them."""
+
+    @abstractmethod
+    def forward(
+        self,
+        query: Tensor,
+        new: KeysValues,
+        mask: Mask,
+        position: Position,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """The context of each query.
+
+        Args:
+            query: (B*K, H, T, Dh); K beams of a sentence next to each other, or K = 1.
+            new: keys and values; self-attention (B*K, G, T, Dh), cross-attention (B, G, S, Dh).
+            mask: which keys each query may look at.
+            position: the layer's position scheme.
+            cache: the past of self-attention, to which `new` is added; None for none.
+
+        Returns:
+            (B*K, H, T, Dh); zeros for a query with nothing to look at.
+        """
+
+    @abstractmethod
+    def make_cache(self, beams: int) -> Cache:
+        """An empty cache for `beams` hypotheses per sentence."""
+
+
+class KernelFactory(Protocol):
+    """Makes a layer's own kernel."""
+
+    def __call__(
+        self, num_heads: int, num_kv_heads: int, head_dim: int, dropout: float
+    ) -> Kernel: ...
+
+
+class Attention(nn.Module, ABC):
+    """Attention with its projections: queries from one sequence, keys and values from another."""
+
+    num_heads: int
+    abilities: Abilities
+
+    @abstractmethod
+    def project(self, memory: Tensor) -> KeysValues:
+        """Keys and values of `memory` (B, S, memory_dim), to be made once and reused."""
+
+    @abstractmethod
+    def forward(
+        self,
+        query: Tensor,
+        keys_values: KeysValues,
+        mask: Mask,
+        position: Position,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Attends from query (B*K, T, query_dim) to `keys_values`; gives the shape of `query`."""
+
+    @abstractmethod
+    def make_cache(self, beams: int) -> Cache:
+        """An empty cache for `beams` hypotheses per sentence."""
+
+
+class AttentionFactory(Protocol):
+    """Makes a layer's own attention."""
+
+    def __call__(self, query_dim: int, memory_dim: int) -> Attention: ...

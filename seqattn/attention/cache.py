@@ -1,0 +1,128 @@
+"""Keys and values of what has been decoded so far."""
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+class KeysValues(NamedTuple):
+    """Projected keys and values, each (B, G, S, Dh)."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class Past(NamedTuple):
+    """All keys and values so far, and which of them each row may see."""
+
+    keys: Tensor
+    values: Tensor
+    ancestry: Tensor | None
+    """(B, K, L) bool per slot pair, or None where a row sees all that it wrote (one beam)."""
+
+
+class Cache(Protocol):
+    """What a kernel remembers between decoding steps."""
+
+    def reorder(self, index: Tensor) -> None:
+        """Beam k of sentence b goes on from beam index[b, k]. Args: index: (B, K)."""
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences go on. Args: sentences: (B',) rows of the batch axis."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use, spare room left out."""
+
+
+class GrowingCache:
+    """Keys and values of every token so far, in one buffer that doubles when it is full.
+
+    The beams of a sentence write side by side into one row, and a small table says which of the
+    slots each beam descends from. Reordering beams moves that table; keys and values stay where
+    they were written, and a shared past is stored once more for no one.
+
+    Args:
+        beams: K, hypotheses per sentence.
+    """
+
+    def __init__(self, beams: int = 1) -> None:
+        self.beams = beams
+        self.length = 0
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+        self._ancestry: Tensor | None = None  # (B, K, L) the beam that wrote slot l of row k
+
+    def append(self, new: KeysValues) -> Past:
+        """Writes T new tokens and gives all of the past, these included.
+
+        Args:
+            new: keys and values (B*K, G, T, Dh), the beams of a sentence next to each other.
+
+        Returns:
+            Keys and values (B, G, L*K, Dh), slot l*K + k holding token l of beam k, and with
+            several beams the ancestry (B, K, L*K), True on the slots that a beam descends from.
+        """
+        rows, _, steps, _ = new.keys.shape
+        keys, values = self._side_by_side(new.keys), self._side_by_side(new.values)
+        if self._keys is None or self._values is None:
+            self._keys, self._values = keys, values
+        else:
+            start = self.length * self.beams
+            self._keys = self._room(self._keys, start, keys)
+            self._values = self._room(self._values, start, values)
+        self.length += steps
+        if self.beams > 1:
+            own = torch.arange(self.beams, device=keys.device)[None, :, None]
+            own = own.expand(rows // self.beams, -1, steps)
+            self._ancestry = (
+                own if self._ancestry is None else torch.cat((self._ancestry, own), dim=2)
+            )
+        used = self.length * self.beams
+        return Past(self._keys[:, :, :used], self._values[:, :, :used], self._visible())
+
+    def _side_by_side(self, x: Tensor) -> Tensor:
+        if self.beams == 1:
+            return x
+        x = x.unflatten(0, (-1, self.beams))  # (B*K, G, T, Dh) -> (B, K, G, T, Dh)
+        return x.permute(0, 2, 3, 1, 4).flatten(2, 3)  # -> (B, G, T, K, Dh) -> (B, G, T*K, Dh)
+
+    @staticmethod
+    def _room(buffer: Tensor, start: int, new: Tensor) -> Tensor:
+        end = start + new.shape[2]
+        if end > buffer.shape[2]:
+            size = max(2 * start, end, 16 * new.shape[2])
+            larger = new.new_empty(*buffer.shape[:2], size, buffer.shape[3])
+            larger[:, :, :start] = buffer[:, :, :start]
+            buffer = larger
+        buffer[:, :, start:end] = new
+        return buffer
+
+    def _visible(self) -> Tensor | None:
+        if self._ancestry is None:
+            return None
+        beam = torch.arange(self.beams, device=self._ancestry.device)
+        return (self._ancestry[..., None] == beam).flatten(2)  # (B, K, L, K) -> (B, K, L*K)
+
+    def reorder(self, index: Tensor) -> None:
+        if self._ancestry is not None:
+            index = index[..., None].expand(-1, -1, self.length)
+            self._ancestry = self._ancestry.gather(1, index)
+
+    def keep(self, sentences: Tensor) -> None:
+        if self._keys is None or self._values is None:
+            return
+        used = self.length * self.beams
+        self._keys = self._keys[:, :, :used].index_select(0, sentences)
+        self._values = self._values[:, :, :used].index_select(0, sentences)
+        if self._ancestry is not None:
+            self._ancestry = self._ancestry.index_select(0, sentences)
+
+    @property
+    def nbytes(self) -> int:
+        if self._keys is None or self._values is None:
+            return 0
+        used = self.length * self.beams
+        both = self._keys[:, :, :used], self._values[:, :, :used]
+        return sum(part.numel() * part.element_size() for part in both)

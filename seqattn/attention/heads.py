@@ -1,0 +1,92 @@
+"""Multi-head, grouped-query and multi-query attention: one class, three configurations."""
+
+from torch import Tensor, nn
+
+from seqattn.attention.base import Attention, KernelFactory
+from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.masks import Mask
+from seqattn.errors import UserError
+from seqattn.positions.base import Position
+
+
+class MultiHeadAttention(Attention):
+    """Projects to heads, lets a kernel attend, projects back.
+
+    `num_kv_heads` equal to `num_heads` is multi-head attention (Vaswani et al. 2017, arXiv
+    1706.03762), 1 is multi-query (Shazeer 2019, arXiv 1911.02150), between them grouped-query
+    (Ainslie et al. 2023, arXiv 2305.13245). Time and memory are the kernel's, and the
+    projections'; the cache holds 2 * G * Dh numbers a token.
+
+    Args:
+        query_dim: width of the queries' sequence and of the output.
+        memory_dim: width of the sequence that gives keys and values.
+        num_heads: query heads H; divides query_dim.
+        num_kv_heads: key and value heads G; divides num_heads.
+        kernel: makes the kernel from (num_heads, num_kv_heads, head_dim, dropout).
+        dropout: share of attention weights dropped in training, 0 to 1.
+        bias: whether the four projections have a bias.
+
+    Raises:
+        UserError: where the head counts do not divide.
+    """
+
+    def __init__(
+        self,
+        query_dim: int,
+        memory_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        kernel: KernelFactory,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1 or query_dim % num_heads:
+            raise UserError(f"num_heads must divide query_dim ({query_dim}), got {num_heads}")
+        if num_kv_heads < 1 or num_heads % num_kv_heads:
+            raise UserError(f"num_kv_heads must divide num_heads ({num_heads}), got {num_kv_heads}")
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        head_dim = query_dim // num_heads
+        self.query = nn.Linear(query_dim, num_heads * head_dim, bias=bias)
+        self.key = nn.Linear(memory_dim, num_kv_heads * head_dim, bias=bias)
+        self.value = nn.Linear(memory_dim, num_kv_heads * head_dim, bias=bias)
+        self.output = nn.Linear(num_heads * head_dim, query_dim, bias=bias)
+        self.kernel = kernel(
+            num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, dropout=dropout
+        )
+        if dropout and not self.kernel.abilities.dropout:
+            name = type(self.kernel).__name__
+            raise UserError(f"{name} has no weights to drop; set attention.dropout=0")
+        self.abilities = self.kernel.abilities
+        for projection in (self.query, self.key, self.value, self.output):
+            nn.init.xavier_uniform_(projection.weight)
+            if bias:
+                nn.init.zeros_(projection.bias)
+
+    def project(self, memory: Tensor) -> KeysValues:
+        return KeysValues(
+            self._heads(self.key(memory), self.num_kv_heads),
+            self._heads(self.value(memory), self.num_kv_heads),
+        )
+
+    @staticmethod
+    def _heads(x: Tensor, heads: int) -> Tensor:
+        return x.unflatten(2, (heads, -1)).transpose(1, 2)  # (B, T, H*Dh) -> (B, H, T, Dh)
+
+    def forward(
+        self,
+        query: Tensor,
+        keys_values: KeysValues,
+        mask: Mask,
+        position: Position,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        q = self._heads(self.query(query), self.num_heads)
+        context: Tensor = self.kernel(q, keys_values, mask, position, cache)
+        merged = context.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, H*Dh)
+        out: Tensor = self.output(merged)
+        return out
+
+    def make_cache(self, beams: int) -> Cache:
+        return self.kernel.make_cache(beams)

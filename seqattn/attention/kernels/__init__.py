@@ -1,0 +1,1 @@
+"""Kernels: which keys a query sees, and how scores become weights."""

@@ -1,0 +1,155 @@
+"""Softmax attention: the dense kernel, on the fused implementations of PyTorch."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqattn.attention.base import Abilities, Kernel
+from seqattn.attention.cache import Cache, GrowingCache, KeysValues
+from seqattn.attention.masks import Mask
+from seqattn.errors import UserError
+from seqattn.positions.base import Position
+
+
+class SoftmaxKernel(Kernel):
+    """softmax(Q K^T / sqrt(Dh)) V (Vaswani et al. 2017, arXiv 1706.03762, eq. 1).
+
+    Runs on `scaled_dot_product_attention`, which never stores the weights (Dao et al. 2022, arXiv
+    2205.14135). Time T*S*D, memory linear in T and S, cache 2*G*Dh numbers a token. Bidirectional,
+    causal, cross and incremental.
+    """
+
+    abilities = Abilities(
+        bidirectional=True,
+        causal=True,
+        cross=True,
+        incremental=True,
+        hooks=frozenset({"embed", "rotate", "score_term", "value_term"}),
+        dropout=True,
+        weights=True,
+    )
+
+    def forward(
+        self,
+        query: Tensor,
+        new: KeysValues,
+        mask: Mask,
+        position: Position,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        rows, _, steps, _ = query.shape
+        q = position.rotate(query, mask.query_positions)
+        keys, values = position.rotate(new.keys, mask.key_positions[..., -steps:]), new.values
+        ancestry = None
+        if cache is not None:
+            assert isinstance(cache, GrowingCache)
+            keys, values, ancestry = cache.append(KeysValues(keys, values))
+        beams = rows // keys.shape[0]
+        if beams > 1:
+            q = fold_beams(q, beams)
+            mask = fold_mask(mask, beams, ancestry)
+        context = self._attend(q, keys, values, mask, position)
+        return context if beams == 1 else unfold_beams(context, beams)
+
+    def _attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
+    ) -> Tensor:
+        """The context (B, H, T, Dh) of q (B, H, T, Dh) over keys and values (B, G, S, Dh)."""
+        if self.observer is not None:
+            weights = self.weights(q, keys, mask, position)
+            self.observer(weights)
+            if self.keep_weight_gradients:
+                return self._weighted(weights, values, mask, position)
+        if "value_term" in position.hooks:
+            return self._weighted(self.weights(q, keys, mask, position), values, mask, position)
+        bias = position.score_term(q, keys, mask.query_positions, mask.key_positions)
+        is_causal = mask.is_plain_causal and bias is None
+        allowed = None if is_causal else mask.dense()
+        alone = None
+        if allowed is not None:
+            alone = ~allowed.any(dim=-1, keepdim=True)
+            allowed = allowed | alone  # a row of -inf would give NaN, in value or gradient
+            bias = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
+        context = F.scaled_dot_product_attention(
+            q,
+            keys,
+            values,
+            attn_mask=bias,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=is_causal,
+            scale=position.score_scale(self.head_dim),
+            enable_gqa=self.num_kv_heads != self.num_heads,
+        )
+        return context if alone is None else context.masked_fill(alone, 0.0)
+
+    def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
+        """The weights written out: (B, H, T, S), rows sum to 1, or to 0 with nothing to see."""
+        groups = self.num_heads // self.num_kv_heads
+        spread = keys.repeat_interleave(groups, dim=1)
+        scores = q @ spread.transpose(2, 3) * position.score_scale(self.head_dim)
+        term = position.score_term(q, keys, mask.query_positions, mask.key_positions)
+        if term is not None:
+            scores = scores + term
+        allowed = mask.dense()
+        if allowed is None:
+            return scores.softmax(dim=-1)
+        alone = ~allowed.any(dim=-1, keepdim=True)
+        weights = scores.masked_fill(~(allowed | alone), -torch.inf).softmax(dim=-1)
+        return weights.masked_fill(~allowed, 0.0)
+
+    def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
+        groups = self.num_heads // self.num_kv_heads
+        dropped = F.dropout(weights, self.dropout, self.training)
+        context = dropped @ values.repeat_interleave(groups, dim=1)
+        term = position.value_term(dropped, mask.query_positions, mask.key_positions)
+        return context if term is None else context + term
+
+    def make_cache(self, beams: int) -> Cache:
+        return GrowingCache(beams)
+
+
+def fold_beams(x: Tensor, beams: int) -> Tensor:
+    """The beams of a sentence become query positions: (B*K, H, T, Dh) -> (B, H, K*T, Dh)."""
+    x = x.unflatten(0, (-1, beams))  # (B, K, H, T, Dh)
+    return x.transpose(1, 2).flatten(2, 3)  # (B, H, K, T, Dh) -> (B, H, K*T, Dh)
+
+
+def unfold_beams(x: Tensor, beams: int) -> Tensor:
+    """Undoes `fold_beams`: (B, H, K*T, Dh) -> (B*K, H, T, Dh)."""
+    x = x.unflatten(2, (beams, -1))  # (B, H, K, T, Dh)
+    return x.transpose(1, 2).flatten(0, 1)  # (B, K, H, T, Dh) -> (B*K, H, T, Dh)
+
+
+def fold_mask(mask: Mask, beams: int, ancestry: Tensor | None) -> Mask:
+    """The mask of folded queries.
+
+    Args:
+        mask: of B*K rows of T queries; its `real` has B rows for cross-attention, and B rows over
+            L tokens for self-attention.
+        beams: K.
+        ancestry: (B, K, L*K), which slots of the cache each beam descends from; None for
+            cross-attention, where every beam sees the whole source.
+
+    Returns:
+        A mask of B rows of K*T queries over S keys, or over L*K slots.
+    """
+    steps = mask.queries
+    queries = mask.query_positions
+    queries = queries.unflatten(0, (-1, beams)).flatten(1) if queries.dim() == 2 else queries
+    queries = queries.repeat(beams) if queries.dim() == 1 else queries
+    if ancestry is not None and mask.extra is not None:
+        raise UserError("a mask of your own cannot be joined while decoding with several beams")
+    if ancestry is None:
+        return Mask(queries, mask.key_positions, mask.real, extra=mask.extra)
+    seen = ancestry[:, :, None, :]  # (B, K, 1, L*K)
+    if steps > 1:
+        slots = mask.keys
+        triangle = torch.ones(steps, slots, dtype=torch.bool, device=seen.device)
+        triangle = triangle.tril(slots - steps).repeat_interleave(beams, dim=1)  # (T, L*K)
+        seen = seen & triangle
+    keys = mask.key_positions
+    keys = keys.unflatten(0, (-1, beams))[:, 0] if keys.dim() == 2 else keys
+    real = None if mask.real is None else mask.real.repeat_interleave(beams, dim=1)
+    return Mask(
+        queries, keys.repeat_interleave(beams, dim=-1), real, extra=seen.flatten(1, 2)[:, None]
+    )

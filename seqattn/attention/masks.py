@@ -1,0 +1,81 @@
+"""A mask is a small value: which keys are real, whether it is causal, where the queries stand."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+def positions_of(real: Tensor) -> Tensor:
+    """Positions that count real tokens only, so that padding on either side moves nothing.
+
+    Args:
+        real: (B, S) bool, True where a token stands.
+
+    Returns:
+        (S,) where every row starts with a token, else (B, S); padding before the first gets 0.
+    """
+    if not torch.compiler.is_compiling() and bool(real[:, 0].all()):
+        return torch.arange(real.shape[1], device=real.device)
+    return (real.long().cumsum(dim=1) - 1).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What each query may look at. True = may look.
+
+    Args:
+        query_positions: (T,) or (B, T), positions of the queries.
+        key_positions: (S,) or (B, S), positions of the keys, cached ones included.
+        real: (B, S) bool, True where a key is a token; None where all are.
+        causal: a query sees only the keys that do not stand after it.
+        extra: the user's own mask, bool, broadcastable to (B, H, T, S); None for none.
+    """
+
+    query_positions: Tensor
+    key_positions: Tensor
+    real: Tensor | None = None
+    causal: bool = False
+    extra: Tensor | None = None
+
+    @classmethod
+    def full(cls, real: Tensor) -> "Mask":
+        """Every token sees every token. Args: real: (B, S) bool."""
+        positions = positions_of(real)
+        return cls(positions, positions, real)
+
+    def joined(self, extra: Tensor | None) -> "Mask":
+        """The same mask with a bool tensor joined to it by "and"."""
+        if extra is None:
+            return self
+        return replace(self, extra=extra if self.extra is None else self.extra & extra)
+
+    @property
+    def queries(self) -> int:
+        """T, the number of queries."""
+        return self.query_positions.shape[-1]
+
+    @property
+    def keys(self) -> int:
+        """S, the number of keys; the last T of them are the queries' own where it is causal."""
+        return self.key_positions.shape[-1]
+
+    @property
+    def is_plain_causal(self) -> bool:
+        """Whether the causal triangle over equal lengths is all there is to it."""
+        return (
+            self.causal and self.real is None and self.extra is None and self.queries == self.keys
+        )
+
+    def dense(self) -> Tensor | None:
+        """The mask as a bool tensor broadcastable to (B, H, T, S); None where all is allowed."""
+        allowed = self.extra
+        if self.real is not None:
+            real = self.real[:, None, None, :]
+            allowed = real if allowed is None else allowed & real
+        if self.causal and self.queries > 1:
+            triangle = torch.ones(
+                self.queries, self.keys, dtype=torch.bool, device=self.query_positions.device
+            ).tril(self.keys - self.queries)
+            allowed = triangle if allowed is None else allowed & triangle
+        return allowed

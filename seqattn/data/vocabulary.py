@@ -1,0 +1,156 @@
+"""What a vocabulary is made of, and its training by sentencepiece."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
+
+import sentencepiece
+
+from seqattn.errors import UserError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+KINDS = ("unigram", "bpe")
+NORMALIZATIONS = ("identity", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf")
+# Unigram sums expectations per thread, so another number of threads gives other roundings and
+# other vocabularies: a fixed number gives the same one on every machine.
+_THREADS = 4
+# sentencepiece leaves longer lines out without a word; this is beyond any sentence or document.
+_LONGEST_LINE = 1_000_000
+
+
+@dataclass(frozen=True)
+class TokenizerConfig:
+    """What vocabulary to train.
+
+    Args:
+        kind: "unigram" (Kudo 2018, arXiv 1804.10959) or "bpe" (Sennrich 2016, arXiv 1508.07909).
+        vocab_size: pieces of each vocabulary, the four marks included.
+        joint: one vocabulary for both languages, so that embeddings can be shared; if False,
+            one of `vocab_size` for each.
+        byte_fallback: spell unknown characters in bytes (256 pieces more) rather than as unknown.
+        character_coverage: share of the text's characters that get a piece, in (0, 1].
+        normalization: sentencepiece's rule. "identity" (the default) gives every character back
+            as it came, which scoring tokenised text needs; "nmt_nfkc" unifies Unicode forms,
+            and "nmt_nfkc_cf" folds case as well.
+
+    Raises:
+        UserError: a value outside its range.
+    """
+
+    kind: str = "unigram"
+    vocab_size: int = 8000
+    joint: bool = True
+    byte_fallback: bool = False
+    character_coverage: float = 1.0
+    normalization: str = "identity"
+
+    def __post_init__(self) -> None:
+        """Refuses what sentencepiece would refuse later, or in other words."""
+        if self.kind not in KINDS:
+            raise UserError(f"tokenizer kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.normalization not in NORMALIZATIONS:
+            known = ", ".join(NORMALIZATIONS)
+            raise UserError(f"normalization must be one of {known}, got {self.normalization!r}")
+        if self.vocab_size <= EOS + 1:
+            raise UserError(f"vocab_size must be greater than {EOS + 1}, got {self.vocab_size}")
+        if not 0 < self.character_coverage <= 1:
+            got = self.character_coverage
+            raise UserError(f"character_coverage must be in (0, 1], got {got}")
+
+
+def content_key(source: Iterable[str], target: Iterable[str], config: TokenizerConfig) -> str:
+    """Names a vocabulary by all that decides it: the texts, the config, the trainer's version.
+
+    Raises:
+        UserError: no line of text.
+    """
+    digest = hashlib.sha256(json.dumps(asdict(config), sort_keys=True).encode())
+    digest.update(sentencepiece.__version__.encode())
+    for side, texts in (("source", source), ("target", target)):
+        digest.update(side.encode())
+        lines = 0
+        for text in texts:
+            digest.update(text.encode() + b"\0")
+            lines += 1
+        if lines == 0:
+            raise UserError(f"the {side} corpus must hold at least one line of text, got none")
+    return digest.hexdigest()[:32]
+
+
+def train_models(
+    source: Iterable[str], target: Iterable[str], config: TokenizerConfig
+) -> list[bytes]:
+    """Trains one joint model, or one for each side, and says so on standard error.
+
+    Raises:
+        UserError: a size that these texts cannot give, or no text but empty lines.
+    """
+    lines = sum(1 for _ in source) + sum(1 for _ in target)
+    noun = "a joint" if config.joint else "two"
+    print(
+        f"training {noun} {config.kind} {'vocabulary' if config.joint else 'vocabularies'} "
+        f"of {config.vocab_size:,} pieces on {lines:,} lines ...",
+        file=sys.stderr,
+        flush=True,
+    )
+    if config.joint:
+        return [_train_model(chain(source, target), config, "joint")]
+    return [
+        _train_model(iter(source), config, "source"),
+        _train_model(iter(target), config, "target"),
+    ]
+
+
+def _train_model(texts: Iterator[str], config: TokenizerConfig, side: str) -> bytes:
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=texts,
+            model_writer=model,
+            model_type=config.kind,
+            vocab_size=config.vocab_size,
+            byte_fallback=config.byte_fallback,
+            character_coverage=config.character_coverage,
+            normalization_rule_name=config.normalization,
+            # Collapsing spaces would change what tokenised text says; folding rules may do so.
+            remove_extra_whitespaces=config.normalization != "identity",
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            # The default has spaces around it, which double those of the text.
+            unk_surface="⁇",
+            max_sentence_length=_LONGEST_LINE,
+            num_threads=_THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _explained(str(error), config, side) from error
+    return model.getvalue()
+
+
+def _explained(message: str, config: TokenizerConfig, side: str) -> Exception:
+    got = f"got {config.vocab_size:,}"
+    if largest := re.search(r"set it to a value <= (\d+)", message):
+        most = int(largest.group(1))
+        return UserError(
+            f"vocab_size must be at most {most:,} for this {side} corpus ({config.kind}), {got}; "
+            f"set tokenizer.vocab_size={most} or less"
+        )
+    if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        least = int(smallest.group(1))
+        return UserError(
+            f"vocab_size must be at least {least:,} to hold every character of this {side} "
+            f"corpus, {got}; set tokenizer.vocab_size={least} or more"
+        )
+    if "sentences_.empty()" in message:
+        return UserError(f"the {side} corpus must hold some text, every line is empty")
+    return RuntimeError(message)

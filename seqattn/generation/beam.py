@@ -1,0 +1,179 @@
+"""Beam search: the K likeliest beginnings at every step."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from seqattn.errors import UserError
+from seqattn.generation.base import (
+    Hypothesis,
+    LengthLimit,
+    Search,
+    next_logits,
+    worth_shrinking,
+)
+from seqattn.models.base import BOS, EOS, Memory, Seq2SeqModel
+
+
+@dataclass(frozen=True)
+class BeamSearch(Search):
+    """Keeps the K likeliest unfinished beginnings and the best finished hypotheses.
+
+    A hypothesis of n tokens, end included, scores log p / n^alpha (as fairseq; alpha 1 is the
+    mean log-probability). Live beams never hold finished ones, so all K go on looking.
+
+    Args:
+        limit: how long a hypothesis may be.
+        beam_size: K.
+        n_best: hypotheses given for each source, at most K; they are distinct.
+        length_penalty: alpha, on true lengths.
+        early_stopping: stop a sentence at its K-th finished hypothesis; False goes on until no
+            live beam can still beat the n_best finished ones.
+
+    Raises:
+        UserError: for a value out of its range.
+    """
+
+    limit: LengthLimit = field(default_factory=LengthLimit)
+    beam_size: int = 5
+    n_best: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool = True
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.n_best <= self.beam_size:
+            raise UserError(
+                f"n_best must be from 1 to generation.beam_size ({self.beam_size}), got "
+                f"{self.n_best}"
+            )
+        if self.length_penalty < 0:
+            raise UserError(
+                f"generation.length_penalty must be at least 0, got {self.length_penalty}"
+            )
+
+    def search(
+        self, model: Seq2SeqModel, memory: Memory, numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        most = self.limit.of(memory, model.max_target_length).tolist()
+        sentences = [_Sentence(self, length) for length in most]
+        held = list(range(len(sentences)))  # sentences whose rows are still in the state
+        beams, device = self.beam_size, memory.ids.device
+        state = model.start(memory, beams=beams)
+        ids = torch.full((len(held), beams), BOS, device=device)
+        scores = torch.full((len(held), beams), -torch.inf, device=device)
+        scores[:, 0] = 0.0  # all beams are the same at first
+        for step in range(max(most)):
+            logits = next_logits(model, ids.flatten(), state, step < self.limit.minimum)
+            found = candidates(logits.unflatten(0, (-1, beams)), scores)
+            chosen = [
+                sentences[number].advance(step + 1, *row)
+                for number, row in zip(held, zip(*(part.tolist() for part in found)), strict=True)
+            ]
+            scores = torch.tensor([c[0] for c in chosen], device=device)
+            parents = torch.tensor([c[1] for c in chosen], device=device)
+            ids = torch.tensor([c[2] for c in chosen], device=device)
+            going = [row for row, number in enumerate(held) if not sentences[number].done]
+            if not going:
+                break
+            state.reorder(parents)
+            if worth_shrinking(len(going), len(held)):
+                kept = torch.tensor(going, device=device)
+                state.keep(kept)
+                held = [held[row] for row in going]
+                scores, ids = scores[kept], ids[kept]
+        return [sentence.best() for sentence in sentences]
+
+
+def candidates(logits: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The 2K best continuations of each sentence: enough for K live ones if K of them end.
+
+    Args:
+        logits: (B, K, V).
+        scores: (B, K) log-probability of each beam so far.
+
+    Returns:
+        Log-probabilities, beams and tokens, each (B, 2K), best first.
+    """
+    beams = logits.shape[1]
+    best, tokens = largest(logits, min(2 * beams, logits.shape[2]))  # (B, K, 2K)
+    best = best - logits.logsumexp(dim=-1, keepdim=True) + scores[..., None]
+    width = best.shape[2]
+    total, place = best.flatten(1).topk(min(2 * beams, beams * width), dim=1)
+    return total, place // width, tokens.flatten(1).gather(1, place)
+
+
+def largest(x: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:
+    """As `x.topk(count)` over a long last axis, by looking into the best blocks alone.
+
+    The `count` largest values lie in the `count` blocks with the largest maxima, so one quick
+    pass of maxima replaces a sort of the whole axis.
+    """
+    size = x.shape[-1]
+    if size < 4 * count * block:
+        return x.topk(count, dim=-1)
+    whole = size // block * block
+    blocks = x[..., :whole].unflatten(-1, (-1, block))  # (..., V) -> (..., V/block, block)
+    _, best = blocks.amax(dim=-1).topk(count, dim=-1)
+    inside = blocks.gather(-2, best[..., None].expand(*best.shape, block)).flatten(-2)
+    places = (best[..., None] * block + torch.arange(block, device=x.device)).flatten(-2)
+    rest = torch.arange(whole, size, device=x.device).expand(*x.shape[:-1], -1)
+    values, order = torch.cat((inside, x[..., whole:]), dim=-1).topk(count, dim=-1)
+    return values, torch.cat((places, rest), dim=-1).gather(-1, order)
+
+
+class _Sentence:
+    """The search of one sentence: its live beams' tokens and its finished hypotheses."""
+
+    def __init__(self, search: BeamSearch, most: int) -> None:
+        self.search = search
+        self.most = most
+        self.live: list[tuple[int, ...]] = [()] * search.beam_size
+        self.finished: list[Hypothesis] = []
+        self.done = False
+
+    def advance(
+        self, length: int, scores: list[float], parents: list[int], tokens: list[int]
+    ) -> tuple[list[float], list[int], list[int]]:
+        """Takes the best candidates of a step; gives the K live beams' scores, parents, tokens."""
+        beams = self.search.beam_size
+        kept: list[tuple[float, int, int]] = []
+        if not self.done:
+            for rank, candidate in enumerate(zip(scores, parents, tokens, strict=True)):
+                score, parent, token = candidate
+                if score == -math.inf:
+                    continue
+                if token == EOS:
+                    if rank < beams:
+                        self._finish(self.live[parent], score, length)
+                elif len(kept) < beams:
+                    kept.append(candidate)
+            if length >= self.most:
+                for score, parent, token in kept:
+                    self._finish((*self.live[parent], token), score, length)
+            self.live = [(*self.live[parent], token) for _, parent, token in kept]
+            self.done = length >= self.most or not kept or self._settled(kept[0][0], length)
+        kept += [(-math.inf, 0, EOS)] * (beams - len(kept))
+        self.live += [()] * (beams - len(self.live))
+        live_scores, live_parents, live_tokens = zip(*kept, strict=True)
+        return list(live_scores), list(live_parents), list(live_tokens)
+
+    def _finish(self, ids: tuple[int, ...], log_probability: float, length: int) -> None:
+        score = log_probability / length**self.search.length_penalty
+        self.finished.append(Hypothesis(ids, score, log_probability))
+
+    def _settled(self, best_live: float, length: int) -> bool:
+        if self.search.early_stopping:
+            return len(self.finished) >= self.search.beam_size
+        if len(self.finished) < self.search.n_best:
+            return False
+        # log-probabilities only fall, and a longer hypothesis divides them by more
+        reachable = best_live / self.most**self.search.length_penalty
+        return self.best()[-1].score >= reachable
+
+    def best(self) -> list[Hypothesis]:
+        """The n_best finished hypotheses, best first."""
+        ranked = sorted(self.finished, key=lambda hypothesis: -hypothesis.score)
+        return ranked[: self.search.n_best]

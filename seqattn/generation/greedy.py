@@ -1,0 +1,68 @@
+"""Greedy search: the likeliest token at every step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from seqattn.generation.base import (
+    Hypothesis,
+    LengthLimit,
+    Search,
+    next_logits,
+    worth_shrinking,
+)
+from seqattn.models.base import BOS, EOS, Memory, Seq2SeqModel
+
+
+@dataclass(frozen=True)
+class GreedySearch(Search):
+    """Takes the likeliest token until the end, or until the limit.
+
+    Args:
+        limit: how long a hypothesis may be.
+    """
+
+    limit: LengthLimit = field(default_factory=LengthLimit)
+
+    def search(
+        self, model: Seq2SeqModel, memory: Memory, numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        most = self.limit.of(memory, model.max_target_length)
+        longest = int(most.max())
+        count, device = memory.ids.shape[0], memory.ids.device
+        tokens = torch.full((count, longest), EOS, device=device)
+        totals = torch.zeros(count, device=device)
+        rows = torch.arange(count, device=device)  # sentence of each row still held
+        done = torch.zeros(count, dtype=torch.bool, device=device)
+        ids = torch.full((count,), BOS, device=device)
+        state = model.start(memory)
+        for step in range(longest):
+            logits = next_logits(model, ids, state, step < self.limit.minimum)
+            best, ids = logits.max(dim=-1)
+            log_probability = best - logits.logsumexp(dim=-1)
+            totals[rows] += log_probability.masked_fill(done, 0.0)
+            ids = ids.masked_fill(done, EOS)
+            tokens[rows, step] = ids
+            done = done | (ids == EOS) | (step + 1 >= most[rows])
+            live = int((~done).sum())
+            if live == 0:
+                break
+            if worth_shrinking(live, len(rows)):
+                going = (~done).nonzero()[:, 0]
+                state.keep(going)
+                rows, ids, done = rows[going], ids[going], done[going]
+        return [
+            [finished(row, most_tokens, total)]
+            for row, most_tokens, total in zip(
+                tokens.tolist(), most.tolist(), totals.tolist(), strict=True
+            )
+        ]
+
+
+def finished(row: list[int], most: int, log_probability: float) -> Hypothesis:
+    """The hypothesis of a row of tokens, up to its end; the score is the mean over its length."""
+    row = row[:most]
+    ids = row[: row.index(EOS)] if EOS in row else row
+    length = len(ids) + (EOS in row)
+    return Hypothesis(tuple(ids), log_probability / length, log_probability)

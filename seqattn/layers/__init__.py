@@ -1,0 +1,1 @@
+"""Layers: what stands between attention and a model."""

@@ -1,0 +1,96 @@
+"""The contract that generation, tasks and analysis know a model by."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+PAD, BOS, EOS = 0, 2, 3
+"""Ids that every vocabulary keeps for padding, begin and end of a sequence."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the encoder knows of a batch of sources.
+
+    Args:
+        outputs: (B, S, D).
+        real: (B, S) bool, True where a token stands.
+        ids: (B, S) the source ids.
+    """
+
+    outputs: Tensor
+    real: Tensor
+    ids: Tensor
+
+
+class State(Protocol):
+    """What the decoder carries from one call to the next."""
+
+    def reorder(self, index: Tensor) -> None:
+        """Beam k of sentence b goes on from its beam index[b, k]. Args: index: (B, K)."""
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences go on. Args: sentences: (B',) rows, in the order they keep."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the growing or rolling part, the source's keys and values left out."""
+
+
+class Seq2SeqModel(nn.Module, ABC):
+    """An encoder-decoder: `encode` once, `start` once, `decode` as often as there are tokens."""
+
+    output: nn.Linear
+    """From the decoder's features to the target vocabulary."""
+    max_source_length: int | None = None
+    """Longest source in tokens, None where there is no limit."""
+    max_target_length: int | None = None
+    """Longest target in tokens, begin included, None where there is no limit."""
+
+    @abstractmethod
+    def encode(self, ids: Tensor) -> Memory:
+        """Reads the sources.
+
+        Args:
+            ids: (B, S), padded with 0 on either side.
+        """
+
+    @abstractmethod
+    def start(self, memory: Memory, beams: int = 1, cached: bool = True) -> State:
+        """The state before the first target token.
+
+        Args:
+            memory: of B sentences.
+            beams: K hypotheses for each sentence; what the source gives is shared by them.
+            cached: False for one `decode` over the whole target, after which nothing is kept
+                (training).
+        """
+
+    @abstractmethod
+    def features(self, ids: Tensor, state: State, teacher_forcing: float = 1.0) -> Tensor:
+        """As `decode`, short of the output layer: (B*K, T, D), and `output` gives the logits."""
+
+    def decode(self, ids: Tensor, state: State, teacher_forcing: float = 1.0) -> Tensor:
+        """Reads T more target tokens and says what follows each.
+
+        Args:
+            ids: (B*K, T), the beams of a sentence next to each other.
+            state: what came before; moved on in place.
+            teacher_forcing: share of steps that read the given token rather than the model's own.
+
+        Returns:
+            Logits (B*K, T, V).
+
+        Raises:
+            UserError: where the model cannot feed itself and teacher_forcing is below 1, or the
+                target is longer than the model allows.
+        """
+        logits: Tensor = self.output(self.features(ids, state, teacher_forcing))
+        return logits
+
+    def forward(self, source: Tensor, target: Tensor, teacher_forcing: float = 1.0) -> Tensor:
+        """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""
+        state = self.start(self.encode(source), cached=False)
+        return self.decode(target, state, teacher_forcing)

@@ -1,0 +1,277 @@
+"""The Transformer encoder-decoder, assembled from attentions and a position scheme."""
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from seqattn.attention.base import Attention, AttentionFactory
+from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.masks import Mask, positions_of
+from seqattn.errors import UserError
+from seqattn.layers.decoder_layer import DecoderLayer
+from seqattn.layers.embedding import Embedding, make_table
+from seqattn.layers.encoder_layer import EncoderLayer, LayerShape
+from seqattn.layers.norm import make_norm
+from seqattn.models.base import PAD, Memory, Seq2SeqModel, State
+from seqattn.positions.base import Position
+
+SHARING = ("all", "target", "none")
+
+
+class PositionFactory(Protocol):
+    """Makes a stack's own position scheme."""
+
+    def __call__(self, dim: int, num_heads: int) -> Position: ...
+
+
+class Slots(NamedTuple):
+    """The attentions of a Transformer, one factory per layer and slot, and its positions."""
+
+    encoder: list[AttentionFactory]
+    decoder: list[AttentionFactory]
+    cross: list[AttentionFactory]
+    position: PositionFactory
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The shape of a Transformer.
+
+    Args:
+        dim: width D of encoder and decoder.
+        encoder_dim: the encoder's own width; None for `dim`.
+        encoder_layers: depth of the encoder.
+        decoder_layers: depth of the decoder.
+        ffn_dim: width inside the feed-forward sublayers.
+        activation: relu, gelu or swiglu.
+        norm: layernorm or rmsnorm.
+        pre_norm: norms before the sublayers (and one at the end of each stack) or after them.
+        dropout: share dropped on embeddings and residual branches.
+        share_embeddings: `all` (source, target and output are one table: a joint vocabulary and
+            equal widths), `target` (target and output), or `none`.
+        checkpoint_activations: recompute layers in the backward pass to save memory.
+    """
+
+    dim: int = 256
+    encoder_dim: int | None = None
+    encoder_layers: int = 4
+    decoder_layers: int = 4
+    ffn_dim: int = 1024
+    activation: str = "relu"
+    norm: str = "layernorm"
+    pre_norm: bool = True
+    dropout: float = 0.1
+    share_embeddings: str = "all"
+    checkpoint_activations: bool = False
+
+    def shape(self, dim: int) -> LayerShape:
+        """The shape of a layer of width `dim`."""
+        return LayerShape(
+            dim, self.ffn_dim, self.activation, self.norm, self.pre_norm, self.dropout
+        )
+
+    def build(self, source_size: int, target_size: int, joint: bool, slots: Slots) -> "Transformer":
+        """A Transformer over vocabularies of these sizes, one vocabulary where `joint`."""
+        if self.share_embeddings == "all" and not joint:
+            raise UserError(
+                "model.share_embeddings=all needs one vocabulary for both sides; set "
+                "tokenizer.joint=true, or model.share_embeddings=target"
+            )
+        return Transformer(self, source_size, target_size, slots)
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers. Args: as `Transformer`."""
+
+    def __init__(self, config: TransformerConfig, dim: int, slots: Slots) -> None:
+        super().__init__()
+        shape = config.shape(dim)
+        self.layers = nn.ModuleList(EncoderLayer(shape, factory) for factory in slots.encoder)
+        self.norm = make_norm(config.norm, dim) if config.pre_norm else nn.Identity()
+        self.position = slots.position(dim=dim, num_heads=first_heads(self.layers))
+        self.checkpointing = config.checkpoint_activations
+
+    def forward(self, x: Tensor, mask: Mask) -> Tensor:
+        """(B, S, D) -> (B, S, D)."""
+        recompute = self.checkpointing and self.training and torch.is_grad_enabled()
+        for number, layer in enumerate(self.layers):
+            position = self.position.at_layer(number)
+            if recompute:
+                x = checkpoint(layer, x, mask, position, use_reentrant=False)
+            else:
+                x = layer(x, mask, position)
+        out: Tensor = self.norm(x)
+        return out
+
+
+@dataclass
+class TransformerState(State):
+    """The decoder's past: caches per layer, and the source's keys and values per layer."""
+
+    source: list[KeysValues]
+    source_mask: Mask
+    caches: list[Cache] | None
+    beams: int
+    length: int = 0
+    real: Tensor | None = field(default=None)
+    """(B, L) True where a past token is no padding; None while none was padded."""
+
+    def reorder(self, index: Tensor) -> None:
+        for cache in self.caches or ():
+            cache.reorder(index)
+
+    def keep(self, sentences: Tensor) -> None:
+        for cache in self.caches or ():
+            cache.keep(sentences)
+        self.source = [
+            KeysValues(*(part.index_select(0, sentences) for part in pair)) for pair in self.source
+        ]
+        mask = self.source_mask
+        keys = mask.key_positions
+        self.source_mask = replace(
+            mask,
+            real=None if mask.real is None else mask.real.index_select(0, sentences),
+            key_positions=keys if keys.dim() == 1 else keys.index_select(0, sentences),
+        )
+        if self.real is not None:
+            self.real = self.real.index_select(0, sentences)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(cache.nbytes for cache in self.caches or ())
+
+    def advance(self, ids: Tensor) -> Mask:
+        """The mask of self-attention for ids (B*K, T), which from now on are part of the past."""
+        steps = ids.shape[1]
+        real = None if steps == 1 and self.length else ids != PAD
+        end = self.length + steps
+        if real is not None and not torch.compiler.is_compiling() and bool(real[:, 0].all()):
+            real = None  # padding on the right is behind every real query, causality hides it
+        if real is None and self.real is None:
+            everyone = torch.arange(end, device=ids.device)
+            mask = Mask(everyone[self.length :], everyone, causal=True)
+        else:
+            mask = self._padded(ids if real is None else real, end)
+        self.length = end
+        return mask
+
+    def _padded(self, new: Tensor, end: int) -> Mask:
+        new = new[:: self.beams].bool()  # the beams of a sentence share their padding
+        past = self.real
+        if past is None:
+            past = torch.ones(new.shape[0], self.length, dtype=torch.bool, device=new.device)
+        self.real = torch.cat((past, new), dim=1)
+        keys = positions_of(self.real)
+        if keys.dim() == 1:
+            keys = keys.expand(self.real.shape[0], -1)
+        keys = keys.repeat_interleave(self.beams, dim=0)  # (B*K, L)
+        return Mask(keys[:, self.length :], keys, self.real, causal=True)
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers. Args: as `Transformer`."""
+
+    def __init__(self, config: TransformerConfig, memory_dim: int, slots: Slots) -> None:
+        super().__init__()
+        shape = config.shape(config.dim)
+        self.layers = nn.ModuleList(
+            DecoderLayer(shape, memory_dim, own, cross)
+            for own, cross in zip(slots.decoder, slots.cross, strict=True)
+        )
+        self.norm = make_norm(config.norm, config.dim) if config.pre_norm else nn.Identity()
+        self.position = slots.position(dim=config.dim, num_heads=first_heads(self.layers))
+        self.checkpointing = config.checkpoint_activations
+
+    def forward(self, x: Tensor, mask: Mask, state: TransformerState) -> Tensor:
+        """(B*K, T, D) -> (B*K, T, D)."""
+        recompute = self.checkpointing and self.training and torch.is_grad_enabled()
+        if recompute and state.caches is not None:
+            recompute = False  # a second pass would write the cache twice
+        source_mask = replace(state.source_mask, query_positions=mask.query_positions)
+        for number, layer in enumerate(self.layers):
+            cache = None if state.caches is None else state.caches[number]
+            args = (mask, self.position.at_layer(number), state.source[number], source_mask, cache)
+            if recompute:
+                x = checkpoint(layer, x, *args, use_reentrant=False)
+            else:
+                x = layer(x, *args)
+        out: Tensor = self.norm(x)
+        return out
+
+
+def first_heads(layers: nn.ModuleList) -> int:
+    """Query heads of the first layer's self-attention, which positions are made for."""
+    for layer in layers:
+        attention = layer.self_attention
+        assert isinstance(attention, Attention)
+        return attention.num_heads
+    return 1
+
+
+class Transformer(Seq2SeqModel):
+    """Encoder-decoder of Vaswani et al. 2017 (arXiv 1706.03762) with swappable attention.
+
+    Args:
+        config: the shape.
+        source_size: source vocabulary.
+        target_size: target vocabulary V; the same table as the source's where all are shared.
+        slots: attention factories for every layer, and the position scheme.
+
+    Raises:
+        UserError: for a shape that cannot be.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, source_size: int, target_size: int, slots: Slots
+    ) -> None:
+        super().__init__()
+        if config.share_embeddings not in SHARING:
+            raise UserError(
+                f"model.share_embeddings must be one of {', '.join(SHARING)}, got "
+                f"{config.share_embeddings}"
+            )
+        encoder_dim = config.encoder_dim or config.dim
+        shared = config.share_embeddings == "all"
+        if shared and encoder_dim != config.dim:
+            raise UserError(
+                f"model.share_embeddings=all needs model.encoder_dim equal to model.dim "
+                f"({config.dim}), got {encoder_dim}; set model.share_embeddings=target"
+            )
+        self.config = config
+        self.encoder = Encoder(config, encoder_dim, slots)
+        self.decoder = Decoder(config, encoder_dim, slots)
+        target_table = make_table(target_size, config.dim)
+        source_table = target_table if shared else make_table(source_size, encoder_dim)
+        self.source_embedding = Embedding(source_table, self.encoder.position, config.dropout)
+        self.target_embedding = Embedding(target_table, self.decoder.position, config.dropout)
+        self.output = nn.Linear(config.dim, target_size, bias=False)
+        if config.share_embeddings == "none":
+            nn.init.xavier_uniform_(self.output.weight)
+        else:
+            self.output.weight = target_table.weight
+        self.max_source_length = self.encoder.position.max_length
+        self.max_target_length = self.decoder.position.max_length
+
+    def encode(self, ids: Tensor) -> Memory:
+        real = ids != PAD
+        mask = Mask.full(real)
+        x = self.source_embedding(ids, mask.query_positions)
+        return Memory(self.encoder(x, mask), real, ids)
+
+    def start(self, memory: Memory, beams: int = 1, cached: bool = True) -> TransformerState:
+        layers = [layer for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]
+        source = [layer.cross_attention.project(memory.outputs) for layer in layers]
+        caches = [layer.self_attention.make_cache(beams) for layer in layers] if cached else None
+        return TransformerState(source, Mask.full(memory.real), caches, beams)
+
+    def features(self, ids: Tensor, state: State, teacher_forcing: float = 1.0) -> Tensor:
+        if teacher_forcing < 1:
+            raise UserError("a Transformer reads whole targets; set teacher_forcing=1")
+        assert isinstance(state, TransformerState)
+        mask = state.advance(ids)
+        x = self.target_embedding(ids, mask.query_positions)
+        out: Tensor = self.decoder(x, mask, state)
+        return out

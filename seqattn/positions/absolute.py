@@ -1,0 +1,57 @@
+"""Absolute positions, added to the embeddings."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from seqattn.errors import UserError
+from seqattn.positions.base import Position
+
+
+class SinusoidalPosition(Position):
+    """Sines and cosines of geometric wavelengths, for any length.
+
+    Even channels hold sin(p / 10000^(2i/D)), odd ones the cosine (Vaswani et al. 2017,
+    arXiv 1706.03762, section 3.5). An odd D drops the last cosine.
+    """
+
+    hooks = frozenset({"embed"})
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        even = torch.arange(0, self.dim, 2, device=x.device, dtype=torch.float32)
+        frequency = torch.exp(even * (-math.log(10000.0) / self.dim))
+        angle = positions[..., None].float() * frequency  # (T or B T, ceil(D/2))
+        table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.dim]
+        return x + table.to(x.dtype)
+
+
+class LearnedPosition(Position):
+    """A learned vector per position, up to a fixed length (Gehring et al. 2017, arXiv 1705.03122).
+
+    Args:
+        dim: model width D.
+        num_heads: ignored; every scheme takes it.
+        max_length: positions in the table, in tokens.
+
+    Raises:
+        UserError: from `embed`, past `max_length`.
+    """
+
+    hooks = frozenset({"embed"})
+
+    def __init__(self, dim: int, num_heads: int, max_length: int = 512) -> None:
+        super().__init__(dim, num_heads)
+        self.max_length = max_length
+        self.table = nn.Embedding(max_length, dim)
+        nn.init.normal_(self.table.weight, std=dim**-0.5)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        longest = x.shape[1] if torch.compiler.is_compiling() else int(positions.max()) + 1
+        limit = self.table.num_embeddings
+        if longest > limit:
+            raise UserError(
+                f"learned positions end at {limit} tokens (position.max_length), got a sequence "
+                f"of {longest}; shorten it, or train with a larger position.max_length"
+            )
+        return x + self.table(positions)

@@ -1,0 +1,81 @@
+"""What a position scheme may do: five hooks, each the identity until a scheme overrides it."""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+
+class Position(nn.Module):
+    """No position at all, and the base of every scheme (`position=none`).
+
+    One instance serves a whole stack of layers; `at_layer` gives the part that one layer uses.
+    A scheme overrides only the hooks it acts through and names them in `hooks`, so that a kernel
+    can refuse a scheme whose hooks it does not take.
+
+    Args:
+        dim: model width D.
+        num_heads: query heads H of the stack's self-attention.
+    """
+
+    hooks: ClassVar[frozenset[str]] = frozenset()
+    max_length: int | None = None
+    """Longest sequence in tokens, None where there is no limit."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.dim = dim
+        self.num_heads = num_heads
+
+    def at_layer(self, layer: int) -> "Position":
+        """The part that layer number `layer` (from 0) uses; the shared part itself by default."""
+        return self
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Adds positions to embeddings.
+
+        Args:
+            x: (B, T, D).
+            positions: (T,) or (B, T) whole numbers from 0.
+
+        Returns:
+            (B, T, D).
+        """
+        return x
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Turns queries or keys by their positions.
+
+        Args:
+            x: (B, H or G, T, Dh).
+            positions: (T,) or (B, T).
+
+        Returns:
+            The shape of `x`.
+        """
+        return x
+
+    def score_term(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> Tensor | None:
+        """What to add to the scaled scores of a block of queries and keys.
+
+        Args:
+            q: (B, H, T, Dh).
+            k: (B, G, S, Dh).
+            q_positions: (T,) or (B, T).
+            k_positions: (S,) or (B, S).
+
+        Returns:
+            Broadcastable to (B, H, T, S), or None for nothing.
+        """
+        return None
+
+    def value_term(
+        self, weights: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> Tensor | None:
+        """What to add to the context, from weights (B, H, T, S): (B, H, T, Dh), or None."""
+        return None
+
+    def score_scale(self, head_dim: int) -> float:
+        """The factor on query-key products: 1/sqrt(Dh) unless the scheme defines another."""
+        return float(head_dim**-0.5)

@@ -1,0 +1,46 @@
+"""Rotary positions: queries and keys turned by an angle that grows with their position."""
+
+import torch
+from torch import Tensor
+
+from seqattn.errors import UserError
+from seqattn.positions.base import Position
+
+
+class RotaryPosition(Position):
+    """RoPE: scores depend on the distance i - j alone (Su et al. 2021, arXiv 2104.09864, eq. 34).
+
+    Channel c is paired with channel c + Dh/2 (the layout of Llama and GPT-NeoX).
+
+    Args:
+        dim: model width D.
+        num_heads: query heads H.
+        base: base of the geometric wavelengths.
+        scaling: positions are divided by it (position interpolation, Chen et al. 2023,
+            arXiv 2306.15595); 1 leaves them.
+
+    Raises:
+        UserError: at the first use, where the head width is odd.
+    """
+
+    hooks = frozenset({"rotate"})
+
+    def __init__(
+        self, dim: int, num_heads: int, base: float = 10000.0, scaling: float = 1.0
+    ) -> None:
+        super().__init__(dim, num_heads)
+        self.base = base
+        self.scaling = scaling
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        head_dim = x.shape[-1]
+        if head_dim % 2:
+            raise UserError(f"position=rope needs an even head width, got {head_dim}")
+        even = torch.arange(0, head_dim, 2, device=x.device, dtype=torch.float32)
+        frequency = self.base ** (-even / head_dim)
+        angle = positions[..., None].float() / self.scaling * frequency  # (T or B T, Dh/2)
+        if angle.dim() == 3:
+            angle = angle[:, None]  # (B, T, Dh/2) -> (B, 1, T, Dh/2)
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

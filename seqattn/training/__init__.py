@@ -1,0 +1,1 @@
+"""What turns logits into a loss, and gradients into steps."""

@@ -1,0 +1,37 @@
+"""The optimizer."""
+
+from torch import nn
+from torch.optim import AdamW
+
+
+def adamw(
+    model: nn.Module,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.98),
+    eps: float = 1e-9,
+    weight_decay: float = 0.0,
+) -> AdamW:
+    """AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101), decay on matrices alone.
+
+    Embeddings, biases and norms are not decayed. Runs in one fused pass over all parameters.
+
+    Args:
+        model: its parameters are optimised; shared ones once.
+        lr: the peak learning rate, which a schedule scales.
+        betas: decay of the two moments a step.
+        eps: added to the denominator.
+        weight_decay: share of a weight taken off at each step, times the learning rate.
+    """
+    tables = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, nn.Embedding)
+        for parameter in module.parameters()
+    }
+    decayed, kept = [], []
+    for parameter in model.parameters():
+        matrix = parameter.dim() >= 2 and id(parameter) not in tables
+        (decayed if matrix else kept).append(parameter)
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept}]
+    groups = [group for group in groups if group["params"]]
+    return AdamW(groups, lr=lr, betas=tuple(betas), eps=eps, weight_decay=0.0, fused=True)  # type: ignore[arg-type]

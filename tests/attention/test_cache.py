@@ -1,0 +1,114 @@
+"""The growing cache against a past kept as a Python list for every beam."""
+
+import pytest
+import torch
+
+from seqattn.attention.cache import GrowingCache, KeysValues
+from tests.builders import DIM, HEAD_DIM, HEADS, heads, make_attention
+
+B, K, G = 2, 3, 4
+
+
+def tokens(rows, steps, value=None):
+    if value is not None:
+        return KeysValues(*(torch.full((rows, G, steps, HEAD_DIM), value) for _ in range(2)))
+    return KeysValues(*(torch.randn(rows, G, steps, HEAD_DIM) for _ in range(2)))
+
+
+def seen(past, sentence, beam):
+    """The keys that a beam sees, in the order of their slots: (G, L, Dh)."""
+    slots = past.ancestry[sentence, beam].nonzero()[:, 0]
+    return past.keys[sentence, :, slots], past.values[sentence, :, slots]
+
+
+def test_one_beam_sees_all_that_was_written_in_order():
+    cache = GrowingCache()
+    written = [tokens(B, steps) for steps in (3, 1, 1, 2, 20, 1)]
+    for new in written:
+        past = cache.append(new)
+    assert past.ancestry is None
+    assert torch.equal(past.keys, torch.cat([new.keys for new in written], dim=2))
+    assert torch.equal(past.values, torch.cat([new.values for new in written], dim=2))
+
+
+def test_every_beam_sees_its_own_ancestors_through_reordering_and_leaving():
+    source = torch.Generator().manual_seed(5)
+    cache = GrowingCache(K)
+    histories = [[[] for _ in range(K)] for _ in range(4)]  # sentences, beams, tokens
+    for step, steps in enumerate((2, 1, 1, 3, 1, 1, 1)):
+        new = tokens(len(histories) * K, steps)
+        past = cache.append(new)
+        for b, sentence in enumerate(histories):
+            for k, history in enumerate(sentence):
+                history += [
+                    (new.keys[b * K + k, :, t], new.values[b * K + k, :, t]) for t in range(steps)
+                ]
+                keys, values = seen(past, b, k)
+                assert torch.equal(keys, torch.stack([pair[0] for pair in history], dim=1))
+                assert torch.equal(values, torch.stack([pair[1] for pair in history], dim=1))
+        index = torch.randint(K, (len(histories), K), generator=source)
+        cache.reorder(index)
+        histories = [
+            [list(sentence[i]) for i in row] for sentence, row in zip(histories, index.tolist())
+        ]
+        if step in (1, 4):
+            going = [2, 0, 3] if step == 1 else [1]
+            cache.keep(torch.tensor(going))
+            histories = [histories[b] for b in going]
+
+
+def test_reordering_moves_no_key_and_leaves_the_spare_room():
+    cache = GrowingCache(K)
+    for _ in range(3):
+        cache.append(tokens(B * K, 1))
+    keys, before = cache._keys, cache._keys.clone()
+    cache.reorder(torch.tensor([[2, 2, 0], [1, 0, 1]]))
+    assert cache._keys is keys
+    assert torch.equal(cache._keys, before)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_hundred_tokens_move_the_buffer_only_when_it_doubles(beams):
+    cache = GrowingCache(beams)
+    places = []
+    for _ in range(100):
+        cache.append(tokens(B * beams, 1))
+        places.append((cache._keys.data_ptr(), cache._values.data_ptr()))
+    moves = [step for step in range(1, 100) if places[step] != places[step - 1]]
+    assert moves == [1, 16, 32, 64]
+
+
+def test_what_was_written_stays_as_it_was():
+    cache = GrowingCache()
+    for number in range(40):
+        past = cache.append(tokens(B, 1, value=float(number)))
+    expected = torch.arange(40.0)[None, None, :, None].expand(B, G, 40, HEAD_DIM)
+    assert torch.equal(past.keys, expected)
+    assert torch.equal(past.values, expected)
+
+
+def test_bytes_count_what_is_in_use_and_not_the_spare_room():
+    cache = GrowingCache(K)
+    assert cache.nbytes == 0
+    for length in range(1, 20):
+        cache.append(tokens(B * K, 1))
+        assert cache.nbytes == 2 * 4 * B * K * G * HEAD_DIM * length
+    cache.keep(torch.tensor([1]))
+    assert cache.nbytes == 2 * 4 * K * G * HEAD_DIM * 19
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_fewer_key_heads_make_the_cache_smaller_by_as_much(num_kv_heads):
+    attention = make_attention(heads(HEADS, num_kv_heads))
+    cache = attention.make_cache(beams=1)
+    for _ in range(9):
+        cache.append(attention.project(torch.randn(B, 1, DIM)))
+    assert cache.nbytes == B * 9 * (2 * num_kv_heads * HEAD_DIM) * 4
+
+
+def test_an_empty_cache_may_be_reordered_and_kept():
+    cache = GrowingCache(K)
+    cache.reorder(torch.zeros(B, K, dtype=torch.long))
+    cache.keep(torch.tensor([1]))
+    past = cache.append(tokens(K, 1))
+    assert torch.equal(past.ancestry, torch.eye(K, dtype=torch.bool)[None])

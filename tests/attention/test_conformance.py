@@ -1,0 +1,245 @@
+"""The laws that every attention of conf/attention obeys, with every position it takes."""
+
+import copy
+
+import pytest
+import torch
+
+from seqattn.attention.masks import Mask, positions_of
+from tests.builders import (
+    DIM,
+    HEADS,
+    attention_choices,
+    causal_mask,
+    full_mask,
+    load_choice,
+    make_attention,
+    make_position,
+    position_choices,
+)
+
+B, T, S = 2, 5, 7
+LENGTHS = (5, 3)
+EVERYONE = torch.ones(B, T, dtype=torch.bool)
+
+
+def built(name, dim=DIM):
+    return make_attention(load_choice("attention", name), dim)
+
+
+def pairs():
+    """Every attention with every position whose hooks it takes."""
+    for name in attention_choices():
+        taken = built(name).abilities.hooks | {"embed"}
+        for scheme in position_choices():
+            if make_position(load_choice("position", scheme)).hooks <= taken:
+                yield name, scheme
+
+
+def slots(slot):
+    return [name for name in attention_choices() if built(name).abilities.fits(slot)]
+
+
+def self_masks(abilities):
+    """The masks that an attention of a sequence to itself can be given."""
+    return [full_mask] * abilities.bidirectional + [causal_mask] * abilities.causal
+
+
+def masks_of(name, real=EVERYONE):
+    abilities = built(name).abilities
+    made = [make(real) for make in self_masks(abilities)]
+    return made or [Mask(torch.arange(T), torch.arange(T), real)]
+
+
+def attend(attention, query, memory, mask, position=None, cache=None):
+    position = position or make_position(load_choice("position", "none"), query.shape[-1])
+    return attention(query, attention.project(memory), mask, position, cache)
+
+
+def test_the_shipped_choices_are_found():
+    assert {"mha", "mqa", "gqa"} <= set(attention_choices())
+    assert {"none", "sinusoidal", "learned", "rope"} <= set(position_choices())
+
+
+@pytest.mark.parametrize("name", attention_choices())
+def test_the_docstring_states_the_cost_and_the_source(name):
+    text = type(built(name).kernel).__doc__
+    for word in ("arXiv", "Time", "memory", "cache"):
+        assert word.lower() in text.lower(), f"{name} says nothing of {word}"
+
+
+@pytest.mark.parametrize(("name", "scheme"), pairs())
+def test_no_output_depends_on_a_later_token(name, scheme):
+    attention = built(name)
+    if not attention.abilities.causal:
+        pytest.skip(f"{name} cannot be causal")
+    position = make_position(load_choice("position", scheme))
+    x = torch.randn(B, T, DIM, requires_grad=True)
+    out = attend(attention, x, x, causal_mask(EVERYONE), position)
+    for t in range(T):
+        (gradient,) = torch.autograd.grad(out[:, t].square().sum(), x, retain_graph=True)
+        assert (gradient[:, t + 1 :] == 0).all()
+        assert (gradient[:, : t + 1].abs().amax(dim=2) > 0).all()
+
+
+@pytest.mark.parametrize(("name", "scheme"), pairs())
+@pytest.mark.parametrize(("before", "after"), [(0, 4), (4, 0), (2, 3)])
+def test_real_outputs_do_not_depend_on_padding_on_either_side(name, scheme, before, after):
+    attention = built(name)
+    position = make_position(load_choice("position", scheme))
+    sentences = [torch.randn(1, length, DIM) for length in LENGTHS]
+    longest = before + max(LENGTHS) + after
+    batch, real = torch.randn(B, longest, DIM), torch.zeros(B, longest, dtype=torch.bool)
+    starts = [before + (max(LENGTHS) - length) * (before > 0) for length in LENGTHS]
+    for row, (start, sentence) in enumerate(zip(starts, sentences)):
+        batch[row, start : start + sentence.shape[1]] = sentence[0]
+        real[row, start : start + sentence.shape[1]] = True
+    for make in self_masks(attention.abilities):
+        together = attend(attention, batch, batch, make(real), position)
+        for row, (start, sentence) in enumerate(zip(starts, sentences)):
+            length = sentence.shape[1]
+            alone = make(torch.ones(1, length, dtype=torch.bool))
+            expected = attend(attention, sentence, sentence, alone, position)
+            torch.testing.assert_close(
+                together[row, start : start + length], expected[0], atol=1e-5, rtol=1e-5
+            )
+
+
+@pytest.mark.parametrize("name", slots("cross"))
+def test_cross_attention_does_not_depend_on_the_padding_of_its_source(name):
+    attention = built(name)
+    query, memory = torch.randn(1, T, DIM), torch.randn(1, S, DIM)
+    everyone = Mask(torch.arange(T), torch.arange(S), torch.ones(1, S, dtype=torch.bool))
+    expected = attend(attention, query, memory, everyone)
+    for left, right in ((0, 3), (3, 0), (1, 2)):
+        junk = [torch.randn(1, count, DIM) * 100 for count in (left, right)]
+        real = torch.tensor([[False] * left + [True] * S + [False] * right])
+        mask = Mask(torch.arange(T), positions_of(real), real)
+        got = attend(attention, query, torch.cat((junk[0], memory, junk[1]), dim=1), mask)
+        torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", attention_choices())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_query_with_nothing_to_see_gets_zero_context_and_zero_gradient(name, dtype):
+    attention = built(name).to(dtype)
+    real = torch.tensor([[1] * T, [0] * T], dtype=torch.bool)
+    for mask in masks_of(name, real):
+        x = torch.randn(B, T, DIM, dtype=dtype, requires_grad=True)
+        out = attend(attention, x, x, mask)
+        assert torch.equal(out[1], attention.output.bias.expand(T, DIM))
+        (blind,) = torch.autograd.grad(out[1].square().sum(), x, retain_graph=True)
+        assert torch.equal(blind, torch.zeros_like(blind))
+        attention.zero_grad()
+        out.square().sum().backward()
+        assert all(p.grad.isfinite().all() for p in attention.parameters() if p.grad is not None)
+        assert x.grad.isfinite().all()
+        assert (x.grad[1] == 0).all()
+        assert (x.grad[0].abs().amax(dim=1) > 0).all()
+
+
+@pytest.mark.parametrize(("name", "scheme"), pairs())
+def test_observed_weights_skip_masked_keys_sum_to_one_and_change_nothing(name, scheme):
+    attention = built(name)
+    if not attention.abilities.weights:
+        pytest.skip(f"{name} has no weights over keys")
+    position = make_position(load_choice("position", scheme))
+    x = torch.randn(B, T, DIM)
+    real = torch.tensor([[1] * T, [0, 1, 1, 1, 0]], dtype=torch.bool)
+    for mask in masks_of(name, real):
+        attention.kernel.observer = None
+        before = attend(attention, x, x, mask, position)
+        maps = []
+        attention.kernel.observer = maps.append
+        after = attend(attention, x, x, mask, position)
+        assert torch.equal(before, after)
+        (weights,) = maps
+        allowed = mask.dense().expand(B, HEADS, T, T)
+        assert (weights[~allowed] == 0).all()
+        torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float())
+
+
+@pytest.mark.parametrize("name", attention_choices())
+def test_gradients_agree_with_finite_differences_in_float64(name):
+    dim = 8
+    attention = built(name, dim).double()
+    position = make_position(load_choice("position", "none"), dim)
+    names, values = zip(*attention.named_parameters())
+    real = torch.tensor([[1, 1, 1], [0, 1, 1]], dtype=torch.bool)
+    x = torch.randn(B, 3, dim, dtype=torch.float64, requires_grad=True)
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = attention
+
+        def forward(self, x, mask):
+            return attend(self.attention, x, x, mask, position)
+
+    def call(mask, x, *parameters):
+        named = {f"attention.{key}": value for key, value in zip(names, parameters)}
+        return torch.func.functional_call(Block(), named, (x, mask))
+
+    mask = masks_of(name, real)[-1]
+    inputs = (x, *(value.detach().clone().requires_grad_() for value in values))
+    assert torch.autograd.gradcheck(lambda *args: call(mask, *args), inputs)
+
+
+@pytest.mark.parametrize("name", attention_choices())
+def test_autocast_to_bfloat16_stays_close_to_float32(name):
+    attention = built(name)
+    x = torch.randn(B, T, DIM)
+    for mask in masks_of(name):
+        exact = attend(attention, x, x, mask)
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = attend(attention, x, x, mask)
+        assert rough.dtype == torch.bfloat16
+        torch.testing.assert_close(rough.float(), exact, atol=0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize("name", attention_choices())
+def test_it_compiles_whole_and_gives_the_same(name):
+    attention = built(name)
+    position = make_position(load_choice("position", "rope"))
+    if not position.hooks <= attention.abilities.hooks:
+        position = make_position(load_choice("position", "none"))
+    real = torch.tensor([[1] * T, [1, 1, 1, 0, 0]], dtype=torch.bool)
+    x, twin = (torch.randn(B, T, DIM).requires_grad_() for _ in range(2))
+    twin.data.copy_(x.data)
+    for mask in masks_of(name, real):
+        torch.compiler.reset()  # each choice compiles afresh, however many there are
+        compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+        ours = compiled(attention, x, x, mask, position)
+        eager = attend(attention, twin, twin, mask, position)
+        torch.testing.assert_close(ours, eager, atol=1e-6, rtol=1e-5)
+        (got,) = torch.autograd.grad(ours.square().sum(), x)
+        (expected,) = torch.autograd.grad(eager.square().sum(), twin)
+        torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", attention_choices())
+def test_a_state_dict_restores_it_exactly(name):
+    attention = built(name)
+    other = make_attention(load_choice("attention", name), seed=1)
+    x = torch.randn(B, T, DIM)
+    mask = masks_of(name)[0]
+    assert not torch.equal(attend(attention, x, x, mask), attend(other, x, x, mask))
+    other.load_state_dict(copy.deepcopy(attention.state_dict()))
+    assert torch.equal(attend(attention, x, x, mask), attend(other, x, x, mask))
+
+
+@pytest.mark.parametrize(("name", "scheme"), pairs())
+def test_token_by_token_through_its_cache_equals_one_causal_pass(name, scheme):
+    attention = built(name)
+    if not attention.abilities.fits("decoder"):
+        pytest.skip(f"{name} does not decode")
+    position = make_position(load_choice("position", scheme))
+    x, places = torch.randn(B, T, DIM), torch.arange(T)
+    expected = attend(attention, x, x, causal_mask(EVERYONE), position)
+    cache = attention.make_cache(beams=1)
+    steps = []
+    for t in range(T):
+        mask = Mask(places[t : t + 1], places[: t + 1], causal=True)
+        token = x[:, t : t + 1]
+        steps.append(attend(attention, token, token, mask, position, cache))
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, atol=1e-5, rtol=1e-5)

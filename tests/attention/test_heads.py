@@ -1,0 +1,200 @@
+"""Multi-head, grouped-query and multi-query attention against PyTorch and against brute force."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from seqattn.attention.masks import Mask
+from seqattn.errors import UserError
+from seqattn.positions import Position
+from tests.builders import DIM, HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
+
+B, T, S, MEMORY_DIM = 2, 5, 7, 10
+REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
+SOURCE_REAL = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]], dtype=torch.bool)
+
+
+def reference_with_the_weights_of(attention, memory_dim=DIM):
+    reference = nn.MultiheadAttention(
+        DIM, HEADS, batch_first=True, kdim=memory_dim, vdim=memory_dim
+    ).eval()
+    q, k, v = attention.query, attention.key, attention.value
+    with torch.no_grad():
+        if reference._qkv_same_embed_dim:
+            reference.in_proj_weight.copy_(torch.cat((q.weight, k.weight, v.weight)))
+        else:
+            reference.q_proj_weight.copy_(q.weight)
+            reference.k_proj_weight.copy_(k.weight)
+            reference.v_proj_weight.copy_(v.weight)
+        reference.in_proj_bias.copy_(torch.cat((q.bias, k.bias, v.bias)))
+        reference.out_proj.load_state_dict(attention.output.state_dict())
+    return reference
+
+
+def brute_force(attention, query, memory, allowed):
+    """Loops over sentences, heads and queries, in float64."""
+    q, k, v = (
+        F.linear(x.double(), layer.weight.double(), layer.bias.double())
+        for x, layer in (
+            (query, attention.query),
+            (memory, attention.key),
+            (memory, attention.value),
+        )
+    )
+    group = attention.num_heads // attention.num_kv_heads
+    rows = []
+    for b in range(query.shape[0]):
+        for t in range(query.shape[1]):
+            seen = allowed[b, t].nonzero()[:, 0]
+            parts = []
+            for h in range(attention.num_heads):
+                own = slice(h * HEAD_DIM, (h + 1) * HEAD_DIM)
+                shared = slice(h // group * HEAD_DIM, (h // group + 1) * HEAD_DIM)
+                scores = (k[b, seen, shared] @ q[b, t, own]) / HEAD_DIM**0.5
+                parts.append(scores.softmax(dim=0) @ v[b, seen, shared])
+            rows.append(torch.cat(parts))
+    merged = torch.stack(rows).view(query.shape)
+    return F.linear(merged, attention.output.weight.double(), attention.output.bias.double())
+
+
+def attend(attention, query, memory, mask, position=None):
+    return attention(query, attention.project(memory), mask, position or Position(DIM, HEADS))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_multi_head_attention_equals_pytorchs_in_value_and_gradient(causal):
+    attention = make_attention()
+    reference = reference_with_the_weights_of(attention)
+    x, twin = (torch.randn(B, T, DIM).requires_grad_() for _ in range(2))
+    twin.data.copy_(x.data)
+    mask = causal_mask(REAL) if causal else full_mask(REAL)
+    future = torch.ones(T, T, dtype=torch.bool).triu(1) if causal else None
+    ours = attend(attention, x, x, mask)
+    theirs, _ = reference(twin, twin, twin, key_padding_mask=~REAL, attn_mask=future)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    upstream = torch.randn(B, T, DIM)
+    (ours * upstream).sum().backward()
+    (theirs * upstream).sum().backward()
+    torch.testing.assert_close(x.grad, twin.grad, atol=1e-5, rtol=1e-4)
+    projections = (attention.query, attention.key, attention.value)
+    got = torch.cat([layer.weight.grad for layer in projections])
+    torch.testing.assert_close(got, reference.in_proj_weight.grad, atol=1e-5, rtol=1e-4)
+    bias = torch.cat([layer.bias.grad for layer in projections])
+    torch.testing.assert_close(bias, reference.in_proj_bias.grad, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        attention.output.weight.grad, reference.out_proj.weight.grad, atol=1e-5, rtol=1e-4
+    )
+
+
+def test_cross_attention_to_a_memory_of_another_width_equals_pytorchs():
+    attention = make_attention(memory_dim=MEMORY_DIM)
+    reference = reference_with_the_weights_of(attention, MEMORY_DIM)
+    query, memory = torch.randn(B, T, DIM), torch.randn(B, S, MEMORY_DIM)
+    mask = Mask(torch.arange(T), torch.arange(S), SOURCE_REAL)
+    theirs, _ = reference(query, memory, memory, key_padding_mask=~SOURCE_REAL)
+    torch.testing.assert_close(
+        attend(attention, query, memory, mask), theirs, atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("causal", [False, True])
+def test_any_number_of_key_heads_equals_brute_force(num_kv_heads, causal):
+    attention = make_attention(heads(HEADS, num_kv_heads))
+    x = torch.randn(B, T, DIM)
+    allowed = REAL[:, None, :].expand(B, T, T)
+    if causal:
+        allowed = allowed & torch.ones(T, T, dtype=torch.bool).tril()
+    ours = attend(attention, x, x, causal_mask(REAL) if causal else full_mask(REAL))
+    expected = brute_force(attention, x, x, allowed).float()
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_users_own_mask_joins_the_padding_and_the_causal_one():
+    attention = make_attention(heads(HEADS, 2))
+    x = torch.randn(B, T, DIM)
+    band = (torch.arange(T)[:, None] - torch.arange(T)).abs() <= 1
+    first = torch.zeros(T, T, dtype=torch.bool)
+    first[:, 0] = True
+    mask = causal_mask(REAL).joined(band | first).joined(torch.ones(1, 1, T, T).bool())
+    allowed = REAL[:, None, :] & torch.ones(T, T, dtype=torch.bool).tril() & (band | first)
+    expected = brute_force(attention, x, x, allowed).float()
+    torch.testing.assert_close(attend(attention, x, x, mask), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_users_own_mask_may_differ_for_every_sentence_head_and_query():
+    attention = make_attention()
+    q, x = torch.randn(B, T, DIM), torch.randn(B, S, DIM)
+    extra = torch.rand(B, HEADS, T, S) < 0.5
+    extra[..., 0] = True
+    mask = Mask(torch.arange(T), torch.arange(S), SOURCE_REAL).joined(extra)
+    reference = reference_with_the_weights_of(attention)
+    theirs, _ = reference(q, x, x, attn_mask=~extra.flatten(0, 1), key_padding_mask=~SOURCE_REAL)
+    torch.testing.assert_close(attend(attention, q, x, mask), theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_one_group_per_head_is_multi_head_attention_with_repeated_weights():
+    grouped = make_attention(heads(HEADS, 2))
+    plain = make_attention()
+    copied = {
+        name: (
+            tensor.unflatten(0, (2, HEAD_DIM)).repeat_interleave(2, dim=0).flatten(0, 1)
+            if name.split(".")[0] in ("key", "value")
+            else tensor
+        )
+        for name, tensor in grouped.state_dict().items()
+    }
+    plain.load_state_dict(copied)
+    x = torch.randn(B, T, DIM)
+    torch.testing.assert_close(
+        attend(grouped, x, x, full_mask(REAL)), attend(plain, x, x, full_mask(REAL))
+    )
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_keys_and_values_are_projected_to_their_own_number_of_heads(num_kv_heads):
+    attention = make_attention(heads(HEADS, num_kv_heads), memory_dim=MEMORY_DIM)
+    assert attention.key.weight.shape == (num_kv_heads * HEAD_DIM, MEMORY_DIM)
+    assert attention.value.weight.shape == (num_kv_heads * HEAD_DIM, MEMORY_DIM)
+    keys, values = attention.project(torch.randn(B, S, MEMORY_DIM))
+    assert keys.shape == values.shape == (B, num_kv_heads, S, HEAD_DIM)
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2])
+def test_the_heads_of_a_group_share_one_copy_of_their_keys(num_kv_heads, monkeypatch):
+    given = []
+    real_attention = F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F,
+        "scaled_dot_product_attention",
+        lambda q, k, v, **options: given.append((k, v)) or real_attention(q, k, v, **options),
+    )
+    attention = make_attention(heads(HEADS, num_kv_heads))
+    x = torch.randn(B, T, DIM)
+    attend(attention, x, x, full_mask(REAL))
+    (keys, values), = given
+    assert keys.shape == values.shape == (B, num_kv_heads, T, HEAD_DIM)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "text"),
+    [
+        (5, 5, "num_heads must divide query_dim (24), got 5"),
+        (0, 1, "num_heads must divide query_dim (24), got 0"),
+        (4, 3, "num_kv_heads must divide num_heads (4), got 3"),
+        (4, 8, "num_kv_heads must divide num_heads (4), got 8"),
+        (4, 0, "num_kv_heads must divide num_heads (4), got 0"),
+    ],
+)
+def test_head_counts_that_do_not_divide_are_refused_in_words(num_heads, num_kv_heads, text):
+    with pytest.raises(UserError) as caught:
+        heads(num_heads, num_kv_heads)(query_dim=DIM, memory_dim=DIM)
+    assert str(caught.value) == text
+
+
+def test_projections_without_bias_have_none():
+    attention = heads(bias=False)(query_dim=DIM, memory_dim=DIM)
+    assert {name for name, _ in attention.named_parameters()} == {
+        "query.weight", "key.weight", "value.weight", "output.weight",
+    }

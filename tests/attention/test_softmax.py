@@ -1,0 +1,146 @@
+"""The softmax kernel's weights, dropout and position hooks against written-out forms."""
+
+import pytest
+import torch
+
+from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.attention.masks import Mask
+from seqattn.positions import Position
+from tests.builders import HEAD_DIM, HEADS, causal_mask
+
+B, T, S = 2, 5, 7
+REAL = torch.tensor([[1] * 7, [0, 1, 1, 1, 1, 0, 0]], dtype=torch.bool)
+NOWHERE = Position(HEADS * HEAD_DIM, HEADS)
+
+
+class Tilted(Position):
+    """Adds to the scores, adds to the values and has a scale of its own."""
+
+    hooks = frozenset({"score_term", "value_term"})
+
+    def score_term(self, q, k, q_positions, k_positions):
+        return -0.3 * (q_positions[:, None] - k_positions).abs()
+
+    def value_term(self, weights, q_positions, k_positions):
+        return weights.sum(-1, keepdim=True) * q_positions[:, None] + weights[..., :HEAD_DIM]
+
+    def score_scale(self, head_dim):
+        return 0.7
+
+
+class TiltedScores(Tilted):
+    hooks = frozenset({"score_term"})
+
+    def value_term(self, weights, q_positions, k_positions):
+        return None
+
+
+def inputs(groups, queries=T):
+    q = torch.randn(B, HEADS, queries, HEAD_DIM, requires_grad=True)
+    k, v = (torch.randn(B, groups, S, HEAD_DIM, requires_grad=True) for _ in range(2))
+    return q, k, v
+
+
+def weights_written_out(q, k, allowed, scale=HEAD_DIM**-0.5, bias=0.0):
+    """Loops over heads, exponentials in float64."""
+    b, h, t, _ = q.shape
+    out = torch.zeros(b, h, t, k.shape[2], dtype=torch.float64)
+    group = h // k.shape[1]
+    for head in range(h):
+        scores = q[:, head].double() @ k[:, head // group].double().transpose(1, 2) * scale + bias
+        power = scores.exp() * allowed.double()
+        total = power.sum(-1, keepdim=True)
+        out[:, head] = torch.where(total > 0, power / total.clamp(min=1e-300), 0.0)
+    return out
+
+
+def mask_and_allowed():
+    extra = torch.rand(B, 1, T, S) < 0.7
+    extra[0, 0, 2] = False  # a query with nothing to look at
+    allowed = (extra & REAL[:, None, None]).squeeze(1)
+    return Mask(torch.arange(T), torch.arange(S), REAL, extra=extra), allowed
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_observed_weights_equal_brute_force_and_change_no_output(groups):
+    kernel = SoftmaxKernel(HEADS, groups, HEAD_DIM)
+    q, k, v = inputs(groups)
+    mask, allowed = mask_and_allowed()
+    before = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    maps = []
+    kernel.observer = maps.append
+    after = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    assert torch.equal(before, after)
+    (weights,) = maps
+    expected = weights_written_out(q, k, allowed)
+    torch.testing.assert_close(weights.double(), expected, atol=1e-6, rtol=1e-5)
+    assert (weights[~allowed[:, None].expand_as(weights)] == 0).all()
+    alone = ~allowed.any(-1)[:, None].expand(B, HEADS, T)
+    torch.testing.assert_close(weights.sum(-1), (~alone).float())
+    context = expected @ v.double().repeat_interleave(HEADS // groups, dim=1)
+    torch.testing.assert_close(after.double(), context, atol=1e-6, rtol=1e-5)
+
+
+def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_them():
+    kernel = SoftmaxKernel(HEADS, 2, HEAD_DIM)
+    q, k, v = inputs(2)
+    mask, _ = mask_and_allowed()
+    fused = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    maps = []
+    kernel.observer, kernel.keep_weight_gradients = maps.append, True
+    context = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    torch.testing.assert_close(context, fused, atol=1e-6, rtol=1e-5)
+    upstream = torch.randn_like(context)
+    (gradient,) = torch.autograd.grad((context * upstream).sum(), maps[0])
+    expected = upstream @ v.repeat_interleave(2, dim=1).transpose(2, 3)
+    torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-5)
+
+
+def test_causal_weights_are_exactly_zero_after_the_query():
+    kernel = SoftmaxKernel(HEADS, 4, HEAD_DIM)
+    q, k, v = inputs(4, queries=S)
+    maps = []
+    kernel.observer = maps.append
+    kernel(q, KeysValues(k, v), causal_mask(torch.ones(B, S, dtype=torch.bool)), NOWHERE)
+    assert (maps[0].triu(1) == 0).all()
+    assert (maps[0].tril() > 0).sum() == B * HEADS * S * (S + 1) // 2
+
+
+@pytest.mark.parametrize("scheme", [Tilted, TiltedScores])
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_positions_score_value_and_scale_terms_are_added(scheme, observed):
+    kernel = SoftmaxKernel(HEADS, 2, HEAD_DIM)
+    q, k, v = inputs(2)
+    mask, allowed = mask_and_allowed()
+    position = scheme(HEADS * HEAD_DIM, HEADS)
+    if observed:
+        kernel.observer = lambda weights: None
+    got = kernel(q, KeysValues(k, v), mask, position)
+    distance = (torch.arange(T)[:, None] - torch.arange(S)).abs()
+    weights = weights_written_out(q, k, allowed, scale=0.7, bias=-0.3 * distance)
+    expected = weights @ v.double().repeat_interleave(2, dim=1)
+    if scheme is Tilted:
+        total = weights.sum(-1, keepdim=True)
+        expected = expected + total * torch.arange(T)[:, None] + weights[..., :HEAD_DIM]
+    torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones():
+    kernel = SoftmaxKernel(HEADS, 4, HEAD_DIM, dropout=0.4)
+    q, k, _ = inputs(4)
+    identity = torch.zeros(B, HEADS, S, S)
+    identity[:] = torch.eye(S)  # so that the context is the weights themselves
+    mask, allowed = mask_and_allowed()
+    maps = []
+    kernel.observer = maps.append
+    torch.manual_seed(3)
+    dropped = kernel(q, KeysValues(k, identity), mask, NOWHERE)
+    true = weights_written_out(q, k, allowed).float()
+    torch.testing.assert_close(maps[0], true, atol=1e-6, rtol=1e-5)
+    kept = dropped != 0
+    assert 0 < kept.sum() < (true > 0).sum()
+    torch.testing.assert_close(dropped[kept], true[kept] / 0.6, atol=1e-6, rtol=1e-5)
+    kernel.eval()
+    context = kernel(q, KeysValues(k, identity), mask, NOWHERE)
+    torch.testing.assert_close(context, true, atol=1e-6, rtol=1e-5)

@@ -1,0 +1,129 @@
+"""Small models, and the choices of conf/, for tests. Sizes are tiny and all different."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from hydra.utils import get_class, instantiate
+from omegaconf import OmegaConf
+
+from seqattn.attention.base import Attention
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.attention.masks import Mask, positions_of
+from seqattn.models.base import BOS, PAD
+from seqattn.models.transformer import Slots, Transformer, TransformerConfig
+from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition
+
+CONF = Path(__file__).parents[1] / "conf"
+DIM, HEADS, HEAD_DIM = 24, 4, 6
+VOCABULARY = 11
+POSITIONS = {
+    "none": Position,
+    "sinusoidal": SinusoidalPosition,
+    "learned": partial(LearnedPosition, max_length=40),
+    "rope": RotaryPosition,
+}
+
+
+def attention_choices():
+    """The names in conf/attention that fill a Transformer's slot (not those of recurrent models)."""
+    return [name for name in _names("attention") if issubclass(_target(name), Attention)]
+
+
+def position_choices():
+    return _names("position")
+
+
+def load_choice(group, name):
+    """The factory that conf/GROUP/NAME.yaml stands for."""
+    return instantiate(OmegaConf.load(CONF / group / f"{name}.yaml"), _convert_="all")
+
+
+def _names(group):
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def _target(name):
+    return get_class(OmegaConf.load(CONF / "attention" / f"{name}.yaml")["_target_"])
+
+
+def heads(num_heads=HEADS, num_kv_heads=HEADS, **options):
+    """A factory of multi-head attention over the softmax kernel."""
+    return partial(
+        MultiHeadAttention,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        kernel=SoftmaxKernel,
+        **options,
+    )
+
+
+def randomised(module, scale=0.2, seed=0):
+    """The module with noise on every parameter, so that no bias is 0 and no gain is 1."""
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            noise = torch.randn(parameter.shape, generator=source, dtype=parameter.dtype)
+            parameter.add_(noise, alpha=scale)
+    return module
+
+
+def make_attention(factory=None, dim=DIM, memory_dim=None, seed=0):
+    torch.manual_seed(seed)
+    attention = (factory or heads())(query_dim=dim, memory_dim=memory_dim or dim)
+    return randomised(attention, seed=seed).eval()
+
+
+def make_position(factory, dim=DIM, num_heads=HEADS):
+    return randomised(factory(dim=dim, num_heads=num_heads)).eval()
+
+
+def full_mask(real):
+    """Every real token sees every real token."""
+    return Mask.full(real)
+
+
+def causal_mask(real):
+    """Every real token sees the real tokens up to itself."""
+    positions = positions_of(real)
+    return Mask(positions, positions, real, causal=True)
+
+
+def make_transformer(attention=None, position=Position, layers=(2, 2), joint=True, **config):
+    """A randomised Transformer in eval mode, its attention in each slot that it fits.
+
+    Slots that it does not fit get multi-head attention, and so does cross-attention.
+    """
+    torch.manual_seed(0)
+    attention = attention or heads()
+    abilities = make_attention(attention).abilities
+    encoder = attention if abilities.fits("encoder") else heads()
+    decoder = attention if abilities.fits("decoder") else heads()
+    slots = Slots([encoder] * layers[0], [decoder] * layers[1], [heads()] * layers[1], position)
+    shape = TransformerConfig(**{"dim": DIM, "ffn_dim": 20, "dropout": 0.0, **config})
+    source_size = VOCABULARY if joint else VOCABULARY + 2
+    model = shape.build(source_size, VOCABULARY, joint, slots)
+    assert isinstance(model, Transformer)
+    return randomised(model, scale=0.1).eval()
+
+
+def padded(rows, left=False):
+    """Rows of ids as one tensor, padded on the right or on the left."""
+    longest = max(len(row) for row in rows)
+    blank = [[PAD] * (longest - len(row)) for row in rows]
+    pairs = zip(blank, rows) if left else zip(rows, blank)
+    return torch.tensor([[*first, *second] for first, second in pairs])
+
+
+def random_ids(*shape, seed=0):
+    """Ordinary tokens, from 4 up."""
+    source = torch.Generator().manual_seed(seed)
+    return torch.randint(4, VOCABULARY, shape, generator=source)
+
+
+def targets(rows, length, seed=1):
+    """(rows, length) ids that begin with BOS."""
+    ids = random_ids(rows, length, seed=seed)
+    ids[:, 0] = BOS
+    return ids

@@ -1,0 +1,183 @@
+"""The bundled English to German corpus is what its generator and its README say."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "data"
+FOLDER = DATA / "demo_translation"
+PARTS = ("train", "val", "test")
+NAMES = [f"{part}.{language}" for part in PARTS for language in ("en", "de")]
+
+
+@pytest.fixture(scope="module")
+def generator():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DATA))
+        spec = importlib.util.spec_from_file_location(
+            "generate_translation", DATA / "generate_translation.py"
+        )
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+        yield module
+
+
+@pytest.fixture(scope="module")
+def texts(generator: ModuleType):
+    return generator.corpus()
+
+
+def lines(name: str) -> list[str]:
+    return (FOLDER / name).read_text(encoding="utf-8").splitlines()
+
+
+def words(name: str) -> set[str]:
+    return set(re.findall(r"\w+", " ".join(lines(name))))
+
+
+def drawn_by_text(generator: ModuleType) -> dict:
+    """Every structure that was drawn, by its English text."""
+    sampler = generator.Sampler(generator.SEED)
+    sentences = [sampler.sentence() for _ in range(generator.DRAWS)]
+    return {generator.english_sentence(sentence): sentence for sentence in sentences}
+
+
+def test_regenerating_gives_the_same_bytes(texts):
+    assert sorted(texts) == sorted(NAMES)
+    for name, text in texts.items():
+        assert (FOLDER / name).read_bytes() == text.encode(), name
+
+
+def test_check_tells_a_changed_file_from_the_generated_ones(
+    generator, texts, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(generator, "FOLDER", tmp_path)
+    monkeypatch.setattr(generator, "corpus", lambda: texts)
+    monkeypatch.setattr(sys, "argv", ["generate_translation.py"])
+    assert generator.main() == 0
+    monkeypatch.setattr(sys, "argv", ["generate_translation.py", "--check"])
+    assert generator.main() == 0
+    (tmp_path / "val.de").write_text("Der Mann schläft.\n", encoding="utf-8")
+    assert generator.main() == 1
+    assert "val.de differs" in capsys.readouterr().err
+
+
+def test_both_sides_have_as_many_lines_as_stated(generator):
+    sizes = {**generator.SIZES, "test": sum(generator.TEST_BLOCKS.values())}
+    for part in PARTS:
+        assert len(lines(f"{part}.en")) == len(lines(f"{part}.de")) == sizes[part]
+
+
+def test_every_file_is_small_and_so_is_the_folder():
+    sizes = [path.stat().st_size for path in FOLDER.iterdir()]
+    assert max(sizes) < 1_000_000
+    assert sum(sizes) < 1_000_000
+
+
+def test_every_noun_and_verb_of_the_lexicon_occurs_in_train(generator):
+    english, german = words("train.en"), words("train.de")
+    english |= {word.lower() for word in english}
+    german |= {word.lower() for word in german}
+    lexicon = generator.lexicon
+    assert {verb.base for verb in lexicon.VERBS} <= english
+    assert {noun.english for noun in lexicon.NOUNS} <= english
+    assert {noun.german for noun in lexicon.NOUNS} <= german
+    assert {adjective.english for adjective in lexicon.ADJECTIVES} <= english
+    lemmas = [noun.english for noun in lexicon.NOUNS] + [verb.base for verb in lexicon.VERBS]
+    lemmas += [adjective.english for adjective in lexicon.ADJECTIVES]
+    assert len(set(lemmas)) >= 150
+    assert min(len(english), len(german)) >= 150
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_no_sentence_of_val_or_test_occurs_in_train_but_every_word_does(part):
+    assert not set(lines(f"{part}.en")) & set(lines("train.en"))
+    for language in ("en", "de"):
+        assert words(f"{part}.{language}") <= words(f"train.{language}")
+
+
+def test_no_sentence_stands_twice_and_val_shares_none_with_test():
+    english = [line for part in PARTS for line in lines(f"{part}.en")]
+    assert len(english) == len(set(english))
+
+
+def test_an_english_sentence_has_one_german_translation(generator):
+    sampler, german_of = generator.Sampler(generator.SEED), {}
+    for _ in range(generator.DRAWS):
+        sentence = sampler.sentence()
+        german = generator.german_sentence(sentence)
+        assert german_of.setdefault(generator.english_sentence(sentence), german) == german
+
+
+def test_train_and_val_hold_nothing_held_out_and_each_test_block_its_own_kind(generator):
+    drawn = drawn_by_text(generator)
+    for line in lines("train.en") + lines("val.en"):
+        assert generator.held_out_kinds(drawn[line]) == set(), line
+    kinds = [kind for kind, count in generator.TEST_BLOCKS.items() for _ in range(count)]
+    for line, kind in zip(lines("test.en"), kinds):
+        assert generator.held_out_kinds(drawn[line]) == {kind}, line
+
+
+def test_the_text_of_train_shows_no_held_out_combination():
+    # Read off the text itself, so that a fault in `held_out_kinds` cannot hide: "because" leads
+    # to no "can" before its clause ends, an English "although" to no relative pronoun at once.
+    for line in lines("train.en") + lines("val.en"):
+        assert not re.search(r"\b[Bb]ecause [^,]*\b(can|cannot)\b", line), line
+        assert not re.search(r"\b[Ii]f [^,]*\bwants? to\b", line), line
+        assert not re.search(r"\bthat [^,]*\bwill\b", line), line
+        assert not re.search(r"\b[Aa]lthough [^,]*\b(has|have)\b", line), line
+        assert not re.search(r"\b[Aa]lthough [^,]*, (who|whom|which)\b", line), line
+        assert not re.search(r"\b(pick|picks|picked) up [^,.]*\b(girl|girls|mother)\b", line), line
+
+
+def test_what_is_held_out_is_common_in_train_in_other_company(generator):
+    drawn = drawn_by_text(generator)
+    sentences = [drawn[line] for line in lines("train.en")]
+    joined = [(s.conjunction, s.other.tense) for s in sentences if s.other]
+    for conjunction, tense in generator.HELD_OUT_TENSES:
+        assert sum(one == conjunction for one, _ in joined) >= 100
+        assert sum(other == tense for _, other in joined) >= 50
+    nested = [s.conjunction for s in sentences if s.other and s.other.subject.relative]
+    assert all(nested.count(word) >= 20 for word in ("because", "if", "that", "while"))
+    for verb in generator.lexicon.VERBS:
+        nouns = generator.lexicon.nouns_of(verb.objects)
+        held_out = [noun for noun in nouns if generator.is_held_out_pair(verb, noun)]
+        assert len(held_out) <= len(nouns) / 2, verb.base
+
+
+def test_the_readme_lists_exactly_the_pairs_held_out(generator):
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z ]+) \| ([a-z, ]+) \|$", readme, re.MULTILINE)
+    listed = {verb: nouns.split(", ") for verb, nouns in rows if verb != "verb"}
+    assert listed == generator.held_out_pairs()
+
+
+@pytest.mark.parametrize(
+    ("verb", "tense", "negated", "final", "second"),
+    [
+        ("buy", "perfect", False, "er einen Hund gekauft hat", "er hat einen Hund gekauft"),
+        ("buy", "want", True, "er keinen Hund kaufen will", "er will keinen Hund kaufen"),
+        ("invite", "present", False, "er einen Hund einlädt", "er lädt einen Hund ein"),
+        ("follow", "past", False, "er einem Hund gefolgt ist", "er ist einem Hund gefolgt"),
+    ],
+)
+def test_the_german_verb_stands_where_the_clause_wants_it(
+    generator, verb, tense, negated, final, second
+):
+    lexicon = generator.lexicon
+    nouns = {noun.english: noun for noun in lexicon.NOUNS}
+    verbs = {item.base: item for item in lexicon.VERBS}
+    clause = generator.Clause(
+        subject=generator.Phrase(nouns["he"]),
+        verb=verbs[verb],
+        tense=tense,
+        negated=negated,
+        object=generator.Phrase(nouns["dog"], lexicon.A),
+    )
+    assert generator.german_clause(clause, "final") == final
+    assert generator.german_clause(clause, "second") == second

@@ -1,0 +1,48 @@
+"""The feed-forward sublayer written out."""
+
+import math
+
+import pytest
+import torch
+
+from seqattn.errors import UserError
+from seqattn.layers.feedforward import FeedForward
+from tests.builders import randomised
+
+B, T, D, INNER = 2, 5, 6, 10
+
+WRITTEN_OUT = {
+    "relu": lambda z: z.clamp(min=0),
+    "gelu": lambda z: z * (1 + torch.erf(z / math.sqrt(2))) / 2,
+    "swiglu": lambda z: z[..., :INNER] / (1 + (-z[..., :INNER]).exp()) * z[..., INNER:],
+}
+
+
+@pytest.mark.parametrize("activation", sorted(WRITTEN_OUT))
+def test_it_equals_two_matrices_with_the_written_out_nonlinearity_between(activation):
+    layer = randomised(FeedForward(D, INNER, activation)).double()
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    z = x @ layer.inner.weight.T + layer.inner.bias
+    expected = WRITTEN_OUT[activation](z) @ layer.outer.weight.T + layer.outer.bias
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_swiglu_has_a_third_matrix_of_the_same_size():
+    assert FeedForward(D, INNER, "swiglu").inner.weight.shape == (2 * INNER, D)
+    assert FeedForward(D, INNER, "relu").inner.weight.shape == (INNER, D)
+
+
+@pytest.mark.parametrize("activation", sorted(WRITTEN_OUT))
+def test_each_matrix_is_drawn_for_its_own_size(activation):
+    layer = FeedForward(30, 50, activation)
+    bound = math.sqrt(6 / (30 + 50))  # Glorot and Bengio 2010, eq. 16
+    for matrix in (*layer.inner.weight.split(50), layer.outer.weight):
+        assert 0.95 * bound < matrix.abs().max().item() <= bound
+    assert not layer.inner.bias.any()
+    assert not layer.outer.bias.any()
+
+
+def test_another_activation_is_refused_in_words():
+    with pytest.raises(UserError) as caught:
+        FeedForward(D, INNER, "tanh")
+    assert str(caught.value) == "model.activation must be one of relu, gelu, swiglu, got tanh"
