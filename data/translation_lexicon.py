@@ -5,7 +5,7 @@ words with two senses (watch, clean) are left out on purpose: every English sent
 exactly one German translation.
 """
 
-from collections.abc import Collection
+from functools import cache
 from typing import Literal, NamedTuple
 
 Case = Literal["nominative", "accusative", "dative"]
@@ -350,9 +350,10 @@ BARE = Determiner("", "", "", "number", True)
 NEVER_OWNED = ("man", "woman")
 
 
-def nouns_of(kinds: Collection[str], without: str = "") -> list[Noun]:
+@cache
+def nouns_of(kinds: frozenset[str], without: str = "") -> list[Noun]:
     """List the nouns that are one of, or of one of, these kinds, except the noun `without`."""
-    return [n for n in NOUNS if (n.kind in kinds or n.english in kinds) and n.english != without]
+    return [n for n in NOUNS if {n.kind, n.english} & kinds and n.english != without]
 
 
 def ending(endings: Endings, row: str, case: Case) -> str:

@@ -27,7 +27,7 @@ POSITIONS = {
 
 
 def attention_choices():
-    """The names in conf/attention that fill a Transformer's slot (not those of recurrent models)."""
+    """The names in conf/attention that fill a slot of a Transformer, none of recurrent models."""
     return [name for name in _names("attention") if issubclass(_target(name), Attention)]
 
 
@@ -127,3 +127,20 @@ def targets(rows, length, seed=1):
     ids = random_ids(rows, length, seed=seed)
     ids[:, 0] = BOS
     return ids
+
+
+def copy_attention(theirs, ours):
+    """Our weights into a torch.nn.MultiheadAttention."""
+    parts = (ours.query, ours.key, ours.value)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+    theirs.out_proj.load_state_dict(ours.output.state_dict())
+
+
+def copy_rest(theirs, ours, residuals):
+    """Our feed-forward and norms into a layer of PyTorch's Transformer."""
+    theirs.linear1.load_state_dict(ours.feedforward.inner.state_dict())
+    theirs.linear2.load_state_dict(ours.feedforward.outer.state_dict())
+    for number, residual in enumerate(residuals, start=1):
+        getattr(theirs, f"norm{number}").load_state_dict(residual.norm.state_dict())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,14 @@ class Batch:
         """Gives the same batch in page-locked memory; `DataLoader(pin_memory=True)` calls it."""
         return self._each(Tensor.pin_memory)
 
-    def _each(self, change: Any) -> Batch:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved = {k: change(v) if isinstance(v, Tensor) else v for k, v in values.items()}
-        return Batch(**moved)
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        return replace(
+            self,
+            source=change(self.source),
+            target_input=change(self.target_input),
+            target_output=change(self.target_output),
+            index=change(self.index),
+        )
 
 
 def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int] | Ids) -> Batch:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqattn.errors import UserError
-from seqattn.models.base import EOS, PAD, Memory, Seq2SeqModel
+from seqattn.models.base import EOS, PAD, Memory, Seq2SeqModel, State
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,16 @@ def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
-def next_logits(model: Seq2SeqModel, ids: Tensor, state: object, forbid_end: bool) -> Tensor:
-    """Float32 logits (rows, V) after one more token each; the end at -inf where forbidden."""
-    logits = model.decode(ids[:, None], state)[:, -1].float()  # type: ignore[arg-type]
-    logits[:, PAD] = -torch.inf
+def next_scores(model: Seq2SeqModel, ids: Tensor, state: State, forbid_end: bool) -> Tensor:
+    """The model's log-probabilities (rows, V) after one more token each, in float32.
+
+    Padding is at -inf, and so is the end where it is forbidden; the others stay the model's own.
+    """
+    scores = model.decode(ids[:, None], state)[:, -1].float().log_softmax(dim=-1)
+    scores[:, PAD] = -torch.inf
     if forbid_end:
-        logits[:, EOS] = -torch.inf
-    return logits
+        scores[:, EOS] = -torch.inf
+    return scores
 
 
 def worth_shrinking(live: int, held: int) -> bool:

@@ -12,7 +12,7 @@ from seqattn.generation.base import (
     Hypothesis,
     LengthLimit,
     Search,
-    next_logits,
+    next_scores,
     worth_shrinking,
 )
 from seqattn.models.base import BOS, EOS, Memory, Seq2SeqModel
@@ -44,6 +44,8 @@ class BeamSearch(Search):
     early_stopping: bool = True
 
     def __post_init__(self) -> None:
+        if self.beam_size < 1:
+            raise UserError(f"generation.beam_size must be at least 1, got {self.beam_size}")
         if not 1 <= self.n_best <= self.beam_size:
             raise UserError(
                 f"n_best must be from 1 to generation.beam_size ({self.beam_size}), got "
@@ -66,8 +68,8 @@ class BeamSearch(Search):
         scores = torch.full((len(held), beams), -torch.inf, device=device)
         scores[:, 0] = 0.0  # all beams are the same at first
         for step in range(max(most)):
-            logits = next_logits(model, ids.flatten(), state, step < self.limit.minimum)
-            found = candidates(logits.unflatten(0, (-1, beams)), scores)
+            following = next_scores(model, ids.flatten(), state, step < self.limit.minimum)
+            found = candidates(following.unflatten(0, (-1, beams)), scores)
             chosen = [
                 sentences[number].advance(step + 1, *row)
                 for number, row in zip(held, zip(*(part.tolist() for part in found)), strict=True)
@@ -87,19 +89,19 @@ class BeamSearch(Search):
         return [sentence.best() for sentence in sentences]
 
 
-def candidates(logits: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The 2K best continuations of each sentence: enough for K live ones if K of them end.
 
     Args:
-        logits: (B, K, V).
+        following: (B, K, V) log-probability of each token after each beam.
         scores: (B, K) log-probability of each beam so far.
 
     Returns:
         Log-probabilities, beams and tokens, each (B, 2K), best first.
     """
-    beams = logits.shape[1]
-    best, tokens = largest(logits, min(2 * beams, logits.shape[2]))  # (B, K, 2K)
-    best = best - logits.logsumexp(dim=-1, keepdim=True) + scores[..., None]
+    beams = following.shape[1]
+    best, tokens = largest(following, min(2 * beams, following.shape[2]))  # (B, K, 2K)
+    best = best + scores[..., None]
     width = best.shape[2]
     total, place = best.flatten(1).topk(min(2 * beams, beams * width), dim=1)
     return total, place // width, tokens.flatten(1).gather(1, place)

@@ -9,7 +9,7 @@ from seqattn.generation.base import (
     Hypothesis,
     LengthLimit,
     Search,
-    next_logits,
+    next_scores,
     worth_shrinking,
 )
 from seqattn.models.base import BOS, EOS, Memory, Seq2SeqModel
@@ -38,9 +38,8 @@ class GreedySearch(Search):
         ids = torch.full((count,), BOS, device=device)
         state = model.start(memory)
         for step in range(longest):
-            logits = next_logits(model, ids, state, step < self.limit.minimum)
-            best, ids = logits.max(dim=-1)
-            log_probability = best - logits.logsumexp(dim=-1)
+            scores = next_scores(model, ids, state, step < self.limit.minimum)
+            log_probability, ids = scores.max(dim=-1)
             totals[rows] += log_probability.masked_fill(done, 0.0)
             ids = ids.masked_fill(done, EOS)
             tokens[rows, step] = ids

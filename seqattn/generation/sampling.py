@@ -11,7 +11,7 @@ from seqattn.generation.base import (
     Hypothesis,
     LengthLimit,
     Search,
-    next_logits,
+    next_scores,
     worth_shrinking,
 )
 from seqattn.generation.greedy import finished
@@ -70,8 +70,8 @@ class Sampling(Search):
         ids = torch.full((count, beams), BOS, device=device)
         state = model.start(memory, beams=beams)
         for step in range(longest):
-            logits = next_logits(model, ids.flatten(), state, step < self.limit.minimum)
-            ids, log_probability = self._draw(logits, draws[held, :, step].flatten())
+            scores = next_scores(model, ids.flatten(), state, step < self.limit.minimum)
+            ids, log_probability = self._draw(scores, draws[held, :, step].flatten())
             ids = ids.view_as(done).masked_fill(done, EOS)
             totals[held] += log_probability.view_as(done).masked_fill(done, 0.0)
             tokens[held, :, step] = ids
@@ -97,9 +97,9 @@ class Sampling(Search):
             drawn.append(torch.rand(steps, self.n_best, generator=source).T)
         return torch.stack(drawn)
 
-    def _draw(self, logits: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    def _draw(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """One token a row (R,) by inversion, and its log-probability under the whole model."""
-        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+        ordered, order = scores.sort(dim=-1, descending=True, stable=True)
         probabilities = (ordered / self.temperature).softmax(dim=-1)
         if self.top_k:
             probabilities[:, self.top_k :] = 0
@@ -113,8 +113,7 @@ class Sampling(Search):
         place = torch.searchsorted(reached, threshold, right=True)
         last = (probabilities > 0).sum(dim=-1, keepdim=True) - 1  # rounding may step past it
         place = place.minimum(last)
-        score = ordered.gather(1, place) - logits.logsumexp(dim=-1, keepdim=True)
-        return order.gather(1, place)[:, 0], score[:, 0]
+        return order.gather(1, place)[:, 0], ordered.gather(1, place)[:, 0]
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

@@ -10,7 +10,7 @@ from seqattn.positions.base import Position
 
 
 class Embedding(nn.Module):
-    """Ids to vectors scaled by sqrt(D), positions added, dropout (Vaswani et al. 2017, section 3.4).
+    """Ids to vectors scaled by sqrt(D), plus positions, dropout (Vaswani et al. 2017, section 3.4).
 
     Args:
         table: the (V, D) table, which two embeddings and the output may share.

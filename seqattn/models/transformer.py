@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.masks import Mask, positions_of
+from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.layers.decoder_layer import DecoderLayer
 from seqattn.layers.embedding import Embedding, make_table
@@ -148,8 +148,10 @@ class TransformerState(State):
         steps = ids.shape[1]
         real = None if steps == 1 and self.length else ids != PAD
         end = self.length + steps
-        if real is not None and not torch.compiler.is_compiling() and bool(real[:, 0].all()):
-            real = None  # padding on the right is behind every real query, causality hides it
+        if real is not None and not torch.compiler.is_compiling():
+            # causality hides padding on the right, unless more tokens are to follow it
+            first = real[:, 0] if self.caches is None else real
+            real = None if bool(first.all()) else real
         if real is None and self.real is None:
             everyone = torch.arange(end, device=ids.device)
             mask = Mask(everyone[self.length :], everyone, causal=True)
@@ -164,9 +166,7 @@ class TransformerState(State):
         if past is None:
             past = torch.ones(new.shape[0], self.length, dtype=torch.bool, device=new.device)
         self.real = torch.cat((past, new), dim=1)
-        keys = positions_of(self.real)
-        if keys.dim() == 1:
-            keys = keys.expand(self.real.shape[0], -1)
+        keys = (self.real.long().cumsum(dim=1) - 1).clamp(min=0)  # real tokens before each
         keys = keys.repeat_interleave(self.beams, dim=0)  # (B*K, L)
         return Mask(keys[:, self.length :], keys, self.real, causal=True)
 
@@ -194,10 +194,7 @@ class Decoder(nn.Module):
         for number, layer in enumerate(self.layers):
             cache = None if state.caches is None else state.caches[number]
             args = (mask, self.position.at_layer(number), state.source[number], source_mask, cache)
-            if recompute:
-                x = checkpoint(layer, x, *args, use_reentrant=False)
-            else:
-                x = layer(x, *args)
+            x = checkpoint(layer, x, *args, use_reentrant=False) if recompute else layer(x, *args)
         out: Tensor = self.norm(x)
         return out
 

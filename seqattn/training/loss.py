@@ -29,7 +29,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, pad: int = 
         pad: the padding id.
     """
     real = targets != pad
-    log_probabilities = logits[real].float().log_softmax(dim=-1)  # (N, V)
+    log_probabilities = logits[real].log_softmax(dim=-1, dtype=_wide(logits))  # (N, V)
     gold = targets[real]
     nll = -log_probabilities.gather(1, gold[:, None]).sum()
     smoothed = nll
@@ -67,6 +67,11 @@ def output_cross_entropy(
     return TokenLoss(smoothed, nll.detach(), correct, real.sum())
 
 
+def _wide(x: Tensor) -> torch.dtype:
+    """The type to sum in: float32, or float64 where `x` has it."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
 _BLOCK_NUMBERS = 1 << 21  # logits of a block: 8 MiB in float32, which a CPU's caches hold
 
 
@@ -85,7 +90,7 @@ class _OutputCrossEntropy(torch.autograd.Function):
         compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
         compute = compute or features.dtype
         x, w = features.to(compute), weight.to(compute)
-        accumulate = torch.promote_types(weight.dtype, torch.float32)
+        accumulate = _wide(weight)
         x_gradient = torch.empty_like(features) if needs_gradient else None
         w_gradient = torch.zeros_like(weight, dtype=accumulate) if needs_gradient else None
         b_gradient = None
@@ -99,15 +104,17 @@ class _OutputCrossEntropy(torch.autograd.Function):
             part, gold = x[block], targets[block, None]
             logits = part @ w.T if bias is None else torch.addmm(bias.to(compute), part, w.T)
             logits = logits.to(accumulate)
-            norm = logits.logsumexp(dim=-1, keepdim=True)
-            gold_logit = logits.gather(1, gold)
-            sums[0] += (norm - gold_logit).sum()
-            if smoothing:
-                sums[1] += (norm[:, 0] - logits.mean(dim=-1)).sum()
-            sums[2] += (gold_logit == logits.amax(dim=-1, keepdim=True)).sum()
+            gold_logit, mean = logits.gather(1, gold), logits.mean(dim=-1, keepdim=True)
+            peak = logits.amax(dim=-1, keepdim=True)
+            probabilities = logits.softmax(dim=-1)
+            # log-sum-exp from the likeliest token's probability, which saves a pass of exp
+            norm = peak - probabilities.amax(dim=-1, keepdim=True).log()
+            sums += torch.stack(
+                [(norm - gold_logit).sum(), (norm - mean).sum(), (gold_logit == peak).sum()]
+            )
             if x_gradient is None or w_gradient is None:
                 continue
-            gradient = logits.sub_(norm).exp_()
+            gradient = probabilities
             if smoothing:
                 gradient.sub_(smoothing / size)
             gradient.scatter_add_(1, gold, gradient.new_full((), smoothing - 1).expand_as(gold))

@@ -10,10 +10,11 @@ def adamw(
     betas: tuple[float, float] = (0.9, 0.98),
     eps: float = 1e-9,
     weight_decay: float = 0.0,
+    fused: bool = True,
 ) -> AdamW:
     """AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101), decay on matrices alone.
 
-    Embeddings, biases and norms are not decayed. Runs in one fused pass over all parameters.
+    Embeddings, biases and norms are not decayed.
 
     Args:
         model: its parameters are optimised; shared ones once.
@@ -21,6 +22,8 @@ def adamw(
         betas: decay of the two moments a step.
         eps: added to the denominator.
         weight_decay: share of a weight taken off at each step, times the learning rate.
+        fused: one pass over all parameters; off where gradients are scaled (16-mixed), since a
+            fused step unscales them too late for clipping.
     """
     tables = {
         id(parameter)
@@ -34,4 +37,4 @@ def adamw(
         (decayed if matrix else kept).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept}]
     groups = [group for group in groups if group["params"]]
-    return AdamW(groups, lr=lr, betas=tuple(betas), eps=eps, weight_decay=0.0, fused=True)  # type: ignore[arg-type]
+    return AdamW(groups, lr=lr, betas=tuple(betas), eps=eps, weight_decay=0.0, fused=fused)  # type: ignore[arg-type]

@@ -93,9 +93,7 @@ def test_cross_attention_to_a_memory_of_another_width_equals_pytorchs():
     query, memory = torch.randn(B, T, DIM), torch.randn(B, S, MEMORY_DIM)
     mask = Mask(torch.arange(T), torch.arange(S), SOURCE_REAL)
     theirs, _ = reference(query, memory, memory, key_padding_mask=~SOURCE_REAL)
-    torch.testing.assert_close(
-        attend(attention, query, memory, mask), theirs, atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(attend(attention, query, memory, mask), theirs, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
@@ -173,7 +171,7 @@ def test_the_heads_of_a_group_share_one_copy_of_their_keys(num_kv_heads, monkeyp
     attention = make_attention(heads(HEADS, num_kv_heads))
     x = torch.randn(B, T, DIM)
     attend(attention, x, x, full_mask(REAL))
-    (keys, values), = given
+    ((keys, values),) = given
     assert keys.shape == values.shape == (B, num_kv_heads, T, HEAD_DIM)
 
 
@@ -196,5 +194,8 @@ def test_head_counts_that_do_not_divide_are_refused_in_words(num_heads, num_kv_h
 def test_projections_without_bias_have_none():
     attention = heads(bias=False)(query_dim=DIM, memory_dim=DIM)
     assert {name for name, _ in attention.named_parameters()} == {
-        "query.weight", "key.weight", "value.weight", "output.weight",
+        "query.weight",
+        "key.weight",
+        "value.weight",
+        "output.weight",
     }

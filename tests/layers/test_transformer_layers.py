@@ -8,7 +8,16 @@ from seqattn.attention.masks import Mask
 from seqattn.layers.decoder_layer import DecoderLayer
 from seqattn.layers.encoder_layer import EncoderLayer, LayerShape
 from seqattn.positions import Position
-from tests.builders import DIM, HEADS, causal_mask, full_mask, heads, randomised
+from tests.builders import (
+    DIM,
+    HEADS,
+    causal_mask,
+    copy_attention,
+    copy_rest,
+    full_mask,
+    heads,
+    randomised,
+)
 
 B, T, S, INNER = 2, 5, 7, 20
 REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
@@ -19,21 +28,6 @@ STYLES = [(True, "relu"), (True, "gelu"), (False, "relu"), (False, "gelu")]
 
 def shape(pre_norm, activation):
     return LayerShape(DIM, INNER, activation, "layernorm", pre_norm, dropout=0.0)
-
-
-def copy_attention(theirs, ours):
-    parts = (ours.query, ours.key, ours.value)
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
-        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
-    theirs.out_proj.load_state_dict(ours.output.state_dict())
-
-
-def copy_rest(theirs, ours, residuals):
-    theirs.linear1.load_state_dict(ours.feedforward.inner.state_dict())
-    theirs.linear2.load_state_dict(ours.feedforward.outer.state_dict())
-    for number, residual in enumerate(residuals, start=1):
-        getattr(theirs, f"norm{number}").load_state_dict(residual.norm.state_dict())
 
 
 def assert_equal_in_value_and_gradient(ours, theirs, inputs, twins):

@@ -72,9 +72,7 @@ def test_attention_under_a_cache_offset_turns_the_new_keys_by_their_own_position
     cache = attention.make_cache(beams=1)
     for begin, end in ((0, 3), (3, 5)):
         mask = Mask(places[begin:end], places[:end], causal=True)
-        part = attention(
-            x[:, begin:end], attention.project(x[:, begin:end]), mask, scheme, cache
-        )
+        part = attention(x[:, begin:end], attention.project(x[:, begin:end]), mask, scheme, cache)
         torch.testing.assert_close(part, whole[:, begin:end], atol=1e-5, rtol=1e-5)
 
 

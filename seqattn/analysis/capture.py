@@ -1,0 +1,67 @@
+"""Attention weights, observed around any call."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from torch import Tensor, nn
+
+from seqattn.attention.base import Attention, Kernel
+from seqattn.errors import UserError
+
+
+class Maps(Mapping[str, list[Tensor]]):
+    """Weights by the name of their attention, such as `decoder.layers.0.cross_attention`.
+
+    Each value lists the calls in order, each (B, H, T, S): rows are queries, columns keys, exactly
+    0 where a query may not look. Decoding with several beams folds them into T, and keys are then
+    the slots of the cache.
+    """
+
+    def __init__(self, observed: list[str], without: list[str]) -> None:
+        self._calls: dict[str, list[Tensor]] = {name: [] for name in observed}
+        self.without = without
+        """Names of attentions that have no weights over keys."""
+
+    def __getitem__(self, name: str) -> list[Tensor]:
+        if name in self.without:
+            raise UserError(f"{name} has no attention weights; its mechanism mixes without them")
+        return self._calls[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+
+@contextmanager
+def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
+    """Observes the weights of every attention in `model` for as long as the block runs.
+
+    The fast path still makes the output; the weights are made once more beside it. So capturing
+    changes no output, and costs the memory and time of writing them out.
+
+    Args:
+        model: any module that holds attentions.
+        gradients: make the context from the observed weights, so that `torch.autograd.grad` with
+            respect to them works; outputs then differ by rounding.
+
+    Yields:
+        The maps, filled call by call.
+    """
+    kernels: dict[str, Kernel] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Attention):
+            inner = [part for part in module.modules() if isinstance(part, Kernel)]
+            kernels |= {name: kernel for kernel in inner}
+    observed = [name for name, kernel in kernels.items() if kernel.abilities.weights]
+    maps = Maps(observed, [name for name in kernels if name not in observed])
+    for name in observed:
+        kernels[name].observer = maps[name].append
+        kernels[name].keep_weight_gradients = gradients
+    try:
+        yield maps
+    finally:
+        for name in observed:
+            kernels[name].observer = None
+            kernels[name].keep_weight_gradients = False

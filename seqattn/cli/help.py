@@ -1,0 +1,90 @@
+"""Help pages a newcomer can read."""
+
+from seqattn.cli.config import groups
+
+_ABOUT = {
+    "train": "Trains an encoder-decoder and writes a bundle to RUN/model.",
+    "generate": "Writes an output for each line of text, with a trained bundle.",
+    "evaluate": "Scores a bundle on a split: BLEU and chrF by sacrebleu.",
+    "analyze": "Draws where a bundle's attention looks in one sentence.",
+}
+_EXAMPLES = {
+    "train": [
+        ("attention=gqa", "the bundled corpus, with grouped-query attention"),
+        ("attention=mqa position=rope model.encoder_layers=6", "other parts, another depth"),
+        ("data=parallel_text data.root=DIR data.source_suffix=en data.target_suffix=fr",
+         "your own DIR/train.en, DIR/train.fr, DIR/val.en, ..."),
+        ("experiment=multi30k_tiny data.root=DIR", "a published setting"),
+        ("resume=runs/translation/TIME trainer.max_epochs=40", "go on with a run"),
+        ("-m attention=mha,gqa,mqa trainer.max_steps=500", "compare, one run each"),
+    ],
+    "generate": [
+        ("bundle=RUN/model", "read lines from standard input, answer each at once"),
+        ("bundle=RUN/model input=FILE output=FILE generation=beam", "a whole file"),
+        ("bundle=RUN/model input=FILE n_best=5 scores=true", "JSON lines with scores"),
+        ("bundle=RUN/model generation=sampling generation.top_p=0.9", "random outputs"),
+        ("bundle=RUN/model generation.beam_size=8", "a wider beam"),
+    ],
+    "evaluate": [
+        ("bundle=RUN/model", "the test split of the data it was trained on"),
+        ("bundle=RUN/model split=val", "another split"),
+        ("bundle=RUN/model data.root=DIR", "the same data, elsewhere"),
+        ("bundle=RUN/model generation=greedy", "another search"),
+        ("bundle=RUN/model scorer.tokenize=none", "for text that is tokenised already"),
+    ],
+    "analyze": [
+        ('bundle=RUN/model text="A dog runs." output=DIR', "the model's own translation"),
+        ('bundle=RUN/model text="A dog runs." target="Ein Hund rennt." output=DIR', "a given one"),
+    ],
+}
+_KEYS = {
+    "train": [
+        ("run_dir=PATH", "where the run's files go (runs/NAME/TIME)"),
+        ("resume=RUN", "go on from RUN's last checkpoint"),
+        ("seed=1", "the same seed gives the same run"),
+        ("trainer.max_steps=N  trainer.max_epochs=N  trainer.fast_dev_run=true", "how long"),
+        ("trainer.precision=32|bf16-mixed|16-mixed", "32 is quickest on a CPU"),
+        ("attention.num_heads=8  attention.num_kv_heads=2", "options of the chosen attention"),
+        ("attention@decoder_attention=mqa", "one slot apart: encoder_, decoder_, cross_attention"),
+        ("loader.max_tokens=4096", "batch size, in padded tokens"),
+        ("logger=[csv,tensorboard]", "several at once"),
+    ],
+    "generate": [("input= output=", "files; standard input and output without them"),
+                 ("n_best=N scores=true", "several hypotheses, JSON lines"),
+                 ("device=cuda", "where the model runs (cpu)")],
+    "evaluate": [("split=test", "train, val or test"),
+                 ("output=DIR", "where scores and hypotheses go (RUN/evaluation/SPLIT)")],
+    "analyze": [("output=DIR", "where cross.png, encoder.png and decoder.png go")],
+}
+_GROUPS = {
+    "train": (
+        "attention", "position", "model", "data", "tokenizer", "task", "optimizer", "schedule",
+        "generation", "trainer", "logger", "experiment",
+    ),
+    "generate": ("generation",),
+    "evaluate": ("data", "generation"),
+    "analyze": (),
+}  # fmt: skip
+
+
+def page(verb: str) -> str:
+    """The help of one verb."""
+    command = "python train.py" if verb == "train" else f"python scripts/{verb}.py"
+    lines = [_ABOUT[verb], "", f"usage: {command} [name=value ...]     (also: seqattn {verb} ...)"]
+    choices = groups()
+    if _GROUPS[verb]:
+        lines += ["", "Parts to choose, as group=choice:"]
+        lines += [f"  {group:<12} {'  '.join(choices[group])}" for group in _GROUPS[verb]]
+    lines += ["", "Keys to set (--cfg job prints them all, with their values):"]
+    lines += [f"  {key}\n      {meaning}" for key, meaning in _KEYS[verb]]
+    lines += ["", "Examples:"]
+    lines += [f"  {command} {example}\n      {meaning}" for example, meaning in _EXAMPLES[verb]]
+    if verb == "train":
+        lines += ["", "-m runs every combination of comma-separated values, each in its own run."]
+    return "\n".join(lines)
+
+
+def overview() -> str:
+    """The help of `seqattn` itself."""
+    verbs = "\n".join(f"  {verb:<10} {about}" for verb, about in _ABOUT.items())
+    return f"usage: seqattn VERB [name=value ...]\n\n{verbs}\n\nseqattn VERB --help says more."

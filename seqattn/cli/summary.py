@@ -1,0 +1,49 @@
+"""The table at the end of a run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_summary(
+    run_dir: Path,
+    steps: int,
+    best: str,
+    scores: Mapping[str, Any],
+    seconds: float,
+    speed: Mapping[str, float],
+) -> None:
+    """Prints what a run came to.
+
+    Args:
+        run_dir: its directory.
+        steps: optimizer steps taken.
+        best: which weights the bundle holds, in words.
+        scores: on the validation split.
+        seconds: of training, validation included.
+        speed: `Throughput.summary()`.
+    """
+    rows = {"steps": f"{steps:,}", "weights kept": best}
+    for name, value in scores.items():
+        rows[name] = f"{value:.4g}" if isinstance(value, float) else str(value)
+    minutes, rest = divmod(round(seconds), 60)
+    rows["time"] = f"{minutes} min {rest} s"
+    rows["target tokens a second"] = f"{speed['tokens_per_second']:,.0f}"
+    rows["padding"] = f"{speed['padding_share']:.1%}"
+    rows["waiting for data"] = f"{speed['waiting_share']:.1%}"
+    rows["bundle"] = str(run_dir / "model")
+    print_table("Training", rows)
+
+
+def print_table(title: str, rows: Mapping[str, str]) -> None:
+    """Prints names and values in two columns, uncut where the output is no terminal."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    table = Table(title=title, show_header=False)
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table)

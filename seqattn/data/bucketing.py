@@ -1,0 +1,238 @@
+"""Which rows make a batch: similar lengths together, within a budget of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import Sampler
+
+from seqattn.errors import UserError
+
+Ints = npt.NDArray[np.integer[Any]]
+
+# Rows whose source-target differences fall into one step of this many tokens are shuffled
+# together. On Multi30k (29,000 pairs, 4,096 tokens a batch) steps of 1 pad 3.2%, of 3 4.4%, and
+# cells that know the sign only 4.8%: wider steps mix the batches better.
+_DIFFERENCE_STEP = 3
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """How large a batch may be.
+
+    Args:
+        max_tokens: bound on rows x the longest row of either side, marks and padding counted.
+        max_rows: bound on rows; None for none.
+        max_square: bound on rows x (longest row of either side) squared, which is what attention
+            weights take in memory; None for none.
+
+    Raises:
+        UserError: a bound below 1.
+    """
+
+    max_tokens: int = 4096
+    max_rows: int | None = None
+    max_square: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "max_rows", "max_square"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} must be at least 1, got {value}")
+
+    def rows(self, length: int) -> int:
+        """Gives how many rows of `length` tokens fit, 0 if not even one does."""
+        most = self.max_tokens // length
+        if self.max_rows is not None:
+            most = min(most, self.max_rows)
+        if self.max_square is not None:
+            most = min(most, self.max_square // length**2)
+        return most
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """The shapes of an epoch's batches, the same in every epoch; only who fills them changes.
+
+    Attributes:
+        cell: (N,) each row's group of alike lengths; rows of one cell may change places.
+        sizes: (M,) rows of each batch, over the rows in order of their cells.
+        lengths: (M,) the longest row of either side that a batch can hold.
+    """
+
+    cell: Ints
+    sizes: Ints
+    lengths: Ints
+
+    def batches(self, generator: np.random.Generator | None) -> list[Ints]:
+        """Fills the batches.
+
+        Args:
+            generator: shuffles the rows within their cells; None keeps them in row order.
+
+        Returns:
+            M arrays of row numbers that hold each row once.
+        """
+        rows = np.arange(len(self.cell))
+        if generator is not None:
+            rows = generator.permutation(len(rows))
+        rows = rows[np.argsort(self.cell[rows], kind="stable")]
+        return np.split(rows, np.cumsum(self.sizes)[:-1])
+
+
+def length_batches(
+    source_lengths: Ints, target_lengths: Ints, limits: BatchLimits, multiple: int = 1
+) -> BatchPlan:
+    """Plans batches of alike lengths.
+
+    Rows are grouped into cells by their longer side and by how much longer it is; cells are laid
+    out from the longest to the shortest, the difference running to and fro like a snake, so that
+    neighbours are alike; and batches are cut from that line, each as large as the limits let it
+    be for the longest row of the cells it meets. A cut thus depends on the cells alone, and an
+    epoch that shuffles rows within cells has the same number of batches of the same sizes.
+
+    Args:
+        source_lengths: (N,) tokens of each source, its end mark counted.
+        target_lengths: (N,) tokens of each target, its end mark counted.
+        limits: what a batch may hold.
+        multiple: the number of batches is made a multiple of it, by halving the batches with the
+            most rows, so that no rank is short of a batch and no row is left out or repeated.
+
+    Raises:
+        UserError: no rows, fewer rows than `multiple`, or a row that alone exceeds the limits.
+    """
+    if len(source_lengths) < multiple:
+        raise UserError(f"{multiple} ranks need a row each at least, got {len(source_lengths)}")
+    longer = np.maximum(source_lengths, target_lengths)
+    if limits.rows(int(longer.max())) < 1:
+        raise UserError(
+            f"max_tokens and max_square must hold the longest row ({longer.max()} tokens), "
+            f"got {limits.max_tokens} and {limits.max_square}; raise them or lower max_length"
+        )
+    cell = _cells(longer, np.subtract(source_lengths, target_lengths))
+    counts = np.bincount(cell)
+    bounds = np.zeros(len(counts), np.int64)
+    np.maximum.at(bounds, cell, longer)
+    sizes, lengths = _cut(counts.tolist(), bounds.tolist(), limits)
+    while len(sizes) % multiple:
+        # A batch of one row cannot be halved, but then there are at least `multiple` rows left.
+        largest = int(np.argmax(sizes))
+        half = sizes[largest] // 2
+        sizes[largest : largest + 1] = [sizes[largest] - half, half]
+        lengths.insert(largest, lengths[largest])
+    return BatchPlan(cell, np.array(sizes), np.array(lengths))
+
+
+def _cells(longer: Ints, difference: Ints) -> npt.NDArray[np.int64]:
+    """Numbers each row's cell, in the order in which cells are laid out."""
+    # Steps grow with length, to 1/32 of it: among long documents hardly two are equally long,
+    # and cells of one row would leave nothing to shuffle.
+    band = np.searchsorted(_edges(int(longer.max()), 1), longer)
+    skew_edges = _edges(int(np.abs(difference).max()), _DIFFERENCE_STEP)
+    skew = np.sign(difference) * np.searchsorted(skew_edges, np.abs(difference))
+    snake = np.where(band % 2 == 0, skew, -skew)
+    width = 2 * len(skew_edges) + 1
+    key = -band * width + snake
+    _, cell = np.unique(key, return_inverse=True)
+    return cell.reshape(-1).astype(np.int64)
+
+
+def _edges(largest: int, step: int) -> npt.NDArray[np.int64]:
+    edges = [0]
+    while edges[-1] < largest:
+        edges.append(edges[-1] + max(step, edges[-1] // 32))
+    return np.array(edges)
+
+
+def _cut(counts: list[int], bounds: list[int], limits: BatchLimits) -> tuple[list[int], list[int]]:
+    """Cuts the line of cells into batches, each as full as the limits allow."""
+    sizes: list[int] = []
+    lengths: list[int] = []
+    rows = length = 0
+    for count, bound in zip(counts, bounds, strict=True):
+        while count:
+            grown = max(length, bound)
+            fit = min(limits.rows(grown) - rows, count)
+            if fit > 0:
+                rows, length, count = rows + fit, grown, count - fit
+            else:
+                sizes.append(rows)
+                lengths.append(length)
+                rows = length = 0
+    return [*sizes, rows], [*lengths, length]
+
+
+class BucketSampler(Sampler[list[int]]):
+    """Gives a `DataLoader` its batches: lists of row numbers, on this rank, in this epoch.
+
+    Every rank has the same number of batches, the same in every epoch (Lightning asks once); in
+    an epoch no row comes twice and none is left out. The order depends on the seed and the epoch
+    alone. In epoch 0 the batch with the longest rows comes first (on rank r the r-th such batch),
+    so that what does not fit into memory fails at once.
+
+    Args:
+        source_lengths: (N,) tokens of each source, its end mark counted.
+        target_lengths: (N,) tokens of each target, its end mark counted.
+        limits: what a batch may hold.
+        seed: of the order; any integer from 0.
+        rank: this process, from 0.
+        world: processes in all.
+        shuffle: False gives the same batches in the same order always, the longest first.
+
+    Attributes:
+        epoch: the epoch whose batches come next.
+        sampler: who is told the trainer's epoch; a loader puts itself here, None until then.
+        start_batch: batches that the next iteration leaves out at the start, then 0 again; to
+            go on in the midst of an epoch.
+
+    Raises:
+        UserError: as `length_batches`.
+    """
+
+    def __init__(
+        self,
+        source_lengths: Ints,
+        target_lengths: Ints,
+        limits: BatchLimits,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        shuffle: bool = True,
+    ) -> None:
+        self.plan = length_batches(source_lengths, target_lengths, limits, multiple=world)
+        self.seed, self.rank, self.world, self.shuffle = seed, rank, world, shuffle
+        self.epoch = 0
+        self.start_batch = 0
+        self.sampler: object = None
+
+    def __len__(self) -> int:
+        """Gives this rank's batches in a whole epoch, whatever `start_batch` leaves out."""
+        return len(self.plan.sizes) // self.world
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Gives the row numbers of each batch of this rank."""
+        start, self.start_batch = self.start_batch, 0
+        generator = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
+        batches = self.plan.batches(generator)
+        for number in self._order(generator)[self.rank :: self.world][start:]:
+            yield batches[number].tolist()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch; another than the present one begins at its start."""
+        if epoch != self.epoch:
+            self.epoch, self.start_batch = epoch, 0
+
+    def _order(self, generator: np.random.Generator | None) -> Ints:
+        count = len(self.plan.sizes)
+        longest = np.argsort(-self.plan.lengths * count + np.arange(count))
+        if generator is None:
+            return longest
+        order = generator.permutation(count)
+        if self.epoch > 0:
+            return order
+        first = longest[: self.world]
+        return np.concatenate([first, order[~np.isin(order, first)]])

@@ -1,0 +1,118 @@
+"""A loader that goes on where a checkpoint left it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from seqattn.data.batch import Batch
+from seqattn.data.bucketing import BucketSampler
+from seqattn.data.tokens import TokenDataset
+from seqattn.errors import UserError
+
+
+class BatchLoader(DataLoader[Batch]):
+    """Loads the batches that a `BucketSampler` plans, and can say and restore how far it is.
+
+    Lightning puts `state_dict()` into each checkpoint and hands it back on resuming, so that an
+    epoch goes on with exactly the batches that had not been seen. A batch counts as seen once it
+    has been handed out, not when a worker has prepared it.
+
+    Args:
+        dataset: the tokenised pairs.
+        batches: which pairs make which batch.
+        num_workers: processes that prepare batches; 0 prepares them here, which takes about a
+            millisecond a batch.
+        pin_memory: whether batches go to page-locked memory on the way to a GPU.
+    """
+
+    def __init__(
+        self,
+        dataset: TokenDataset,
+        batches: BucketSampler,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> None:
+        super().__init__(
+            dataset,
+            batch_sampler=batches,
+            collate_fn=_as_it_is,  # type: ignore[arg-type]  # `__getitems__` gives a Batch
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            # a generator of its own: making an iterator draws from it, and dropout must not notice
+            generator=torch.Generator(),
+        )
+        self.batches = batches
+        # Lightning sets the epoch on `loader.batch_sampler.sampler`.
+        batches.sampler = self
+        self._seen = (0, 0)  # an epoch, and its batches that have been handed out
+        self._told: int | None = None  # the epoch that the trainer last said
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        """Gives the epoch's batches from where the sampler starts."""
+        # A generator: Lightning makes the iterator before it sets the epoch, and workers would
+        # begin to prepare the wrong one at once.
+        epoch, seen = self.batches.epoch, self.batches.start_batch
+        self._seen = (epoch, seen)
+        for batch in super().__iter__():
+            seen += 1
+            self._seen = (epoch, seen)
+            yield batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Hears the trainer's epoch, and begins the next one if something of this has been seen.
+
+        Where a run bounded by steps resumes at an epoch's end, Lightning counts an epoch without
+        a batch in it; to follow its number would leave one epoch's order out.
+
+        Args:
+            epoch: the trainer's number; a loader that is new takes it as it is.
+        """
+        if self._told is None:
+            self.batches.set_epoch(epoch)
+        elif epoch != self._told and self._position() > 0:
+            self.batches.set_epoch(self.batches.epoch + 1)
+        self._told = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Gives the epoch, how many of its batches have been seen, and what batches they are."""
+        position = {"epoch": self.batches.epoch, "batch": self._position()}
+        return {**position, "told": self._told, "plan": self._plan()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes to where `state_dict` was taken.
+
+        Raises:
+            UserError: the state stands within an epoch whose batches are others: other data,
+                limits, seed or number of ranks.
+        """
+        within = 0 < state["batch"] < len(self.batches)
+        if within and state["plan"] != self._plan():
+            raise UserError(
+                f"resuming after batch {state['batch']:,} of an epoch must find the same data, "
+                "batch limits, seed and number of devices as before, they have changed; restore "
+                "them, or resume from a checkpoint at an epoch's end"
+            )
+        self.batches.set_epoch(state["epoch"])
+        self.batches.start_batch = state["batch"]
+        self._seen = (state["epoch"], state["batch"])
+        self._told = state["told"]
+
+    def _position(self) -> int:
+        epoch, seen = self._seen
+        # In an epoch of which nothing has been loaded, `_seen` still speaks of another.
+        return seen if epoch == self.batches.epoch else self.batches.start_batch
+
+    def _plan(self) -> str:
+        sampler = self.batches
+        digest = hashlib.sha256(sampler.plan.sizes.tobytes() + sampler.plan.cell.tobytes())
+        digest.update(f"{sampler.seed} {sampler.world} {sampler.shuffle}".encode())
+        return digest.hexdigest()[:16]
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch

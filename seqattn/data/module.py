@@ -1,0 +1,188 @@
+"""Everything about data that a training run needs, as a Lightning data module."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets import Dataset
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader
+
+from seqattn.data.batch import Batch
+from seqattn.data.bucketing import BatchLimits, BucketSampler
+from seqattn.data.loader import BatchLoader
+from seqattn.data.sources import Source
+from seqattn.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from seqattn.data.tokens import TokenDataset, tokenize
+from seqattn.errors import UserError
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """How batches are made.
+
+    Args:
+        max_tokens: tokens in a batch at most: rows x the longest row of either side.
+        max_length: pairs with more tokens on either side (the end mark counted) are left out.
+        max_rows: pairs in a batch at most; None for no bound.
+        max_square: bound on rows x (longest row) squared, which attention's weights grow with;
+            None for no bound.
+        num_workers: processes that prepare batches; 0 is quick enough.
+        pin_memory: page-locked memory, of use with a GPU only.
+
+    Raises:
+        UserError: a bound below 1, or `max_length` beyond `max_tokens`.
+    """
+
+    max_tokens: int = 4096
+    max_length: int = 256
+    max_rows: int | None = None
+    max_square: int | None = None
+    num_workers: int = 0
+    pin_memory: bool = False
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        if self.max_length < 2:
+            raise UserError(f"max_length must be at least 2, got {self.max_length}")
+        if self.num_workers < 0:
+            raise UserError(f"num_workers must be at least 0, got {self.num_workers}")
+        if limits.rows(self.max_length) < 1:
+            raise UserError(
+                f"max_tokens and max_square must hold a row of max_length ({self.max_length}) "
+                f"tokens, got {self.max_tokens} and {self.max_square}"
+            )
+
+    @property
+    def limits(self) -> BatchLimits:
+        """The part that bounds a batch."""
+        return BatchLimits(self.max_tokens, self.max_rows, self.max_square)
+
+
+class Seq2SeqData(LightningDataModule):
+    """Sentence pairs for training, validation and evaluation.
+
+    The vocabulary is trained on the training split at first use and the splits are tokenised
+    once; both are cached by content. Give the `Trainer` `use_distributed_sampler=False`: the
+    batches are already shared out among the ranks. Pass `batch_size=` to `self.log`.
+
+    Args:
+        source: where the text comes from.
+        tokenizer_config: the vocabulary to train where no `tokenizer` is given.
+        options: how batches are made.
+        cache_dir: where vocabularies, ids and the memory-mapped text are kept; None for the
+            environment's SEQATTN_CACHE or else ~/.cache/seqattn.
+        seed: of the batches' order.
+        tokenizer: a ready tokenizer, to resume or to evaluate a bundle; None to train one.
+
+    Attributes:
+        tokenizer: the vocabulary; there after `setup`, or from the start if given.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tokenizer_config: TokenizerConfig,
+        options: LoaderOptions | None = None,
+        cache_dir: str | None = None,
+        seed: int = 0,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        super().__init__()
+        self.source = source
+        self.tokenizer_config = tokenizer_config
+        self.options = options or LoaderOptions()
+        default = os.environ.get("SEQATTN_CACHE") or "~/.cache/seqattn"
+        self.cache_dir = Path(cache_dir or default).expanduser()
+        self.seed = seed
+        self._tokenizer = tokenizer
+        self._splits: dict[str, TokenDataset] = {}
+        self._report: dict[str, str] = {}
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary, trained or found in the cache if it is not yet here."""
+        if self._tokenizer is None:
+            texts = self._texts("train")
+            if "target" not in texts.column_names:
+                raise UserError("a vocabulary must be trained on both sides, there is no target")
+            self._tokenizer = train_tokenizer(
+                texts["source"], texts["target"], self.tokenizer_config, self.cache_dir
+            )
+        return self._tokenizer
+
+    def prepare_data(self) -> None:
+        """Fills the caches; Lightning calls it in one process, before the others read them."""
+        for split in ("train", "val"):
+            tokenize(self._texts(split), self.tokenizer, self.cache_dir)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Makes the training and validation data ready, if `stage` wants them.
+
+        Raises:
+            UserError: a split cannot be read, or no pair of it passes the length limit.
+        """
+        wanted = {"fit": ["train", "val"], "validate": ["val"], None: ["train", "val"]}
+        for split in wanted.get(stage, []):
+            if split not in self._splits:
+                self._splits[split] = self._tokenized(split)
+
+    def train_dataloader(self) -> BatchLoader:
+        """Gives the training batches of this rank, shuffled anew each epoch, resumable."""
+        self.setup("fit")
+        sampler = self._sampler("train", shuffle=True)
+        options = self.options
+        return BatchLoader(self._splits["train"], sampler, options.num_workers, options.pin_memory)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """Gives the validation batches of this rank, always the same, the longest first."""
+        self.setup("validate")
+        sampler = self._sampler("val", shuffle=False)
+        options = self.options
+        return BatchLoader(self._splits["val"], sampler, options.num_workers, options.pin_memory)
+
+    def rows(self, split: str) -> tuple[list[str], list[str]]:
+        """Gives a split's texts as they came, nothing left out.
+
+        Args:
+            split: train, val or test.
+
+        Returns:
+            The sources and the targets; no targets where the source has none.
+        """
+        texts = self._texts(split)
+        sides = [list(texts[side]) if side in texts.column_names else [] for side in _SIDES]
+        return sides[0], sides[1]
+
+    def report(self) -> list[str]:
+        """Says in a line for each split what the length limit left out."""
+        return list(self._report.values())
+
+    def _texts(self, split: str) -> Dataset:
+        return self.source.load(split, self.cache_dir / "datasets")
+
+    def _tokenized(self, split: str) -> TokenDataset:
+        table = tokenize(self._texts(split), self.tokenizer, self.cache_dir)
+        dataset = TokenDataset(table, self.options.max_length)
+        long, empty = dataset.dropped
+        dropped = (
+            f"dropped {long + empty:,} of {len(table):,} {split} pairs: {long:,} longer than "
+            f"{self.options.max_length} tokens, {empty:,} with an empty side"
+        )
+        if len(dataset) == 0:
+            raise UserError(f"the {split} split must keep some pairs, {dropped}; raise max_length")
+        kept_all = f"kept all {len(table):,} {split} pairs"
+        self._report[split] = dropped if long + empty else kept_all
+        return dataset
+
+    def _sampler(self, split: str, shuffle: bool) -> BucketSampler:
+        rank = 0 if self.trainer is None else self.trainer.global_rank
+        world = 1 if self.trainer is None else self.trainer.world_size
+        data = self._splits[split]
+        lengths = (data.source_lengths, data.target_lengths)
+        return BucketSampler(*lengths, self.options.limits, self.seed, rank, world, shuffle)
+
+
+_SIDES = ("source", "target")

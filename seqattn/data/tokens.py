@@ -1,0 +1,145 @@
+"""Rows of ids, made once, kept by content, and fetched from a memory-mapped file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import datasets
+import numpy as np
+import numpy.typing as npt
+from torch.utils.data import Dataset
+
+from seqattn.data.batch import Batch, collate
+from seqattn.data.quiet import quiet_datasets
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.errors import UserError
+
+Ints = npt.NDArray[np.int64]
+
+
+class Dropped(NamedTuple):
+    """Why rows were left out: `long` beyond the length limit, `empty` on either side."""
+
+    long: int
+    empty: int
+
+
+class TokenDataset(Dataset[Batch]):
+    """Tokenised pairs that fit a length limit; fetched a batch at a time.
+
+    Args:
+        table: columns "source" and "target" of ids, as `tokenize` gives.
+        max_length: rows with more tokens on either side, the end mark counted, are left out, and
+            so are rows with an empty side.
+
+    Attributes:
+        source_lengths: (N,) tokens of each source that is kept, the end mark counted.
+        target_lengths: (N,) likewise of the targets.
+        rows: (N,) the kept rows' numbers in `table`.
+        dropped: how many were left out, and why.
+    """
+
+    def __init__(self, table: datasets.Dataset, max_length: int) -> None:
+        self._source = _Lists(table, "source")
+        self._target = _Lists(table, "target")
+        lengths = np.stack([self._source.lengths, self._target.lengths])  # (2, rows)
+        empty = (lengths <= 1).any(0)  # nothing but the end mark
+        long = (lengths > max_length).any(0) & ~empty
+        self.rows = np.flatnonzero(~(empty | long))
+        self.source_lengths, self.target_lengths = lengths[:, self.rows]
+        self.dropped = Dropped(int(long.sum()), int(empty.sum()))
+
+    def __len__(self) -> int:
+        """Gives N, the pairs that are kept."""
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> Batch:
+        """Gives one pair as a batch of one."""
+        return self.__getitems__([place])
+
+    def __getitems__(self, places: Sequence[int]) -> Batch:
+        """Gives a batch; `DataLoader` calls it with a batch sampler's list.
+
+        Args:
+            places: B numbers from 0 to N - 1.
+        """
+        rows = self.rows[np.asarray(places)]
+        return collate(self._source.fetch(rows), self._target.fetch(rows), rows)
+
+
+class _Lists:
+    """A column of id lists, read through numpy views of the memory-mapped file."""
+
+    def __init__(self, table: datasets.Dataset, column: str) -> None:
+        chunks = table.data.column(column).chunks
+        offsets = [chunk.offsets.to_numpy() for chunk in chunks]
+        self._values = [chunk.values.to_numpy(zero_copy_only=True) for chunk in chunks]
+        sizes = [len(chunk) for chunk in chunks]
+        self._chunk = np.repeat(np.arange(len(chunks)), sizes)
+        starts = [part[:-1].astype(np.int64) for part in offsets]
+        self._start = np.concatenate(starts)
+        self.lengths: Ints = np.concatenate([np.diff(part) for part in offsets]).astype(np.int64)
+
+    def fetch(self, rows: Ints) -> list[npt.NDArray[np.int32]]:
+        chunks = self._chunk[rows].tolist()
+        starts = self._start[rows].tolist()
+        ends = (self._start[rows] + self.lengths[rows]).tolist()
+        values = self._values
+        return [values[c][start:end] for c, start, end in zip(chunks, starts, ends, strict=True)]
+
+
+def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> datasets.Dataset:
+    """Gives the ids of every row, from the cache if the same texts met the same tokenizer before.
+
+    Args:
+        texts: string columns "source" and "target".
+        tokenizer: what encodes them.
+        cache_dir: where the ids are kept; made if absent.
+
+    Returns:
+        Columns "source" and "target" of int32 lists, each with its end mark, memory-mapped.
+
+    Raises:
+        UserError: there is no target column.
+    """
+    if "target" not in texts.column_names:
+        raise UserError("training and validation data must have a target side, there is none")
+    key = hashlib.sha256(f"{content_digest(texts)} {tokenizer.fingerprint}".encode()).hexdigest()
+    kept = cache_dir / "tokens" / f"{key[:32]}.arrow"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    ids = datasets.Sequence(datasets.Value("int32"))
+    with quiet_datasets():
+        return texts.map(
+            _encode,
+            batched=True,
+            fn_kwargs={"tokenizer": tokenizer},
+            remove_columns=texts.column_names,
+            features=datasets.Features({"source": ids, "target": ids}),
+            cache_file_name=str(kept),
+            load_from_cache_file=True,
+            new_fingerprint=key[:32],
+        )
+
+
+def content_digest(texts: datasets.Dataset) -> str:
+    """Gives the SHA-256 of a dataset's texts, whatever file they came from."""
+    digest = hashlib.sha256()
+    for batch in texts.iter(batch_size=10_000):
+        for side in sorted(batch):
+            digest.update(side.encode())
+            digest.update("\0".join(batch[side]).encode())
+    return digest.hexdigest()
+
+
+def _encode(texts: dict[str, list[str]], tokenizer: Tokenizer) -> dict[str, Any]:
+    return {
+        "source": tokenizer.encode_source(_blank_as_empty(texts["source"])),
+        "target": tokenizer.encode_target(_blank_as_empty(texts["target"])),
+    }
+
+
+def _blank_as_empty(texts: list[str]) -> list[str]:
+    return [text for text in texts]

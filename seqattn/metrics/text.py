@@ -1,0 +1,80 @@
+"""BLEU and chrF by sacrebleu."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from sacrebleu.metrics import BLEU, CHRF
+from torch import Tensor
+from torchmetrics import Metric
+
+
+@dataclass(frozen=True)
+class TextScore:
+    """One score of a whole corpus, on sacrebleu's scale of 0 to 100, with its signature."""
+
+    name: str
+    value: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class TextScorer:
+    """How texts are compared.
+
+    Args:
+        tokenize: sacrebleu's tokenizer: `13a` for plain text, `none` for text that is tokenised.
+        lowercase: whether case is ignored.
+    """
+
+    tokenize: str = "13a"
+    lowercase: bool = False
+
+    def bleu(self) -> BLEU:
+        """sacrebleu's BLEU (Papineni et al. 2002; Post 2018, arXiv 1804.08771)."""
+        # force: text that is tokenised on purpose needs no warning
+        return BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True)
+
+    def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> list[TextScore]:
+        """BLEU and chrF (Popović 2015) of line-aligned texts, one reference each."""
+        bleu, chrf = self.bleu(), CHRF(lowercase=self.lowercase)
+        scores = []
+        for name, metric in (("BLEU", bleu), ("chrF", chrf)):
+            value = metric.corpus_score(list(hypotheses), [list(references)]).score
+            scores.append(TextScore(name, float(value), str(metric.get_signature())))
+        return scores
+
+
+class CorpusBleu(Metric):
+    """BLEU of a corpus that arrives in batches and on several ranks; equals sacrebleu's.
+
+    Args:
+        scorer: how texts are compared.
+    """
+
+    full_state_update = False
+    counts: Tensor
+
+    def __init__(self, scorer: TextScorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+        self.sentence = BLEU(
+            tokenize=scorer.tokenize, lowercase=scorer.lowercase, force=True, effective_order=True
+        )
+        # matches and totals of 1- to 4-grams, then both lengths in words
+        self.add_state("counts", default=torch.zeros(10, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+        """Adds line-aligned texts."""
+        for hypothesis, reference in zip(hypotheses, references, strict=True):
+            found = self.sentence.sentence_score(hypothesis, [reference])
+            row = [*found.counts, *found.totals, found.sys_len, found.ref_len]
+            self.counts += torch.tensor(row, dtype=torch.float64, device=self.counts.device)
+
+    def compute(self) -> Tensor:
+        """BLEU from 0 to 100."""
+        row = [int(count) for count in self.counts.tolist()]
+        score = BLEU.compute_bleu(
+            row[:4], row[4:8], row[8], row[9], smooth_method="exp", effective_order=False
+        )
+        return torch.tensor(score.score)

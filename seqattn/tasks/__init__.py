@@ -1,0 +1,1 @@
+"""Tasks: the Lightning modules that train, validate and predict."""

@@ -1,0 +1,23 @@
+"""How the process holds on to memory."""
+
+import ctypes
+import platform
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_LARGE = 1 << 30
+
+
+def keep_freed_memory() -> bool:
+    """Keeps glibc from giving large blocks back to the system between steps.
+
+    A training step frees and takes the same tensors again; by default glibc returns each of more
+    than a few MiB, and the system clears its pages anew every time.
+
+    Returns:
+        Whether it was done: on Linux with glibc.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    libc = ctypes.CDLL(None)
+    done = libc.mallopt(_MMAP_THRESHOLD, _LARGE) and libc.mallopt(_TRIM_THRESHOLD, _LARGE)
+    return bool(done)

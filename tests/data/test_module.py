@@ -1,0 +1,344 @@
+import copy
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from seqattn.data.module import LoaderOptions, Seq2SeqData
+from seqattn.data.sources import ParallelText
+from seqattn.data.tokenizer import BOS, EOS, PAD, TokenizerConfig, train_tokenizer
+from seqattn.errors import UserError
+
+CONFIG = TokenizerConfig(kind="bpe", vocab_size=40)
+WORDS = ["sun", "moon", "sees", "the", "red", "a", "stone", "falls", "not"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = np.random.default_rng(2)
+    for split, count in (("train", 60), ("val", 11), ("test", 3)):
+        lines = [" ".join(generator.choice(WORDS, generator.integers(1, 9))) for _ in range(count)]
+        if split == "train":
+            lines[4], lines[9], lines[20] = "", " ".join(WORDS * 9), " "
+        (folder / f"{split}.en").write_text("\n".join(lines) + "\n")
+        (folder / f"{split}.de").write_text("\n".join(x.upper() for x in lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def data(corpus, cache):
+    return build(corpus, cache)
+
+
+def build(corpus, cache, **changes):
+    options = LoaderOptions(**{"max_tokens": 120, "max_length": 60, **changes})
+    source = ParallelText(str(corpus), "en", "de")
+    return Seq2SeqData(source, CONFIG, options, str(cache), seed=4)
+
+
+def lines_of(corpus, name):
+    return (corpus / name).read_text().split("\n")[:-1]
+
+
+def test_batches_hold_the_ids_of_their_rows(data, corpus):
+    sources, targets = lines_of(corpus, "train.en"), lines_of(corpus, "train.de")
+    seen = []
+    for batch in data.train_dataloader():
+        for place, row in enumerate(batch.index.tolist()):
+            seen.append(row)
+            [source] = data.tokenizer.encode_source([sources[row]])
+            [target] = data.tokenizer.encode_target([targets[row]])
+            padding = [PAD] * (batch.source.shape[1] - len(source))
+            assert batch.source[place].tolist() == source + padding
+            padding = [PAD] * (batch.target_output.shape[1] - len(target))
+            assert batch.target_output[place].tolist() == target + padding
+            assert batch.target_input[place].tolist() == [BOS, *target[:-1], *padding]
+    assert target[-1] == EOS
+    assert sorted(seen) == [row for row in range(60) if row not in (4, 9, 20)]
+
+
+def test_a_large_table_of_many_chunks_gives_the_right_rows(tmp_path):
+    lines = [f"{'a' * (i % 7 + 1)} {'b' * (i % 3)}" for i in range(2500)]
+    for name in ("train.en", "train.de", "val.en", "val.de"):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    data = Seq2SeqData(
+        ParallelText(str(tmp_path), "en", "de"), TokenizerConfig("bpe", 10), None, str(tmp_path)
+    )
+
+    encoded = data.tokenizer.encode_source(lines)
+    rows = 0
+    for batch in data.train_dataloader():
+        for place, row in enumerate(batch.index.tolist()):
+            assert batch.source[place, : len(encoded[row])].tolist() == encoded[row]
+            rows += 1
+    assert rows == 2500
+
+
+def test_what_is_dropped_is_reported(data):
+    data.setup("fit")
+
+    assert data.report() == [
+        "dropped 3 of 60 train pairs: 1 longer than 60 tokens, 2 with an empty side",
+        "kept all 11 val pairs",
+    ]
+
+
+def test_evaluation_gets_every_text_as_it_came(data, corpus):
+    assert data.rows("train") == (lines_of(corpus, "train.en"), lines_of(corpus, "train.de"))
+    assert data.rows("test") == (lines_of(corpus, "test.en"), lines_of(corpus, "test.de"))
+
+
+def test_validation_batches_are_always_the_same_and_hold_every_pair(data):
+    loader = data.val_dataloader()
+    first = [batch.index.tolist() for batch in loader]
+    loader.batches.set_epoch(3)
+
+    assert [batch.index.tolist() for batch in loader] == first
+    assert sorted(row for batch in first for row in batch) == list(range(11))
+
+
+def test_vocabulary_and_ids_are_made_once(corpus, tmp_path, capfd):
+    first = build(corpus, tmp_path)
+    first.prepare_data()
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")}
+    kept = [path for path in files if path.parent.name == "tokens"]
+    assert len(kept) == 2
+    assert capfd.readouterr().err.count("training a joint bpe vocabulary") == 1
+
+    again = build(corpus, tmp_path)
+    again.prepare_data()
+    again.setup("fit")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.arrow")} == files
+    assert capfd.readouterr().err == ""
+    assert again.tokenizer.fingerprint == first.tokenizer.fingerprint
+
+
+def test_another_tokenizer_does_not_meet_the_old_ids(corpus, cache):
+    own = train_tokenizer(["the sun"] * 9, ["THE MOON"] * 9, TokenizerConfig("bpe", 17), cache)
+    source = ParallelText(str(corpus), "en", "de")
+    data = Seq2SeqData(source, CONFIG, None, str(cache), tokenizer=own)
+
+    assert data.tokenizer is own
+    assert all(batch.source.max() < 17 for batch in data.train_dataloader())
+    batch = next(iter(data.val_dataloader()))
+    [ids] = own.encode_source([lines_of(corpus, "val.en")[int(batch.index[0])]])
+    assert batch.source[0, : len(ids)].tolist() == ids
+
+
+def test_the_cache_is_where_the_environment_says(corpus, tmp_path, monkeypatch):
+    source = ParallelText(str(corpus), "en", "de")
+    monkeypatch.setenv("SEQATTN_CACHE", str(tmp_path))
+    assert Seq2SeqData(source, CONFIG).cache_dir == tmp_path
+    monkeypatch.delenv("SEQATTN_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert Seq2SeqData(source, CONFIG).cache_dir == tmp_path / "home/.cache/seqattn"
+
+
+def test_workers_give_the_same_batches(corpus, cache):
+    alone = build(corpus, cache).train_dataloader()
+    helped = build(corpus, cache, num_workers=2).train_dataloader()
+    for loader in (alone, helped):
+        loader.batches.set_epoch(1)
+
+    assert [b.index.tolist() for b in helped] == [b.index.tolist() for b in alone]
+
+
+def test_data_that_cannot_train_is_refused(corpus, cache):
+    with pytest.raises(UserError, match="the train split must keep some pairs, dropped 60 of 60"):
+        build(corpus, cache, max_length=2).setup("fit")
+    untargeted = Seq2SeqData(ParallelText(str(corpus), "en", None), CONFIG, None, str(cache))
+    with pytest.raises(UserError, match="must be trained on both sides, there is no target"):
+        untargeted.prepare_data()
+    assert untargeted.rows("test")[1] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_length": 1}, "max_length must be at least 2, got 1"),
+        ({"max_tokens": 10, "max_length": 20}, r"hold a row of max_length \(20\) tokens, got 10"),
+        ({"num_workers": -1}, "num_workers must be at least 0, got -1"),
+        ({"max_square": 0}, "max_square must be at least 1, got 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        LoaderOptions(**changes)
+
+
+class Watcher(LightningModule):
+    """Learns next to nothing and writes down which rows each step saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.seen = []
+
+    def training_step(self, batch, number):
+        self.seen.append((self.current_epoch, number, tuple(batch.index.tolist())))
+        return self.layer(batch.source[:, :1].float()).mean()
+
+    def validation_step(self, batch, number):
+        pass
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+
+class StopAfter(ModelCheckpoint):
+    """Keeps every checkpoint under its step's number."""
+
+    def __init__(self, folder, **when):
+        super().__init__(folder, filename="{step}", save_top_k=-1, **when)
+
+
+def train(data, folder, checkpoint=None, when=None, **options):
+    watcher = Watcher()
+    trainer = Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        callbacks=[StopAfter(folder, **(when or {"every_n_train_steps": 1}))],
+        **options,
+    )
+    trainer.fit(watcher, datamodule=data, ckpt_path=checkpoint)
+    return watcher.seen
+
+
+EVERY_STEP = {"every_n_train_steps": 1}
+ON_VALIDATION = {"every_n_epochs": 1, "save_on_train_epoch_end": False}
+ON_EPOCH_END = {"every_n_epochs": 1, "save_on_train_epoch_end": True}
+
+
+@pytest.mark.parametrize("stop", [{"max_epochs": 4}, {"max_steps": 0, "max_epochs": -1}])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_run_resumed_within_an_epoch_sees_just_what_it_had_not_seen(
+    corpus, cache, tmp_path, stop, workers
+):
+    per_epoch = len(build(corpus, cache).train_dataloader())
+    stop = {**stop, "max_steps": 4 * per_epoch} if "max_steps" in stop else stop
+    whole = train(build(corpus, cache, num_workers=workers), tmp_path / "a", **stop)
+    assert len(whole) == 4 * per_epoch
+    assert len({rows for epoch, _, rows in whole if epoch == 1}) == per_epoch
+
+    for step in (1, per_epoch + 3, 2 * per_epoch - 1):
+        data = build(corpus, cache, num_workers=workers)
+        resumed = train(data, tmp_path / "b", tmp_path / f"a/step={step}.ckpt", **stop)
+        assert resumed == whole[step:]
+
+
+@pytest.mark.parametrize("when", [EVERY_STEP, ON_VALIDATION, ON_EPOCH_END])
+@pytest.mark.parametrize("by_steps", [False, True])
+def test_a_run_resumed_between_epochs_begins_the_next_one(corpus, cache, tmp_path, when, by_steps):
+    per_epoch = len(build(corpus, cache).train_dataloader())
+    stop = {"max_steps": 4 * per_epoch} if by_steps else {"max_epochs": 4}
+    whole = train(build(corpus, cache), tmp_path / "a", when=when, **stop)
+
+    for epochs in (1, 2):
+        path = tmp_path / f"a/step={epochs * per_epoch}.ckpt"
+        resumed = train(build(corpus, cache), tmp_path / "b", path, when, **stop)
+        assert [rows for *_, rows in resumed] == [rows for *_, rows in whole[epochs * per_epoch :]]
+
+
+def test_a_resumed_run_can_be_resumed_again(corpus, cache, tmp_path):
+    whole = train(build(corpus, cache), tmp_path / "a", max_epochs=3)
+    train(build(corpus, cache), tmp_path / "b", tmp_path / "a/step=2.ckpt", max_epochs=3)
+    resumed = train(build(corpus, cache), tmp_path / "c", tmp_path / "b/step=5.ckpt", max_epochs=3)
+
+    assert resumed == whole[5:]
+
+
+def test_a_run_by_steps_can_be_resumed_at_an_end_and_then_in_the_midst(corpus, cache, tmp_path):
+    per_epoch = len(build(corpus, cache).train_dataloader())
+    stop = {"max_steps": 4 * per_epoch}
+    whole = [rows for *_, rows in train(build(corpus, cache), tmp_path / "a", **stop)]
+    train(build(corpus, cache), tmp_path / "e", when=ON_EPOCH_END, **stop)
+
+    # Here Lightning's own count of epochs is one ahead from then on.
+    path = tmp_path / f"e/step={per_epoch}.ckpt"
+    second = train(build(corpus, cache), tmp_path / "b", path, **stop)
+    assert [rows for *_, rows in second] == whole[per_epoch:]
+    for step in (per_epoch + 2, 2 * per_epoch, 2 * per_epoch + 2):
+        third = train(
+            build(corpus, cache), tmp_path / "c", tmp_path / f"b/step={step}.ckpt", **stop
+        )
+        assert [rows for *_, rows in third] == whole[step:]
+
+
+def test_epochs_that_are_cut_short_still_change(corpus, cache, tmp_path):
+    options = {"max_epochs": 3, "limit_train_batches": 4}
+    whole = train(build(corpus, cache), tmp_path / "a", **options)
+    epochs = [tuple(rows for e, _, rows in whole if e == epoch) for epoch in range(3)]
+    assert [len(epoch) for epoch in epochs] == [4, 4, 4]
+    assert len(set(epochs)) == 3
+
+    for step in (6, 8):
+        path = tmp_path / f"a/step={step}.ckpt"
+        resumed = train(build(corpus, cache), tmp_path / "b", path, **options)
+        assert resumed == whole[step:]
+
+
+def test_a_loader_says_where_it_is_before_while_and_after(data):
+    loader = data.train_dataloader()
+    assert loader.state_dict()["batch"] == 0
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = copy.deepcopy(loader.state_dict())
+    assert (state["epoch"], state["batch"]) == (0, 2)
+    rest = [batch.index.tolist() for batch in iterator]
+    assert loader.state_dict()["batch"] == len(loader)
+    loader.batches.set_epoch(1)
+    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (1, 0)
+
+    loader.load_state_dict(state)
+    assert loader.state_dict() == state
+    assert [batch.index.tolist() for batch in loader] == rest
+
+
+def test_resuming_within_an_epoch_of_other_batches_is_refused(corpus, cache):
+    loader = build(corpus, cache).train_dataloader()
+    other = build(corpus, cache, max_tokens=150).train_dataloader()
+    state = {**loader.state_dict(), "batch": 2}
+
+    with pytest.raises(UserError, match="resuming after batch 2 of an epoch must find the same"):
+        other.load_state_dict(state)
+    # At an epoch's end nothing can be replayed or skipped.
+    other.load_state_dict({**state, "batch": len(loader)})
+    other.batches.set_epoch(1)
+    assert sum(len(batch.index) for batch in other) == 57
+
+
+def test_ranks_take_their_share_from_the_trainer(corpus, cache):
+    class TwoRanks:
+        world_size = 2
+
+        def __init__(self, rank):
+            self.global_rank = rank
+
+    shares = []
+    for rank in range(2):
+        data = build(corpus, cache)
+        data.trainer = TwoRanks(rank)
+        shares.append([row for b in data.train_dataloader() for row in b.index.tolist()])
+        assert len(data.train_dataloader()) * 2 >= len(build(corpus, cache).train_dataloader())
+
+    assert len(set(shares[0]) | set(shares[1])) == len(shares[0]) + len(shares[1]) == 57
+
+
+def test_the_library_is_left_as_it_was(data):
+    datasets.enable_progress_bars()
+    data.prepare_data()
+
+    assert not datasets.are_progress_bars_disabled()

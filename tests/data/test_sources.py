@@ -1,0 +1,291 @@
+import gzip
+import json
+import os
+import re
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from seqattn.data.sources import DemoTranslation, Multi30k, ParallelText, Table
+from seqattn.errors import UserError
+
+ENGLISH = ["a dog", "two cats .", "the end"]
+GERMAN = ["ein Hund", "zwei Katzen .", "das Ende"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    # Nothing of a test may stay in the user's cache, nor come from it.
+    folder = str(tmp_path_factory.mktemp("hf"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
+
+
+def write(folder, **files):
+    for name, lines in files.items():
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / name.replace("_", ".", 1)).write_text(text, encoding="utf-8", newline="")
+
+
+@pytest.fixture
+def text(tmp_path):
+    write(tmp_path, train_en=ENGLISH, train_de=GERMAN, val_en=["x"], val_de=["y"])
+    return tmp_path
+
+
+def columns(dataset):
+    return {name: list(dataset[name]) for name in dataset.column_names}
+
+
+def refusal(action):
+    with pytest.raises(UserError) as caught:
+        action()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_line_aligned_files_become_two_columns(text):
+    source = ParallelText(str(text), "en", "de")
+
+    assert columns(source.load("train")) == {"source": ENGLISH, "target": GERMAN}
+    assert columns(source.load("val")) == {"source": ["x"], "target": ["y"]}
+    assert source.splits() == ["train", "val"]
+
+
+def test_text_is_memory_mapped_from_the_cache_that_is_given(text, tmp_path):
+    dataset = ParallelText(str(text), "en", "de").load("train", tmp_path / "cache")
+
+    [file] = dataset.cache_files
+    assert file["filename"].startswith(str(tmp_path / "cache"))
+
+
+def test_files_may_have_other_names(text):
+    source = ParallelText(str(text), "de", "en", train="val", test="train")
+
+    assert columns(source.load("test")) == {"source": GERMAN, "target": ENGLISH}
+
+
+def test_sources_without_targets_give_one_column(text):
+    assert columns(ParallelText(str(text), "en", None).load("train")) == {"source": ENGLISH}
+
+
+def test_only_line_feeds_end_lines_and_nothing_is_stripped(tmp_path):
+    odd = ["a\u2028b", "c\x85d\x0ce", " f\rg ", "", "h\x1ci\u2029"]
+    write(tmp_path, train_en=odd, train_de=list("12345"))
+
+    assert columns(ParallelText(str(tmp_path), "en", "de").load("train"))["source"] == odd
+
+
+def test_line_ends_of_windows_byte_order_marks_and_an_open_last_line_are_no_text(tmp_path):
+    (tmp_path / "train.en").write_bytes(b"\xef\xbb\xbfa\r\nb\r\n")
+    (tmp_path / "train.de").write_bytes("ä\nö".encode())
+
+    loaded = columns(ParallelText(str(tmp_path), "en", "de").load("train"))
+    assert loaded == {"source": ["a", "b"], "target": ["ä", "ö"]}
+
+
+def test_a_changed_file_is_read_anew_even_with_its_old_date(text):
+    source = ParallelText(str(text), "en", "de")
+    source.load("train")
+    date = (text / "train.en").stat().st_mtime
+    write(text, train_en=["another dog", *ENGLISH[1:]])
+    os.utime(text / "train.en", (date, date))
+
+    assert list(source.load("train")["source"]) == ["another dog", *ENGLISH[1:]]
+
+
+def test_what_is_wrong_with_files_is_said(text):
+    source = ParallelText(str(text), "en", "de")
+
+    assert refusal(lambda: source.load("dev")) == (
+        "split must be one of train, val, test, got 'dev'"
+    )
+    assert refusal(lambda: source.load("test")) == (
+        f"the test split needs test.en in {text}, which holds train.de, train.en, val.de, val.en"
+    )
+    nowhere = ParallelText(str(text / "no"), "en", "de")
+    assert refusal(lambda: nowhere.load("train")) == (
+        f"the data's root must be a directory, {text / 'no'} is not"
+    )
+    write(text, val_de=["y", "z"])
+    assert refusal(lambda: source.load("val")) == (
+        f"both sides must have as many lines, {text}/val.en has 1 and {text}/val.de has 2"
+    )
+    write(text, val_de=[], val_en=[])
+    assert refusal(lambda: source.load("val")) == (
+        f"the val split must hold text, {text}/val.en is empty"
+    )
+
+
+def test_text_that_is_not_utf_8_is_refused_with_its_line(text):
+    (text / "train.de").write_bytes("gut\nschön\n".encode("latin-1") + b"x\n")
+
+    assert refusal(lambda: ParallelText(str(text), "en", "de").load("train")) == (
+        f"{text}/train.de must be UTF-8 text, line 2 is not (byte 0xf6 at column 4)"
+    )
+
+
+def test_multi30k_has_its_own_name_for_the_test_files(text):
+    (text / "test_2016_flickr.en").write_text("t\n")
+    (text / "test_2016_flickr.de").write_text("T\n")
+    source = Multi30k(str(text))
+
+    assert columns(source.load("test")) == {"source": ["t"], "target": ["T"]}
+    assert source.splits() == ["train", "val", "test"]
+    reverse = Multi30k(str(text), source="de", target="en")
+    assert list(reverse.load("test")["source"]) == ["T"]
+
+
+def test_multi30k_without_a_root_comes_from_the_hub(monkeypatch):
+    asked = []
+
+    def load_dataset(*args, **options):
+        asked.append((*args, options["split"]))
+        return datasets.Dataset.from_dict({"de": GERMAN, "en": ENGLISH})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+
+    assert columns(Multi30k().load("val")) == {"source": ENGLISH, "target": GERMAN}
+    assert asked == [("bentrevett/multi30k", None, "validation")]
+
+
+def test_an_unreachable_hub_says_how_to_do_without(monkeypatch, capfd):
+    def load_dataset(*args, **options):
+        raise ConnectionError("Couldn't reach the Hub\nand more")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+
+    assert refusal(lambda: Multi30k().load("train")) == (
+        "cannot load bentrevett/multi30k (train) from the hub: Couldn't reach the Hub; "
+        "give data.root=DIR, a directory with train.en, train.de and so on"
+    )
+    assert capfd.readouterr().err == ""
+
+
+ROWS = [{"en": e, "de": d} for e, d in zip(ENGLISH, GERMAN)]
+
+
+def write_table(path):
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(ROWS))
+    elif path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    else:
+        mark = {".csv": ",", ".tsv": "\t"}[path.suffix]
+        rows = [f"en{mark}de", *(f"{e}{mark}{d}" for e, d in zip(ENGLISH, GERMAN))]
+        path.write_text("\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".csv", ".tsv", ".parquet"])
+def test_a_table_gives_its_named_columns(tmp_path, suffix, capfd):
+    path = tmp_path / f"t{suffix}"
+    write_table(path)
+    source = Table({"train": str(path)}, source_column="en", target_column="de")
+
+    assert columns(source.load("train")) == {"source": ENGLISH, "target": GERMAN}
+    assert source.splits() == ["train"]
+    assert capfd.readouterr() == ("", "")
+    assert refusal(lambda: source.load("val")) == "the val split must have a file, got train"
+    other = Table({"train": str(path)}, source_column="en", target_column="fr")
+    assert re.fullmatch(
+        rf"{path} has no column 'fr', it has (en, de|de, en)", refusal(lambda: other.load("train"))
+    )
+
+
+def test_a_dot_leads_into_a_nested_column(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps({"translation": row}) + "\n" for row in ROWS))
+    source = Table(
+        {"test": str(path)}, source_column="translation.en", target_column="translation.de"
+    )
+
+    assert columns(source.load("test")) == {"source": ENGLISH, "target": GERMAN}
+
+
+def test_words_for_nothing_are_text_and_nothing_is_empty_text(tmp_path):
+    (tmp_path / "t.csv").write_text('source,target\nNA,null\n"a, b",\nnan,None\n')
+    (tmp_path / "t.tsv").write_text('source\ttarget\n"a\tb"\n')
+    (tmp_path / "t.jsonl").write_text('{"source": "a", "target": null}\n{"source": "b"}\n')
+
+    def load(name):
+        return columns(Table({"train": str(tmp_path / name)}).load("train"))
+
+    assert load("t.csv") == {"source": ["NA", "a, b", "nan"], "target": ["null", "", "None"]}
+    assert load("t.tsv") == {"source": ['"a'], "target": ['b"']}
+    assert load("t.jsonl") == {"source": ["a", "b"], "target": ["", ""]}
+
+
+def test_what_is_wrong_with_a_table_is_said(tmp_path):
+    def load(name, content):
+        (tmp_path / name).write_bytes(content)
+        source = Table({"train": str(tmp_path / name)})
+        return refusal(lambda: source.load("train"))
+
+    assert load("a.jsonl", b"") == f"{tmp_path}/a.jsonl must hold text, it is empty"
+    assert load("b.csv", b"source,target\n") == f"{tmp_path}/b.csv must hold text, it has no rows"
+    assert load("c.csv", b"source,target\n1,a\n") == (
+        f"column 'source' of {tmp_path}/c.csv must hold text, it holds int64"
+    )
+    assert "line 2 is not (byte 0xff" in load("d.tsv", b"source\ttarget\na\t\xff\n")
+    assert load("e.jsonl", b'{"source": "a", "tar').startswith(
+        f"{tmp_path}/e.jsonl must be jsonl, cannot read it: "
+    )
+    assert load("f.parquet", b"PAR1").startswith(
+        f"{tmp_path}/f.parquet must be parquet, cannot read it: "
+    )
+    absent = Table({"train": str(tmp_path / "no.parquet")})
+    assert "no.parquet must be a parquet file, it does not" in refusal(lambda: absent.load("train"))
+
+
+def test_a_table_needs_one_origin_that_it_can_read(tmp_path):
+    archive = tmp_path / "t.jsonl.gz"
+    archive.write_bytes(gzip.compress(b"{}"))
+
+    both = "a table must come from data.files or from data.dataset, got both"
+    assert refusal(lambda: Table({"train": "a.csv"}, dataset="x")) == both
+    assert refusal(lambda: Table()).endswith("got neither")
+    assert refusal(lambda: Table({"train": str(archive)})) == (
+        f"a table's file must end in one of .jsonl, .json, .csv, .tsv, .parquet, got {archive}"
+    )
+    assert refusal(lambda: Table({"dev": "a.csv"})) == (
+        "split must be one of train, val, test, got 'dev'"
+    )
+
+
+def test_a_hub_dataset_may_name_its_splits_otherwise(monkeypatch):
+    def load_dataset(dataset, name, split, cache_dir):
+        if split != "dev":
+            raise ValueError(f"Unknown split {split!r}. Should be one of ['train', 'dev'].")
+        return datasets.Dataset.from_dict({"translation": ROWS, "id": [1, 2, 3]})
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    source = Table(
+        dataset="wmt/x",
+        name="de-en",
+        source_column="translation.en",
+        target_column="translation.de",
+        splits={"val": "dev"},
+    )
+
+    assert columns(source.load("val")) == {"source": ENGLISH, "target": GERMAN}
+    assert refusal(lambda: source.load("test")) == (
+        "cannot load wmt/x (test) from the hub: "
+        "Unknown split 'test'. Should be one of ['train', 'dev']."
+    )
+
+
+def test_progress_bars_are_as_they_were_afterwards(text):
+    datasets.enable_progress_bars()
+    ParallelText(str(text), "en", "de").load("train")
+
+    assert not datasets.are_progress_bars_disabled()
+
+
+def test_the_bundled_sentences_lie_beside_the_package():
+    root = DemoTranslation().root
+
+    assert root.parts[-2:] == ("data", "demo_translation")
+    assert (root.parents[1] / "seqattn").is_dir()

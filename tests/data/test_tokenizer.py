@@ -1,0 +1,226 @@
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from seqattn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, TokenizerConfig, train_tokenizer
+from seqattn.errors import UserError
+
+SOURCE = ["the cat sees the dog", "a dog  sees a cat .", "the cats see &apos; two dogs"] * 4
+TARGET = ["die katze sieht den hund", "ein hund sieht  eine katze .", "süße katzen sehen"] * 4
+
+
+def train(tmp_path, **changes):
+    config = TokenizerConfig(**{"kind": "bpe", "vocab_size": 45, **changes})
+    return train_tokenizer(SOURCE, TARGET, config, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_known_text_comes_back_to_the_letter_with_its_spaces(tmp_path, kind, joint):
+    size = 40 if kind == "bpe" else 30 if joint else 24
+    tokenizer = train(tmp_path, kind=kind, joint=joint, vocab_size=size)
+    texts = [*TARGET, "die  katze ", " den hund", ""]
+
+    assert tokenizer.decode_target(tokenizer.encode_target(texts)) == texts
+
+
+def test_ids_end_with_the_end_mark_and_have_no_begin_mark(tmp_path):
+    tokenizer = train(tmp_path)
+
+    for ids in [*tokenizer.encode_source(SOURCE), *tokenizer.encode_target(TARGET)]:
+        assert ids[-1] == EOS
+        assert not {PAD, BOS, EOS} & set(ids[:-1])
+    assert tokenizer.encode_source([""]) == [[EOS]]
+    assert tokenizer.encode_source([]) == []
+
+
+def test_marks_are_dropped_from_decoded_text_and_unknown_is_shown(tmp_path):
+    tokenizer = train(tmp_path)
+    [ids] = tokenizer.encode_target(["ein hund"])
+
+    assert tokenizer.decode_target([[BOS, *ids, PAD, PAD], [PAD], []]) == ["ein hund", "", ""]
+    [unknown] = tokenizer.encode_target(["ein ☃"])
+    assert UNK in unknown
+    assert tokenizer.decode_target([unknown]) == ["ein ⁇"]
+
+
+def test_byte_fallback_spells_what_no_piece_spells(tmp_path):
+    tokenizer = train(tmp_path, byte_fallback=True, vocab_size=300)
+
+    ids = tokenizer.encode_target(["ein ☃"])
+    assert UNK not in ids[0]
+    assert tokenizer.decode_target(ids) == ["ein ☃"]
+
+
+def test_text_that_spells_a_mark_is_text(tmp_path):
+    [ids] = train(tmp_path, byte_fallback=True, vocab_size=300).encode_source(["</s><pad>"])
+
+    assert not {PAD, UNK, BOS, EOS} & set(ids[:-1])
+
+
+def test_a_joint_vocabulary_is_one_and_separate_ones_know_their_own_side_only(tmp_path):
+    joint, separate = train(tmp_path), train(tmp_path, joint=False, vocab_size=40)
+
+    assert joint.joint
+    assert joint.source_size == joint.target_size == 45
+    assert joint.encode_source(TARGET) == joint.encode_target(TARGET)
+    assert not separate.joint
+    assert (separate.source_size, separate.target_size) == (40, 40)
+    assert UNK in separate.encode_source(["süße"])[0]
+    assert UNK not in separate.encode_target(["süße"])[0]
+
+
+def test_pieces_name_the_ids_of_each_side(tmp_path):
+    tokenizer = train(tmp_path, joint=False, vocab_size=40)
+    [source], [target] = tokenizer.encode_source(["the cat"]), tokenizer.encode_target(["katze"])
+
+    assert "".join(tokenizer.source_pieces(source)) == "▁the▁cat</s>"
+    assert "".join(tokenizer.target_pieces(target)) == "▁katze</s>"
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_a_saved_tokenizer_is_the_same_when_loaded_or_pickled(tmp_path, joint):
+    tokenizer = train(tmp_path, joint=joint, vocab_size=40)
+    tokenizer.save(tmp_path / "run")
+    names = {"tokenizer.json"} | ({"joint.model"} if joint else {"source.model", "target.model"})
+    assert {path.name for path in (tmp_path / "run").iterdir()} == names
+
+    for copy in (Tokenizer.load(tmp_path / "run"), pickle.loads(pickle.dumps(tokenizer))):
+        assert copy.joint == joint
+        assert copy.fingerprint == tokenizer.fingerprint
+        assert copy.encode_source(SOURCE) == tokenizer.encode_source(SOURCE)
+        assert copy.encode_target(TARGET) == tokenizer.encode_target(TARGET)
+
+
+def test_a_vocabulary_is_trained_once_for_the_same_text_and_config(tmp_path, capfd):
+    first = train(tmp_path)
+    # Line, not log: sentencepiece itself says nothing.
+    assert capfd.readouterr() == (
+        "",
+        "training a joint bpe vocabulary of 45 pieces on 24 lines ...\n",
+    )
+    assert train(tmp_path).fingerprint == first.fingerprint
+    assert capfd.readouterr().err == ""
+
+    config = TokenizerConfig(kind="bpe", vocab_size=45)
+    train_tokenizer([*SOURCE[:-1], "the catsee dogs"], TARGET, config, tmp_path)
+    train(tmp_path, vocab_size=44)
+    assert capfd.readouterr().err.count("training") == 2
+
+
+def test_training_again_gives_the_same_vocabulary(tmp_path):
+    for kind in ("bpe", "unigram"):
+        runs = [train(tmp_path / str(i), kind=kind, vocab_size=30) for i in range(2)]
+        assert runs[0].fingerprint == runs[1].fingerprint
+
+
+def test_iterators_are_as_good_as_lists(tmp_path):
+    config = TokenizerConfig(kind="bpe", vocab_size=45)
+    once = train_tokenizer(iter(SOURCE), iter(TARGET), config, tmp_path / "once")
+
+    assert once.fingerprint == train(tmp_path / "list").fingerprint
+
+
+def test_a_damaged_cache_is_mended(tmp_path):
+    tokenizer = train(tmp_path)
+    [model] = tmp_path.rglob("joint.model")
+    model.write_bytes(model.read_bytes()[:50])
+
+    assert train(tmp_path).fingerprint == tokenizer.fingerprint
+    assert model.stat().st_size > 50
+    assert not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize(("kind", "joint"), [("bpe", True), ("unigram", True), ("bpe", False)])
+def test_a_vocabulary_larger_than_the_text_can_give_says_how_large_it_can_be(tmp_path, kind, joint):
+    side = "joint" if joint else "source"
+    with pytest.raises(UserError) as caught:
+        train(tmp_path, kind=kind, vocab_size=9000, joint=joint)
+
+    pattern = rf"vocab_size must be at most (\d+) for this {side} corpus \({kind}\), got 9,000; set"
+    most = int(re.match(pattern, str(caught.value))[1])
+    assert f"set tokenizer.vocab_size={most} or less" in str(caught.value)
+    assert not list(tmp_path.rglob("*.model"))
+    if joint:
+        assert train(tmp_path, kind=kind, vocab_size=most).source_size == most
+        with pytest.raises(UserError, match="at most"):
+            train(tmp_path, kind=kind, vocab_size=most + 1)
+
+
+def test_a_vocabulary_too_small_for_the_characters_says_how_small_it_can_be(tmp_path):
+    least = 4 + len(set("".join(SOURCE + TARGET).replace(" ", "▁")))
+
+    with pytest.raises(UserError, match=f"vocab_size must be at least {least} .* got 7; set"):
+        train(tmp_path, vocab_size=7)
+    assert train(tmp_path, vocab_size=least).source_size == least
+
+
+def test_no_text_is_refused(tmp_path):
+    config = TokenizerConfig(kind="bpe", vocab_size=45)
+    with pytest.raises(UserError, match="source corpus must hold at least one line of text"):
+        train_tokenizer([], [], config, tmp_path)
+    with pytest.raises(
+        UserError, match="the joint corpus must hold some text, every line is empty"
+    ):
+        train_tokenizer(["", ""], ["", ""], config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "word"}, "tokenizer kind must be one of unigram, bpe, got 'word'"),
+        ({"vocab_size": 4}, "vocab_size must be greater than 4, got 4"),
+        ({"character_coverage": 0.0}, "character_coverage must be in (0, 1], got 0.0"),
+        ({"normalization": "nfc"}, "normalization must be one of identity, nmt_nfkc,"),
+    ],
+)
+def test_a_config_out_of_range_is_refused(changes, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        TokenizerConfig(**changes)
+
+
+def test_absent_truncated_and_foreign_tokenizers_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"must hold a tokenizer: tokenizer.json is not there"):
+        Tokenizer.load(tmp_path / "nowhere")
+
+    train(tmp_path / "cache").save(tmp_path)
+    model = tmp_path / "joint.model"
+    content = model.read_bytes()
+    model.write_bytes(content[:-10])
+    with pytest.raises(UserError, match=r"joint.model is not the file that was saved: truncated"):
+        Tokenizer.load(tmp_path)
+    model.unlink()
+    with pytest.raises(UserError, match=r"joint.model must stand beside tokenizer.json"):
+        Tokenizer.load(tmp_path)
+
+    head = tmp_path / "tokenizer.json"
+    for foreign in ('{"version": "1.0", "model": {}}', "[1]", head.read_text()[:30]):
+        head.write_text(foreign)
+        with pytest.raises(UserError, match=r"must be a tokenizer of seqattn"):
+            Tokenizer.load(tmp_path)
+
+
+def test_models_of_another_kind_are_refused(tmp_path):
+    with pytest.raises(UserError, match="must be a sentencepiece model, it is not"):
+        Tokenizer(b"no model at all")
+
+    prefix = tmp_path / "other"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SOURCE),
+        model_prefix=str(prefix),
+        vocab_size=30,
+        model_type="bpe",
+        minloglevel=2,
+    )
+    with pytest.raises(UserError, match="must number pad, unk, bos, eos as 0, 1, 2, 3, got -1, 0"):
+        Tokenizer(Path(f"{prefix}.model").read_bytes())
+
+
+def test_batches_and_tokenizers_need_no_datasets_library():
+    code = "import sys; sys.modules['datasets'] = None; import seqattn.data.batch"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,135 @@
+"""Sampling against the distribution it must draw from, with fixed seeds and stated bounds."""
+
+import collections
+
+import pytest
+import torch
+
+from seqattn.errors import UserError
+from seqattn.generation import Generator, LengthLimit, Sampling
+from seqattn.models.base import EOS, PAD
+from tests.builders import POSITIONS, make_transformer
+from tests.generation.table_model import TableModel
+
+LOGITS = [8.0, 0.1, -0.7, 0.4, 1.5, 0.9, -1.2]  # padding's would be the largest
+DRAWS = 4000
+ONE = LengthLimit(ratio=0.0, extra=1)
+
+
+def drawn(**options):
+    """How often each first token is drawn; the end counts as itself."""
+    model = TableModel(len(LOGITS), lambda source, prefix: LOGITS)
+    search = Sampling(ONE, **options)
+    found = Generator(model, search, batch_size=0).generate([[4, 3]] * DRAWS)
+    return collections.Counter(best.ids[0] if best.ids else EOS for (best,) in found)
+
+
+def distribution(temperature=1.0, allowed=range(1, 7)):
+    scores = torch.tensor(LOGITS) / temperature
+    scores[[token for token in range(7) if token not in allowed]] = -torch.inf
+    return scores.softmax(0).tolist()
+
+
+def chi_square(counts, probabilities):
+    expected = {token: p * DRAWS for token, p in enumerate(probabilities) if p}
+    assert set(counts) <= set(expected)
+    return sum((counts[token] - e) ** 2 / e for token, e in expected.items())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_frequencies_match_the_distribution(seed, temperature):
+    counts = drawn(seed=seed, temperature=temperature)
+    assert PAD not in counts
+    assert chi_square(counts, distribution(temperature)) < 25.7  # 5 degrees, 1 in 10 000
+
+
+@pytest.mark.parametrize(
+    ("top_k", "allowed"),
+    [(1, {4}), (2, {4, 5}), (3, {4, 5, 3}), (6, range(1, 7)), (99, range(1, 7))],
+)
+def test_top_k_draws_from_the_k_likeliest_in_their_proportions(top_k, allowed):
+    counts = drawn(top_k=top_k)
+    assert set(counts) == set(allowed)
+    assert chi_square(counts, distribution(allowed=allowed)) < 25.7
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.4, 0.5, 0.7, 0.85, 0.99, 1.0])
+def test_top_p_draws_from_the_fewest_likeliest_that_reach_it(top_p):
+    ranked = sorted(enumerate(distribution()), key=lambda pair: -pair[1])
+    allowed, total = set(), 0.0
+    for token, probability in ranked:
+        if total < top_p and probability:
+            allowed.add(token)
+            total += probability
+    counts = drawn(top_p=top_p)
+    assert set(counts) == allowed
+    assert chi_square(counts, distribution(allowed=allowed)) < 25.7
+
+
+def test_top_p_is_of_what_top_k_leaves_and_of_the_tempered_distribution():
+    share = distribution(0.5, {4, 5, 3})
+    assert share[4] < 0.75 < share[4] + share[5] < 0.95
+    assert set(drawn(temperature=0.5, top_k=3, top_p=0.75)) == {4, 5}
+    assert set(drawn(temperature=0.5, top_k=3, top_p=0.95)) == {4, 5, 3}
+
+
+def test_the_log_probability_is_the_models_own_before_any_cut():
+    model = TableModel(len(LOGITS), lambda source, prefix: LOGITS)
+    search = Sampling(ONE, temperature=0.3, top_k=1)
+    ((best,),) = Generator(model, search).generate([[4, 3]])
+    expected = torch.tensor(LOGITS).log_softmax(0)[4].item()
+    assert best.log_probability == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_same_seed_gives_the_same_and_another_seed_another():
+    model = make_transformer(position=POSITIONS["rope"])
+    sources = [[4, 5, 3], [5, 3], [9, 9, 3]]
+
+    def run(seed):
+        return Generator(model, Sampling(LengthLimit(1, 8), n_best=2, seed=seed)).generate(sources)
+
+    torch.rand(7)  # a global generator elsewhere changes nothing
+    assert run(1) == run(1)
+    assert run(1) != run(2)
+
+
+def test_equal_sources_at_different_places_draw_differently():
+    found = Generator(TableModel(30), Sampling(LengthLimit(0, 6))).generate([[4, 5, 3]] * 20)
+    assert len({best.ids for (best,) in found}) > 15
+
+
+def test_samples_of_a_source_are_distinct_sorted_and_scored_as_a_full_pass_scores_them():
+    model = make_transformer(position=POSITIONS["learned"])
+    search = Sampling(LengthLimit(0, 2), temperature=1.5, n_best=40, seed=5)
+    (found,) = Generator(model, search).generate([[4, 5, 3]])
+    assert 1 < len(found) < 40
+    assert len({hypothesis.ids for hypothesis in found}) == len(found)
+    scores = [hypothesis.score for hypothesis in found]
+    assert scores == sorted(scores, reverse=True)
+    for hypothesis in found:
+        ended = [*hypothesis.ids, EOS][:2]
+        with torch.inference_mode():
+            logits = model(torch.tensor([[4, 5, 3]]), torch.tensor([[2, *ended[:-1]]]))[0]
+        total = logits.log_softmax(-1).gather(1, torch.tensor(ended)[:, None]).sum().item()
+        assert hypothesis.log_probability == pytest.approx(total, abs=1e-4)
+        assert hypothesis.score == pytest.approx(total / len(ended), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"temperature": 0}, "generation.temperature must be above 0, got 0"),
+        ({"top_p": 0}, "generation.top_p must be above 0 and at most 1, got 0"),
+        ({"top_p": 1.1}, "generation.top_p must be above 0 and at most 1, got 1.1"),
+        (
+            {"top_k": -1},
+            "generation.top_k must be at least 0 and n_best at least 1, got -1 and 1",
+        ),
+        ({"n_best": 0}, "generation.top_k must be at least 0 and n_best at least 1, got 0 and 0"),
+    ],
+)
+def test_options_out_of_range_are_refused_in_words(options, text):
+    with pytest.raises(UserError) as caught:
+        Sampling(**options)
+    assert str(caught.value) == text

@@ -1,0 +1,129 @@
+"""Decoding through the cache against full passes over the whole target, for every choice."""
+
+import pytest
+import torch
+
+from seqattn.models.base import BOS
+from tests.builders import (
+    attention_choices,
+    load_choice,
+    make_position,
+    make_transformer,
+    padded,
+    position_choices,
+    random_ids,
+    targets,
+)
+from tests.builders import make_attention as probe
+
+SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]])
+B, T, K = 3, 6, 3
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def pairs():
+    """Every attention that decodes, with every position whose hooks it takes."""
+    for name in attention_choices():
+        abilities = probe(load_choice("attention", name)).abilities
+        for scheme in position_choices():
+            position = make_position(load_choice("position", scheme))
+            if abilities.fits("decoder") and position.hooks <= abilities.hooks | {"embed"}:
+                yield name, scheme
+
+
+@pytest.fixture(params=list(pairs()), ids="-".join)
+def model(request):
+    name, scheme = request.param
+    return make_transformer(load_choice("attention", name), load_choice("position", scheme))
+
+
+def last_logits(model, sources, histories):
+    """What follows each history, by one full uncached pass of each alone; no padding."""
+    rows = []
+    for source, history in zip(sources, histories):
+        ids = source[source != 0][None]
+        rows.append(model(ids, torch.tensor([history]))[0, -1])
+    return torch.stack(rows)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("cuts", [(1, 1, 1, 1, 1, 1), (6,), (3, 1, 2), (1, 4, 1)])
+def test_tokens_in_pieces_give_the_logits_of_one_full_pass(model, cuts):
+    ids = targets(B, T)
+    expected = model(SOURCES, ids)
+    state = model.start(model.encode(SOURCES))
+    pieces = [model.decode(piece, state) for piece in ids.split(cuts, dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), expected, **CLOSE)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("left", [True, False])
+def test_ragged_prefixes_padded_on_either_side_go_on_as_each_would_alone(model, left):
+    histories = [[BOS], [BOS, 5, 6, 7], [BOS, 8, 9]]
+    prefix = padded(histories, left)
+    state = model.start(model.encode(SOURCES))
+    logits = model.decode(prefix, state)
+    ends = [-1] * B if left else [len(history) - 1 for history in histories]
+    logits = logits[torch.arange(B), ends]
+    for step, new in enumerate(random_ids(5, B)):
+        torch.testing.assert_close(logits, last_logits(model, SOURCES, histories), **CLOSE)
+        if step == 2:  # finished rows leave
+            state.keep(torch.tensor([2, 0]))
+            histories, new = [histories[2], histories[0]], new[[2, 0]]
+            sources = SOURCES[[2, 0]]
+            logits = model.decode(new[:, None], state)[:, -1]
+            histories = [[*h, t] for h, t in zip(histories, new.tolist())]
+            torch.testing.assert_close(logits, last_logits(model, sources, histories), **CLOSE)
+            break
+        histories = [[*h, t] for h, t in zip(histories, new.tolist())]
+        logits = model.decode(new[:, None], state)[:, -1]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("prefixed", [False, True])
+def test_beams_that_are_reordered_and_sentences_that_leave_equal_full_passes(model, prefixed):
+    prefixes = [[BOS, 5], [BOS], [BOS, 7, 8]] if prefixed else [[BOS]] * B
+    first = padded(prefixes, left=True).repeat_interleave(K, dim=0)
+    histories = [list(prefix) for prefix in prefixes for _ in range(K)]
+    sources, sentences = SOURCES, B
+    state = model.start(model.encode(SOURCES), beams=K)
+    logits = model.decode(first, state)[:, -1]
+    draw = torch.Generator().manual_seed(7)
+    for step, steps in enumerate((1, 1, 2, 1, 1)):
+        repeated = sources.repeat_interleave(K, dim=0)
+        torch.testing.assert_close(logits, last_logits(model, repeated, histories), **CLOSE)
+        index = torch.randint(K, (sentences, K), generator=draw)
+        state.reorder(index)
+        flat = (index + K * torch.arange(sentences)[:, None]).flatten().tolist()
+        histories = [list(histories[row]) for row in flat]
+        if step in (1, 3):
+            going = torch.tensor([2, 1] if step == 1 else [1])
+            state.keep(going)
+            sources, sentences = sources[going], len(going)
+            histories = [histories[b * K + k] for b in going.tolist() for k in range(K)]
+        new = torch.randint(4, 11, (sentences * K, steps), generator=draw)
+        histories = [history + row for history, row in zip(histories, new.tolist())]
+        logits = model.decode(new, state)[:, -1]
+
+
+@torch.inference_mode()
+def test_one_copy_of_the_source_serves_every_beam(model):
+    state = model.start(model.encode(SOURCES), beams=5)
+    model.decode(torch.full((5 * B, 1), BOS), state)
+    for pair in state.source:
+        for part in pair:
+            assert part.shape[0] == B
+            assert part.shape[2] == SOURCES.shape[1]
+    assert state.source_mask.real.shape == SOURCES.shape
+
+
+@torch.inference_mode()
+def test_without_a_cache_nothing_is_kept_and_the_logits_are_the_same(model):
+    ids = targets(B, T)
+    cached = model.start(model.encode(SOURCES))
+    uncached = model.start(model.encode(SOURCES), cached=False)
+    expected = model.decode(ids, cached)
+    torch.testing.assert_close(model.decode(ids, uncached), expected, **CLOSE)
+    assert uncached.caches is None
+    assert uncached.nbytes == 0
+    assert cached.nbytes > 0

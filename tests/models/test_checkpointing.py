@@ -1,0 +1,45 @@
+"""Activation checkpointing changes nothing but memory."""
+
+import pytest
+import torch
+
+from tests.builders import HEADS, POSITIONS, heads, make_transformer, padded, targets
+
+SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3]])
+
+
+def trained_once(checkpointing, factory):
+    model = make_transformer(
+        factory, POSITIONS["rope"], checkpoint_activations=checkpointing, dropout=0.3
+    ).train()
+    passes = []
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        layer.register_forward_pre_hook(lambda *args: passes.append(1))
+    torch.manual_seed(5)
+    loss = model(SOURCES, targets(2, 5)).square().sum()
+    forward = len(passes)
+    loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    return loss.detach(), gradients, torch.rand(3), (forward, len(passes))
+
+
+@pytest.mark.parametrize("factory", [heads(), heads(HEADS, 2, dropout=0.2)])
+def test_loss_gradients_and_random_numbers_are_the_same_to_the_bit(factory):
+    loss, gradients, drawn, passes = trained_once(False, factory)
+    same_loss, same_gradients, same_drawn, recomputed = trained_once(True, factory)
+    assert passes == (4, 4)
+    assert recomputed == (4, 8)
+    assert torch.equal(loss, same_loss)
+    assert torch.equal(drawn, same_drawn)
+    assert gradients.keys() == same_gradients.keys()
+    for name, gradient in gradients.items():
+        assert torch.equal(gradient, same_gradients[name]), name
+
+
+def test_decoding_through_a_cache_is_never_recomputed():
+    model = make_transformer(position=POSITIONS["rope"], checkpoint_activations=True).train()
+    ids = targets(2, 5)
+    expected = model(SOURCES, ids)
+    state = model.start(model.encode(SOURCES))
+    steps = [model.decode(ids[:, t : t + 1], state) for t in range(5)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,103 @@
+"""What must not move a sentence's logits: padding, its neighbours, what comes later."""
+
+import pytest
+import torch
+
+from seqattn.models.base import PAD
+from tests.builders import (
+    attention_choices,
+    load_choice,
+    make_attention,
+    make_position,
+    make_transformer,
+    padded,
+    position_choices,
+    targets,
+)
+
+SOURCES = [[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]]
+TARGETS = [[2, 5, 6], [2, 4, 4, 9, 10], [2, 7, 8, 8]]
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def pairs():
+    for name in attention_choices():
+        taken = make_attention(load_choice("attention", name)).abilities.hooks | {"embed"}
+        for scheme in position_choices():
+            if make_position(load_choice("position", scheme)).hooks <= taken:
+                yield name, scheme
+
+
+@pytest.fixture(params=list(pairs()), ids="-".join)
+def model(request):
+    name, scheme = request.param
+    return make_transformer(load_choice("attention", name), load_choice("position", scheme))
+
+
+def alone(model, number):
+    return model(torch.tensor([SOURCES[number]]), torch.tensor([TARGETS[number]]))[0]
+
+
+def assert_each_as_alone(model, source, target):
+    logits = model(source, target)
+    for number in range(len(SOURCES)):
+        got = logits[number, target[number] != PAD]
+        torch.testing.assert_close(got, alone(model, number), **CLOSE)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("source_left", [True, False])
+@pytest.mark.parametrize("target_left", [True, False])
+def test_logits_do_not_depend_on_the_side_of_the_padding(model, source_left, target_left):
+    source, target = padded(SOURCES, source_left), padded(TARGETS, target_left)
+    assert_each_as_alone(model, source, target)
+
+
+@torch.inference_mode()
+def test_logits_do_not_depend_on_how_much_padding_there_is(model):
+    source, target = padded(SOURCES), padded(TARGETS)
+    blank = torch.full((3, 9), PAD)
+    assert_each_as_alone(
+        model, torch.cat((blank, source, blank), dim=1), torch.cat((target, blank), dim=1)
+    )
+
+
+@torch.inference_mode()
+def test_permuting_the_sentences_permutes_the_logits(model):
+    source, target, order = padded(SOURCES), padded(TARGETS), [2, 0, 1]
+    expected = model(source, target)[order]
+    torch.testing.assert_close(model(source[order], target[order]), expected, **CLOSE)
+
+
+def test_logits_do_not_depend_on_later_target_tokens(model):
+    source, target = padded(SOURCES), targets(3, 6)
+    table = model.target_embedding
+    embeddings = []
+    table.register_forward_hook(
+        lambda module, args, out: embeddings.append(out.detach().requires_grad_()) or embeddings[-1]
+    )
+    logits = model(source, target)
+    for t in range(6):
+        (gradient,) = torch.autograd.grad(
+            logits[:, t].square().sum(), embeddings[0], retain_graph=True
+        )
+        assert (gradient[:, t + 1 :] == 0).all()
+        assert (gradient[:, : t + 1].abs().amax(dim=2) > 0).all()
+
+
+def test_a_source_of_nothing_but_padding_gives_finite_logits_and_gradients(model):
+    source = padded(SOURCES)
+    source[1] = PAD
+    logits = model(source, padded(TARGETS))
+    assert logits.isfinite().all()
+    logits.square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    torch.testing.assert_close(logits[0, :3], alone(model, 0), **CLOSE)
+
+
+@torch.inference_mode()
+def test_the_memory_says_what_is_real(model):
+    source = padded(SOURCES, left=True)
+    memory = model.encode(source)
+    assert torch.equal(memory.real, source != PAD)
+    assert torch.equal(memory.ids, source)
