@@ -88,6 +88,8 @@ def _check(config: Config) -> None:
 
 def _quieten() -> None:
     """Leaves out what libraries print that a person training a model need not act on."""
+    import lightning  # noqa: F401  # it sets the levels of its loggers when it is imported
+
     for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (

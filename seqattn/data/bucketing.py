@@ -92,15 +92,14 @@ def length_batches(
     Rows are grouped into cells by their longer side and by how much longer it is; cells are laid
     out from the longest to the shortest, the difference running to and fro like a snake, so that
     neighbours are alike; and batches are cut from that line, each as large as the limits let it
-    be for the longest row of the cells it meets. A cut thus depends on the cells alone, and an
-    epoch that shuffles rows within cells has the same number of batches of the same sizes.
+    be for the longest row of the cells it meets. Cuts depend on the cells alone: an epoch that
+    shuffles rows within cells has as many batches, of the same sizes.
 
     Args:
         source_lengths: (N,) tokens of each source, its end mark counted.
         target_lengths: (N,) tokens of each target, its end mark counted.
         limits: what a batch may hold.
-        multiple: the number of batches is made a multiple of it, by halving the batches with the
-            most rows, so that no rank is short of a batch and no row is left out or repeated.
+        multiple: what divides the number of batches (the ranks); the fullest are halved for it.
 
     Raises:
         UserError: no rows, fewer rows than `multiple`, or a row that alone exceeds the limits.

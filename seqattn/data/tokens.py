@@ -142,4 +142,4 @@ def _encode(texts: dict[str, list[str]], tokenizer: Tokenizer) -> dict[str, Any]
 
 
 def _blank_as_empty(texts: list[str]) -> list[str]:
-    return [text for text in texts]
+    return [text if text.strip() else "" for text in texts]

@@ -57,14 +57,14 @@ def test_every_beam_sees_its_own_ancestors_through_reordering_and_leaving():
             histories = [histories[b] for b in going]
 
 
-def test_reordering_moves_no_key_and_leaves_the_spare_room():
+def test_reordering_moves_no_key():
     cache = GrowingCache(K)
     for _ in range(3):
-        cache.append(tokens(B * K, 1))
-    keys, before = cache._keys, cache._keys.clone()
+        past = cache.append(tokens(B * K, 1))
+    buffer, before = cache._keys, past.keys.clone()
     cache.reorder(torch.tensor([[2, 2, 0], [1, 0, 1]]))
-    assert cache._keys is keys
-    assert torch.equal(cache._keys, before)
+    assert cache._keys is buffer
+    assert torch.equal(past.keys, before)
 
 
 @pytest.mark.parametrize("beams", [1, 3])

@@ -120,14 +120,19 @@ def test_a_positions_score_value_and_scale_terms_are_added(scheme, observed):
     distance = (torch.arange(T)[:, None] - torch.arange(S)).abs()
     weights = weights_written_out(q, k, allowed, scale=0.7, bias=-0.3 * distance)
     expected = weights @ v.double().repeat_interleave(2, dim=1)
+    gradients = torch.autograd.grad(got.square().sum(), (q, k, v), retain_graph=True)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert (gradients[0][0, :, 2] == 0).all()  # nothing to look at
     if scheme is Tilted:
         total = weights.sum(-1, keepdim=True)
         expected = expected + total * torch.arange(T)[:, None] + weights[..., :HEAD_DIM]
     torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones():
+@pytest.mark.parametrize("kept_gradients", [False, True])
+def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(kept_gradients):
     kernel = SoftmaxKernel(HEADS, 4, HEAD_DIM, dropout=0.4)
+    kernel.keep_weight_gradients = kept_gradients
     q, k, _ = inputs(4)
     identity = torch.zeros(B, HEADS, S, S)
     identity[:] = torch.eye(S)  # so that the context is the weights themselves
