@@ -52,8 +52,9 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
     kernels: dict[str, Kernel] = {}
     for name, module in model.named_modules():
         if isinstance(module, Attention):
-            inner = [part for part in module.modules() if isinstance(part, Kernel)]
-            kernels |= {name: kernel for kernel in inner}
+            for part in module.modules():
+                if isinstance(part, Kernel):
+                    kernels[name] = part
     observed = [name for name, kernel in kernels.items() if kernel.abilities.weights]
     maps = Maps(observed, [name for name in kernels if name not in observed])
     for name in observed:

@@ -66,7 +66,7 @@ class Kernel(nn.Module, ABC):
         self.observer: Observer | None = None
         """Called with the true weights (B, H, T, S) of each call while they are captured."""
         self.keep_weight_gradients = False
-        """Whether the context is made from the observed weights, so that a gradient reaches them."""
+        """Whether the context is made from the observed weights, so that gradients reach them."""
 
     @abstractmethod
     def forward(

@@ -27,7 +27,7 @@ class MultiHeadAttention(Attention):
         bias: whether the four projections have a bias.
 
     Raises:
-        UserError: where the head counts do not divide.
+        UserError: where the head counts do not divide, or the kernel cannot drop weights.
     """
 
     def __init__(
@@ -45,6 +45,8 @@ class MultiHeadAttention(Attention):
             raise UserError(f"num_heads must divide query_dim ({query_dim}), got {num_heads}")
         if num_kv_heads < 1 or num_heads % num_kv_heads:
             raise UserError(f"num_kv_heads must divide num_heads ({num_heads}), got {num_kv_heads}")
+        if not 0 <= dropout < 1:
+            raise UserError(f"attention.dropout must be at least 0 and below 1, got {dropout}")
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
         head_dim = query_dim // num_heads

@@ -31,6 +31,6 @@ def analyze(overrides: Sequence[str]) -> None:
         Sentence(target_ids, tokenizer.target_pieces(target_ids)),
     )
     output = Path(settled["output"]).expanduser()
-    print(f"{text}\n{said}")
-    for name, figure in figures.items():
-        print(save(figure, output / f"{name}.png"))
+    print(f"source:    {text}\nsaid:      {said}")
+    pictures = [save(figure, output / f"{name}.png") for name, figure in figures.items()]
+    print(f"pictures:  {' '.join(str(picture) for picture in pictures)}", flush=True)

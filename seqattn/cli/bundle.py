@@ -146,7 +146,9 @@ def load_bundle(path: str | Path, device: str = "cpu") -> Bundle:
         raise UserError(f"{weights} is not there; the bundle is incomplete: train again") from error
     except (SafetensorError, RuntimeError, OSError) as error:
         reason = str(error).split("\n")[0]
-        raise UserError(f"{weights} cannot be read ({reason}); copy it anew or train again") from error
+        raise UserError(
+            f"{weights} cannot be read ({reason}); copy it anew or train again"
+        ) from error
     try:
         model.to(torch.device(device)).eval()
     except (RuntimeError, AssertionError) as error:

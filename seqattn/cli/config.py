@@ -87,7 +87,8 @@ def _unknown_key(name: str, overrides: Sequence[str], error: Exception) -> str:
         except (HydraException, OmegaConfBaseException):
             continue
         rest = [other for other in overrides if other is not override]
-        known = [*_keys(compose(name, overrides=rest)), *groups()]
+        values: Any = OmegaConf.to_container(compose(name, overrides=rest))
+        known = [*_keys(values), *groups()]
         if key in known:
             break
         return f"there is no key {key}{_nearest(key, known)}"
@@ -104,16 +105,15 @@ def _nearest(wrong: str, options: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-def _keys(config: DictConfig, prefix: str = "") -> list[str]:
+def _keys(values: dict[str, Any], prefix: str = "") -> list[str]:
+    """Every key of a configuration, with dots."""
     keys: list[str] = []
-    for key in config:
-        if str(key).startswith("_"):
+    for key, value in values.items():
+        if key.startswith("_"):
             continue
-        full = f"{prefix}{key}"
-        keys.append(full)
-        value = OmegaConf.to_container(config, resolve=False)[key]  # type: ignore[index, call-overload]
+        keys.append(f"{prefix}{key}")
         if isinstance(value, dict):
-            keys += _keys(OmegaConf.create(value), f"{full}.")
+            keys += _keys(value, f"{prefix}{key}.")
     return keys
 
 

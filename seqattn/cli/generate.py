@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from seqattn.cli.bundle import Bundle, load_bundle
@@ -21,16 +22,20 @@ def generate(overrides: Sequence[str]) -> None:
     if settled["n_best"] is not None:
         if "n_best" not in search:
             raise UserError("generation=greedy gives one hypothesis; n_best needs beam or sampling")
-        search["n_best"] = settled["n_best"]
+        # hypotheses that differ in tokens may read the same: the whole beam is asked for, and the
+        # first n_best different texts are given
+        search["n_best"] = max(settled["n_best"], search.get("beam_size", 0))
     source = None if settled["input"] is None else Path(settled["input"]).expanduser()
     lines = None if source is None else read_texts(source)
     bundle = load_bundle(settled["bundle"], settled["device"])
-    generator = bundle.generator(search)
+    speaker = Speaker(
+        bundle, bundle.generator(search), settled["n_best"] or 1, bool(settled["scores"])
+    )
     if lines is not None:
-        answers = _answers(bundle, generator, lines, bool(settled["scores"]))
-        _write(answers, settled["output"])
+        _write(speaker.answers(lines), settled["output"])
         return
-    _write(_one_by_one(bundle, generator, bool(settled["scores"])), settled["output"])
+    texts = _decoded(iter(sys.stdin.buffer.readline, b""), "standard input")
+    _write((line for text in texts for line in speaker.answers([text])), settled["output"])
 
 
 def read_texts(path: Path) -> list[str]:
@@ -53,36 +58,48 @@ def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
             raise UserError(f"{name} line {number} is not UTF-8 text; convert the file") from error
 
 
-def _answers(
-    bundle: Bundle, generator: Generator, texts: Sequence[str], scores: bool
-) -> Iterator[str]:
-    found = generator.generate(bundle.encode(texts))
-    for text, hypotheses in zip(texts, found, strict=True):
-        yield from _shown(bundle, text, hypotheses, scores)
+@dataclass(frozen=True)
+class Speaker:
+    """Answers texts with lines of output.
 
+    Args:
+        bundle: the model.
+        generator: its search.
+        n_best: different outputs for each text, at most.
+        scores: JSON lines with scores in place of text.
+    """
 
-def _one_by_one(bundle: Bundle, generator: Generator, scores: bool) -> Iterator[str]:
-    for text in _decoded(iter(sys.stdin.buffer.readline, b""), "standard input"):
-        yield from _answers(bundle, generator, [text], scores)
+    bundle: Bundle
+    generator: Generator
+    n_best: int
+    scores: bool
 
+    def answers(self, texts: Sequence[str]) -> Iterator[str]:
+        """The lines for each text, in order."""
+        found = self.generator.generate(self.bundle.encode(texts))
+        for text, hypotheses in zip(texts, found, strict=True):
+            yield from self._lines(text, hypotheses)
 
-def _shown(
-    bundle: Bundle, text: str, hypotheses: Sequence[Hypothesis], scores: bool
-) -> Iterator[str]:
-    """A line for each hypothesis: its text, or JSON with its rank and scores."""
-    outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
-    for rank, (output, hypothesis) in enumerate(zip(outputs, hypotheses, strict=True), start=1):
-        if not scores:
-            yield output
-            continue
-        row = {
-            "source": text,
-            "output": output,
-            "rank": rank,
-            "score": hypothesis.score,
-            "log_probability": hypothesis.log_probability,
-        }
-        yield json.dumps(row, ensure_ascii=False)
+    def _lines(self, text: str, hypotheses: Sequence[Hypothesis]) -> Iterator[str]:
+        ids = [hypothesis.ids for hypothesis in hypotheses]
+        outputs = self.bundle.tokenizer.decode_target(ids)
+        best: dict[str, Hypothesis] = {}
+        for output, hypothesis in zip(outputs, hypotheses, strict=True):
+            best.setdefault(output, hypothesis)
+        for rank, (output, hypothesis) in enumerate(best.items(), start=1):
+            if rank > self.n_best:
+                return
+            if not self.scores:
+                yield output
+                continue
+            row = {
+                "source": text,
+                "output": output,
+                "rank": rank,
+                "score": hypothesis.score,
+                "log_probability": hypothesis.log_probability,
+            }
+            yield json.dumps(row, ensure_ascii=False)
 
 
 def _write(lines: Iterable[str], output: str | None) -> None:

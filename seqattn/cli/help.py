@@ -12,8 +12,10 @@ _EXAMPLES = {
     "train": [
         ("attention=gqa", "the bundled corpus, with grouped-query attention"),
         ("attention=mqa position=rope model.encoder_layers=6", "other parts, another depth"),
-        ("data=parallel_text data.root=DIR data.source_suffix=en data.target_suffix=fr",
-         "your own DIR/train.en, DIR/train.fr, DIR/val.en, ..."),
+        (
+            "data=parallel_text data.root=DIR data.source_suffix=en data.target_suffix=fr",
+            "your own DIR/train.en, DIR/train.fr, DIR/val.en, ...",
+        ),
         ("experiment=multi30k_tiny data.root=DIR", "a published setting"),
         ("resume=runs/translation/TIME trainer.max_epochs=40", "go on with a run"),
         ("-m attention=mha,gqa,mqa trainer.max_steps=500", "compare, one run each"),
@@ -49,11 +51,15 @@ _KEYS = {
         ("loader.max_tokens=4096", "batch size, in padded tokens"),
         ("logger=[csv,tensorboard]", "several at once"),
     ],
-    "generate": [("input= output=", "files; standard input and output without them"),
-                 ("n_best=N scores=true", "several hypotheses, JSON lines"),
-                 ("device=cuda", "where the model runs (cpu)")],
-    "evaluate": [("split=test", "train, val or test"),
-                 ("output=DIR", "where scores and hypotheses go (RUN/evaluation/SPLIT)")],
+    "generate": [
+        ("input= output=", "files; standard input and output without them"),
+        ("n_best=N scores=true", "several hypotheses, JSON lines"),
+        ("device=cuda", "where the model runs (cpu)"),
+    ],
+    "evaluate": [
+        ("split=test", "train, val or test"),
+        ("output=DIR", "where scores and hypotheses go (RUN/evaluation/SPLIT)"),
+    ],
     "analyze": [("output=DIR", "where cross.png, encoder.png and decoder.png go")],
 }
 _GROUPS = {

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from seqattn.data.module import Seq2SeqData
     from seqattn.tasks.seq2seq import Seq2SeqTask
-    from seqattn.training.callbacks import Throughput
 
 Config = dict[str, Any]
 
@@ -78,7 +77,9 @@ def _check(config: Config) -> None:
         raise UserError("trainer=gpu finds no GPU here; use trainer=cpu")
     known = ("32", "32-true", "bf16-mixed", "16-mixed")
     if precision not in known:
-        raise UserError(f"trainer.precision must be one of 32, bf16-mixed, 16-mixed, got {precision}")
+        raise UserError(
+            f"trainer.precision must be one of 32, bf16-mixed, 16-mixed, got {precision}"
+        )
     choice = config["checkpoint"]["average"]
     if choice not in ("best", "last"):
         raise UserError(f"checkpoint.average must be best or last, got {choice}")
@@ -232,7 +233,7 @@ class Run:
         if isinstance(node["val_check_interval"], int):
             node["check_val_every_n_epoch"] = None  # steps run on over the ends of epochs
         loggers = [make(logger) for logger in (self.config["logger"] or {}).values()]
-        trainer = make(node)(
+        trainer: Trainer = make(node)(
             logger=loggers,
             callbacks=callbacks,
             default_root_dir=str(self.run_dir),
@@ -241,7 +242,7 @@ class Run:
             enable_model_summary=False,
             enable_progress_bar=sys.stderr.isatty(),
         )
-        return trainer  # type: ignore[no-any-return]
+        return trainer
 
     def _tellers(self) -> "list[Callback]":
         from lightning.pytorch.callbacks import RichProgressBar

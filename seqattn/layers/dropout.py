@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqattn.errors import UserError
+
 _DRAWS = 4  # 16-bit numbers in one 64-bit draw
 _LEVELS = 1 << 16
 
@@ -20,10 +22,10 @@ class _CpuDropout(torch.autograd.Function):
         kept = uniform >= dropped - _LEVELS // 2
         ctx.save_for_backward(kept)
         ctx.scale = 1.0 / (1.0 - p)
-        return torch.ops.aten.native_dropout_backward(x, kept, ctx.scale)  # type: ignore[no-any-return]
+        return torch.ops.aten.native_dropout_backward(x, kept, ctx.scale)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (kept,) = ctx.saved_tensors
         return torch.ops.aten.native_dropout_backward(gradient, kept, ctx.scale), None
 
@@ -41,7 +43,7 @@ class Dropout(nn.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         if not 0 <= p < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {p}")
+            raise UserError(f"dropout must be at least 0 and below 1, got {p}")
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The Transformer encoder-decoder, assembled from attentions and a position scheme."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -30,9 +31,9 @@ class PositionFactory(Protocol):
 class Slots(NamedTuple):
     """The attentions of a Transformer, one factory per layer and slot, and its positions."""
 
-    encoder: list[AttentionFactory]
-    decoder: list[AttentionFactory]
-    cross: list[AttentionFactory]
+    encoder: Sequence[AttentionFactory]
+    decoder: Sequence[AttentionFactory]
+    cross: Sequence[AttentionFactory]
     position: PositionFactory
 
 
@@ -145,6 +146,8 @@ class TransformerState(State):
 
     def advance(self, ids: Tensor) -> Mask:
         """The mask of self-attention for ids (B*K, T), which from now on are part of the past."""
+        if self.caches is None and self.length:
+            raise UserError("a state started with cached=False serves one decode; start another")
         steps = ids.shape[1]
         real = None if steps == 1 and self.length else ids != PAD
         end = self.length + steps

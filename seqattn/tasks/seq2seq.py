@@ -106,10 +106,12 @@ class Seq2SeqTask(LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         sums = self.loss(batch)
         self.window_tokens = self.window_tokens.to(sums.tokens.device) + sums.tokens
-        with torch.no_grad():
-            per_token = {"train/loss": sums.smoothed / sums.tokens, "train/nll": sums.nll / sums.tokens}
-        self.log_dict(per_token, batch_size=batch.target_tokens)
-        self.log("loss", per_token["train/loss"], prog_bar=True, logger=False, batch_size=1)
+        loss = (sums.smoothed / sums.tokens).detach()
+        self.log_dict(
+            {"train/loss": loss, "train/nll": sums.nll / sums.tokens},
+            batch_size=batch.target_tokens,
+        )
+        self.log("loss", loss, prog_bar=True, logger=False, batch_size=1)
         # Lightning divides by the number of accumulated batches, `on_before_optimizer_step` by the
         # tokens of all of them
         return sums.smoothed / _TOKENS * self.trainer.accumulate_grad_batches
@@ -117,7 +119,7 @@ class Seq2SeqTask(LightningModule):
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         tokens = self.window_tokens.double()
         if self.trainer.world_size > 1:
-            tokens = self.trainer.strategy.reduce(tokens, reduce_op="sum")  # type: ignore[assignment]
+            tokens = self.trainer.strategy.reduce(tokens, reduce_op="sum")
         # gradients were averaged over the ranks, so their sum is world_size times that
         scale = _TOKENS * self.trainer.world_size / tokens
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]

@@ -61,7 +61,7 @@ def output_cross_entropy(
     real = targets != pad
     chosen = features[real]  # (B, T, D) -> (N, D)
     needs = torch.is_grad_enabled()
-    smoothed, nll, correct = _OutputCrossEntropy.apply(
+    smoothed, nll, correct = _OutputCrossEntropy.apply(  # type: ignore[no-untyped-call]
         chosen, output.weight, output.bias, targets[real], smoothing, needs
     )
     return TokenLoss(smoothed, nll.detach(), correct, real.sum())
@@ -134,7 +134,7 @@ class _OutputCrossEntropy(torch.autograd.Function):
         return smoothed, nll.clone(), correct
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         scale = gradients[0]
         x, w, b = ctx.gradients
         weight_type, bias_type = ctx.dtypes
@@ -146,4 +146,3 @@ class _OutputCrossEntropy(torch.autograd.Function):
             None,
             None,
         )
-

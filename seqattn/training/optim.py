@@ -1,5 +1,7 @@
 """The optimizer."""
 
+from typing import Any
+
 from torch import nn
 from torch.optim import AdamW
 
@@ -31,10 +33,14 @@ def adamw(
         if isinstance(module, nn.Embedding)
         for parameter in module.parameters()
     }
-    decayed, kept = [], []
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
     for parameter in model.parameters():
         matrix = parameter.dim() >= 2 and id(parameter) not in tables
         (decayed if matrix else kept).append(parameter)
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept}]
-    groups = [group for group in groups if group["params"]]
-    return AdamW(groups, lr=lr, betas=tuple(betas), eps=eps, weight_decay=0.0, fused=fused)  # type: ignore[arg-type]
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": kept, "weight_decay": 0.0},
+    ]
+    filled = [group for group in groups if group["params"]]
+    return AdamW(filled, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fused)

@@ -1,10 +1,15 @@
 """Multi-head, grouped-query and multi-query attention against PyTorch and against brute force."""
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import Position
@@ -189,6 +194,24 @@ def test_head_counts_that_do_not_divide_are_refused_in_words(num_heads, num_kv_h
     with pytest.raises(UserError) as caught:
         heads(num_heads, num_kv_heads)(query_dim=DIM, memory_dim=DIM)
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0, 1.5])
+def test_a_dropout_out_of_range_is_refused_in_words(dropout):
+    with pytest.raises(UserError) as caught:
+        heads(dropout=dropout)(query_dim=DIM, memory_dim=DIM)
+    assert str(caught.value) == f"attention.dropout must be at least 0 and below 1, got {dropout}"
+
+
+def test_a_kernel_without_weights_refuses_to_drop_them():
+    class Weightless(SoftmaxKernel):
+        abilities = replace(SoftmaxKernel.abilities, dropout=False, weights=False)
+
+    factory = partial(MultiHeadAttention, 24, 24, 4, 4, Weightless)
+    assert factory(dropout=0.0).abilities is Weightless.abilities
+    with pytest.raises(UserError) as caught:
+        factory(dropout=0.1)
+    assert str(caught.value) == "Weightless has no weights to drop; set attention.dropout=0"
 
 
 def test_projections_without_bias_have_none():

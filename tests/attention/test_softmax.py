@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.softmax import SoftmaxKernel
@@ -92,9 +93,30 @@ def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_
     context = kernel(q, KeysValues(k, v), mask, NOWHERE)
     torch.testing.assert_close(context, fused, atol=1e-6, rtol=1e-5)
     upstream = torch.randn_like(context)
-    (gradient,) = torch.autograd.grad((context * upstream).sum(), maps[0])
+    gradient, *kept = torch.autograd.grad((context * upstream).sum(), (maps[0], q, k, v))
     expected = upstream @ v.repeat_interleave(2, dim=1).transpose(2, 3)
     torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-5)
+    for one, other in zip(kept, torch.autograd.grad((fused * upstream).sum(), (q, k, v))):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_the_fused_kernel_is_never_given_a_query_with_nothing_to_look_at(monkeypatch):
+    given = []
+    fused = F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F,
+        "scaled_dot_product_attention",
+        lambda *args, **options: given.append(options["attn_mask"]) or fused(*args, **options),
+    )
+    kernel = SoftmaxKernel(HEADS, 2, HEAD_DIM)
+    q, k, v = inputs(2)
+    mask, allowed = mask_and_allowed()
+    assert not allowed.any(-1).all()
+    kernel(q, KeysValues(k, v), mask, NOWHERE)
+    kernel(q, KeysValues(k, v), mask, TiltedScores(HEADS * HEAD_DIM, HEADS))
+    assert [part.dtype for part in given] == [torch.bool, torch.float32]
+    assert given[0].any(-1).all()  # some hardware answers such a row with NaN
+    assert (given[1] > -torch.inf).any(-1).all()
 
 
 def test_causal_weights_are_exactly_zero_after_the_query():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seqattn.errors import UserError
 from seqattn.layers.dropout import Dropout
 
 COUNT = 400_000
@@ -79,5 +80,5 @@ def test_a_share_just_below_one_drops_nearly_all():
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, 1.5])
 def test_a_share_out_of_range_is_refused_in_words(p):
-    with pytest.raises(ValueError, match=rf"^dropout must be at least 0 and below 1, got {p}$"):
+    with pytest.raises(UserError, match=rf"^dropout must be at least 0 and below 1, got {p}$"):
         Dropout(p)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seqattn.errors import UserError
 from seqattn.models.base import BOS
 from tests.builders import (
     attention_choices,
@@ -127,3 +128,7 @@ def test_without_a_cache_nothing_is_kept_and_the_logits_are_the_same(model):
     assert uncached.caches is None
     assert uncached.nbytes == 0
     assert cached.nbytes > 0
+    with pytest.raises(UserError) as caught:
+        model.decode(ids[:, :1], uncached)
+    text = "a state started with cached=False serves one decode; start another"
+    assert str(caught.value) == text

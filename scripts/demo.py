@@ -1,0 +1,56 @@
+"""`python scripts/demo.py run_dir=DIR`: trains on the bundled corpus, and shows what came of it."""
+
+import sys
+from pathlib import Path
+
+from seqattn.cli.main import run_verb
+
+TEST = Path(__file__).resolve().parents[1] / "data" / "demo_translation"
+SHOWN = (206, 241, 391)  # lines of the test split, each with what training never combined
+
+
+def main() -> int:
+    """Trains (unless that is done), scores, translates, draws; gives the exit code."""
+    run = Path(next((a.partition("=")[2] for a in sys.argv[1:] if "=" in a), "runs/demo"))
+    bundle = f"bundle={run / 'model'}"
+    if (run / "model" / "config.yaml").is_file():
+        print(f"{run} holds a trained model already; remove it to train again\n")
+    else:
+        goes_on = (run / "checkpoints" / "last.ckpt").is_file()
+        where = f"resume={run}" if goes_on else f"run_dir={run}"
+        code = run_verb("train", ["experiment=demo", where])
+        if code:
+            return code
+    code = run_verb("evaluate", [bundle])
+    if code:
+        return code
+    return show(bundle, run)
+
+
+def show(bundle: str, run: Path) -> int:
+    """Translates and draws; says where everything is."""
+    print("\nSentences of the test split, which it has never seen:\n")
+    english, german = (
+        (TEST / f"test.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de")
+    )
+    for line in SHOWN:
+        text = f"text='{english[line - 1]}'"
+        code = run_verb("analyze", [bundle, text, f"output={run / 'pictures' / f'line_{line}'}"])
+        if code:
+            return code
+        print(f"reference: {german[line - 1]}\n")
+    print(f"""Where everything is:
+  the model                {run / "model"}
+  scores and translations  {run / "evaluation"}
+  attention heatmaps       {run / "pictures"}   (cross.png shows which words it looked at)
+  measurements             {run / "csv"}
+
+Next:
+  python scripts/generate.py bundle={run / "model"}      type English sentences of this kind
+  python train.py attention=gqa position=rope         train a model of your own
+  python train.py --help                              what can be chosen""")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

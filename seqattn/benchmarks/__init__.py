@@ -1,0 +1,1 @@
+"""Benchmarks: this package's speed beside that of what one would use instead."""
