@@ -31,13 +31,19 @@ def choose_run_dir(name: str, run_dir: str | None, resume: str | None) -> Path:
         path = Path(run_dir).expanduser() if run_dir else _unused(Path("runs") / name / time)
         if path.is_file():
             raise UserError(f"run_dir={path} is a file; name a directory")
-        if (path / "config.yaml").exists():
+        if (path / "model").exists() or (path / "checkpoints").exists():
             raise UserError(
                 f"run_dir={path} already holds a run; go on with it by resume={path}, or name "
                 "another directory"
             )
     os.environ[_VARIABLE] = str(path.resolve())
     return path
+
+
+def is_first_rank() -> bool:
+    """Whether this process is the one that writes a run's files."""
+    ranks = (os.environ.get(name, "0") for name in ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK"))
+    return all(rank == "0" for rank in ranks)
 
 
 def _unused(path: Path) -> Path:
@@ -56,7 +62,7 @@ def claimed(path: Path) -> Iterator[None]:
     Raises:
         UserError: where another process holds it.
     """
-    if int(os.environ.get("LOCAL_RANK", 0)) > 0:
+    if not is_first_rank():
         yield
         return
     path.mkdir(parents=True, exist_ok=True)

@@ -44,6 +44,8 @@ def print_table(title: str, rows: Mapping[str, str]) -> None:
     if not console.is_terminal:
         console = Console(width=160)
     table = Table(title=title, show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")  # a signature that is cut reproduces nothing
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table)

@@ -26,6 +26,13 @@ class LengthLimit:
     extra: int = 10
     minimum: int = 0
 
+    def __post_init__(self) -> None:
+        if self.ratio < 0 or self.extra < 0 or self.minimum < 0:
+            raise UserError(
+                f"generation.limit must have ratio, extra and minimum of at least 0, got "
+                f"{self.ratio}, {self.extra} and {self.minimum}"
+            )
+
     def of(self, memory: Memory, longest: int | None) -> Tensor:
         """The most tokens (B,) of each sentence; `longest` caps them where positions end."""
         limit = (memory.real.sum(dim=1) * self.ratio).long() + self.extra
@@ -97,13 +104,15 @@ class Generator:
         was_training = self.model.training
         self.model.eval()
         device = next(self.model.parameters()).device
-        with torch.inference_mode():
-            for numbers in self._batches(sources):
-                ids = _padded([sources[number] for number in numbers]).to(device)
-                found = self.search.search(self.model, self.model.encode(ids), numbers)
-                for number, hypotheses in zip(numbers, found, strict=True):
-                    results[number] = hypotheses
-        self.model.train(was_training)
+        try:
+            with torch.inference_mode():
+                for numbers in self._batches(sources):
+                    ids = _padded([sources[number] for number in numbers]).to(device)
+                    found = self.search.search(self.model, self.model.encode(ids), numbers)
+                    for number, hypotheses in zip(numbers, found, strict=True):
+                        results[number] = hypotheses
+        finally:
+            self.model.train(was_training)
         return results
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:

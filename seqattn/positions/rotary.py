@@ -20,7 +20,7 @@ class RotaryPosition(Position):
             arXiv 2306.15595); 1 leaves them.
 
     Raises:
-        UserError: at the first use, where the head width is odd.
+        UserError: where the head width dim / num_heads is odd.
     """
 
     hooks = frozenset({"rotate"})
@@ -29,13 +29,13 @@ class RotaryPosition(Position):
         self, dim: int, num_heads: int, base: float = 10000.0, scaling: float = 1.0
     ) -> None:
         super().__init__(dim, num_heads)
+        if (dim // num_heads) % 2:
+            raise UserError(f"position=rope needs an even head width, got {dim // num_heads}")
         self.base = base
         self.scaling = scaling
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         head_dim = x.shape[-1]
-        if head_dim % 2:
-            raise UserError(f"position=rope needs an even head width, got {head_dim}")
         even = torch.arange(0, head_dim, 2, device=x.device, dtype=torch.float32)
         frequency = self.base ** (-even / head_dim)
         angle = positions[..., None].float() / self.scaling * frequency  # (T or B T, Dh/2)

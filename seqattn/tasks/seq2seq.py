@@ -182,9 +182,10 @@ class Seq2SeqTask(LightningModule):
     def on_validation_epoch_end(self) -> None:
         scores = self.token_scores.compute()
         self.token_scores.reset()
-        self.log_dict({f"val/{name}": value for name, value in scores.items()})
+        # equal on every rank already, since metrics sum over ranks; Lightning asks for sync_dist
+        self.log_dict({f"val/{name}": value for name, value in scores.items()}, sync_dist=True)
         if self.generates_now and self.bleu is not None:
-            self.log("val/bleu", self.bleu.compute().to(self.device))
+            self.log("val/bleu", self.bleu.compute().to(self.device), sync_dist=True)
             self.bleu.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

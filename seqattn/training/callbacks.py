@@ -1,5 +1,6 @@
 """Callbacks that measure and tell."""
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -43,16 +44,16 @@ class Throughput(Callback):
         """Called by Lightning."""
         self._ended = time.perf_counter()
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Called by Lightning."""
-        self._ended = time.perf_counter()
+        self._ended = math.inf  # what follows a validation, pictures and checkpoints, is no waiting
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Called by Lightning."""
         self._began = time.perf_counter()
-        self.waiting_seconds += self._began - self._ended
+        self.waiting_seconds += max(0.0, self._began - self._ended)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
