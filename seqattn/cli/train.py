@@ -28,10 +28,12 @@ def train(overrides: Sequence[str]) -> None:
     _quieten()
     from seqattn.cli.build import build_data  # torch and Lightning take seconds to import
     from seqattn.cli.run import Run
+    from seqattn.data.tokenizer import Tokenizer
 
     with claimed(run_dir):
         try:
-            data = build_data(settled)
+            kept = run_dir / "tokenizer"
+            data = build_data(settled, Tokenizer.load(kept) if settled["resume"] else None)
             model = _seeded_model(settled, data.tokenizer)
             data.setup("fit")
             run = Run(settled, run_dir, data, model)
@@ -42,6 +44,7 @@ def train(overrides: Sequence[str]) -> None:
             for line in data.report():
                 print(line, file=sys.stderr)
             _keep_config(run_dir, settled, overrides)
+            data.tokenizer.save(kept)
         run.go()
 
 
@@ -54,7 +57,8 @@ def _with_saved(overrides: Sequence[str]) -> list[str]:
     if not saved.is_file():
         raise UserError(f"resume={run} is no run: {saved} is not there")
     before = yaml.safe_load(saved.read_text(encoding="utf-8"))
-    return [*(o for o in before if not o.startswith(("run_dir=", "resume="))), *overrides]
+    replaced = {"run_dir", "resume", *(override.partition("=")[0] for override in overrides)}
+    return [*(o for o in before if o.partition("=")[0] not in replaced), *overrides]
 
 
 def _check(config: Config) -> None:
@@ -94,6 +98,7 @@ def _quieten() -> None:
         ".*isinstance.treespec.*",
         ".*lr_scheduler.step.*",
         ".*You are trying to `self.log.*",
+        ".*exists and is not empty.*",
     ):
         warnings.filterwarnings("ignore", message=message)
 

@@ -24,7 +24,7 @@ class Throughput(Callback):
         self.waiting_seconds = 0.0
         self._padding = 0.0
         self._began = 0.0
-        self._ended = 0.0
+        self._ended = math.inf
         self._reported = (0, 0.0)
 
     @property
