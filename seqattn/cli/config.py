@@ -162,7 +162,7 @@ def sweep(overrides: Sequence[str]) -> list[list[str]]:
     for override in overrides:
         try:
             parsed = OverridesParser.create().parse_override(override)
-        except OverrideParseException as error:
+        except HydraException as error:
             raise UserError(f"cannot read the argument {override!r}: write name=value") from error
         if parsed.is_sweep_override():
             key = parsed.get_key_element()

@@ -7,6 +7,7 @@ _ABOUT = {
     "generate": "Writes an output for each line of text, with a trained bundle.",
     "evaluate": "Scores a bundle on a split: BLEU and chrF by sacrebleu.",
     "analyze": "Draws where a bundle's attention looks in one sentence.",
+    "benchmark": "Measures training and decoding beside what one would use instead.",
 }
 _EXAMPLES = {
     "train": [
@@ -38,6 +39,13 @@ _EXAMPLES = {
         ('bundle=RUN/model text="A dog runs." output=DIR', "the model's own translation"),
         ('bundle=RUN/model text="A dog runs." target="Ein Hund rennt." output=DIR', "a given one"),
     ],
+    "benchmark": [
+        ("suite=training data.root=DIR", "target tokens/s beside a loop around nn.Transformer"),
+        ("suite=decoding data.root=DIR sentences=1000", "beside Hugging Face generate"),
+        ("suite=training data.root=DIR profile=true", "where our step's time goes"),
+        ("suite=decoding data=demo_translation tokenizer.vocab_size=1000", "the bundled corpus"),
+        ("suite=training data.root=DIR threads=1 max_tokens=2048 output=FILE", "and as JSON"),
+    ],
 }
 _KEYS = {
     "train": [
@@ -61,6 +69,15 @@ _KEYS = {
         ("output=DIR", "where scores and hypotheses go (RUN/evaluation/SPLIT)"),
     ],
     "analyze": [("output=DIR", "where cross.png, encoder.png and decoder.png go")],
+    "benchmark": [
+        ("suite=training|decoding", "what to measure; decoding needs pip install seqattn[bench]"),
+        ("steps=4 rounds=8", "training: steps of a turn, turns of each contestant"),
+        ("sentences=200", "decoding: the first so many of the test split; 0 for all"),
+        ("beam=[1,5]", "decoding: beam sizes; 1 is greedy search"),
+        ("threads=1", "of each contestant"),
+        ("profile=true", "our own operators in place of the contest"),
+        ("output=FILE", "the figures as JSON"),
+    ],
 }
 _GROUPS = {
     "train": (
@@ -70,6 +87,7 @@ _GROUPS = {
     "generate": ("generation",),
     "evaluate": ("data", "generation"),
     "analyze": (),
+    "benchmark": ("data", "tokenizer"),
 }  # fmt: skip
 
 

@@ -88,7 +88,18 @@ def _verbs() -> dict[str, Callable[[], Callable[[Sequence[str]], None]]]:
 
         return analyze
 
-    return {"train": _train, "generate": _generate, "evaluate": _evaluate, "analyze": _analyze}
+    def _benchmark() -> Callable[[Sequence[str]], None]:
+        from seqattn.cli.benchmark import benchmark
+
+        return benchmark
+
+    return {
+        "train": _train,
+        "generate": _generate,
+        "evaluate": _evaluate,
+        "analyze": _analyze,
+        "benchmark": _benchmark,
+    }
 
 
 def _multirun(verb: str, overrides: list[str]) -> None:

@@ -15,6 +15,7 @@ from seqattn.analysis.look import Sentence, look
 from seqattn.cli.build import build_generator, make
 from seqattn.cli.bundle import write_bundle
 from seqattn.cli.summary import print_summary
+from seqattn.cli.train import MONITORS
 from seqattn.data.module import Seq2SeqData
 from seqattn.generation import Generator, GreedySearch
 from seqattn.models.base import Seq2SeqModel
@@ -101,7 +102,7 @@ class Run:
             dirpath=self.run_dir / "checkpoints",
             filename="weights-{step:06d}",
             monitor=plan["monitor"] if best else "step",
-            mode=plan["mode"] if best else "max",
+            mode=MONITORS[plan["monitor"]] if best else "max",
             save_top_k=plan["count"],
             save_weights_only=True,
         )
@@ -113,7 +114,9 @@ class Run:
         )
         callbacks: list[Callback] = [self.throughput, self.averaged, last, *self._tellers()]
         if plan["patience"] is not None:
-            stop = EarlyStopping(plan["monitor"], mode=plan["mode"], patience=plan["patience"])
+            stop = EarlyStopping(
+                plan["monitor"], mode=MONITORS[plan["monitor"]], patience=plan["patience"]
+            )
             callbacks.append(stop)
         node = {**self.config["trainer"]}
         if isinstance(node["val_check_interval"], int):

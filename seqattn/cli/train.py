@@ -14,6 +14,14 @@ from seqattn.cli.run_dir import choose_run_dir, claimed, is_first_rank
 from seqattn.errors import UserError
 
 Config = dict[str, Any]
+MONITORS = {
+    "val/loss": "min",
+    "val/nll": "min",
+    "val/perplexity": "min",
+    "val/accuracy": "max",
+    "val/bleu": "max",
+}
+"""What a checkpoint can be the best by, and which way is better."""
 
 
 def train(overrides: Sequence[str]) -> None:
@@ -78,6 +86,14 @@ def _check(config: Config) -> None:
         raise UserError(
             f"trainer.precision must be one of 32, bf16-mixed, 16-mixed, got {precision}"
         )
+    monitor, every = config["checkpoint"]["monitor"], config["task"]["validation"]["every"]
+    if monitor not in MONITORS:
+        raise UserError(f"checkpoint.monitor must be one of {', '.join(MONITORS)}, got {monitor}")
+    if monitor == "val/bleu" and every != 1:
+        raise UserError(
+            f"checkpoint.monitor=val/bleu needs BLEU at every validation: set "
+            f"task.validation.every=1, got {every}"
+        )
     choice = config["checkpoint"]["average"]
     if choice not in ("best", "last"):
         raise UserError(f"checkpoint.average must be best or last, got {choice}")
@@ -99,6 +115,8 @@ def _quieten() -> None:
         ".*lr_scheduler.step.*",
         ".*You are trying to `self.log.*",
         ".*exists and is not empty.*",
+        ".*smaller than the logging interval.*",
+        ".*could not find the monitored key.*",  # before the first validation
     ):
         warnings.filterwarnings("ignore", message=message)
 
