@@ -10,6 +10,7 @@ import torch
 from lightning import Trainer
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from seqattn.benchmarks.measure import Sample, timed
 from seqattn.benchmarks.shape import Shape, parameters_of, seqattn_model
@@ -55,12 +56,12 @@ class OwnStep:
         self.optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16-mixed"):
             sums = self.task.loss(batch)
-        sums.smoothed.backward()  # type: ignore[no-untyped-call]
+        sums.smoothed.backward()
         scale = 1.0 / float(sums.tokens)
         torch._foreach_mul_([p.grad for p in self.model.parameters() if p.grad is not None], scale)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        self.losses.append(float(sums.smoothed) * scale)
+        self.losses.append(float(sums.smoothed.detach()) * scale)
         return batch.target_tokens
 
 
@@ -75,9 +76,11 @@ class OwnRun(OwnStep):
         """Trains on the batches, a step each; the units are real target tokens."""
         throughput = Throughput()
         trainer = _trainer(throughput, self.precision)
+        ready: list[Batch] = list(batches)
+        loader: DataLoader[Any] = DataLoader(ready, batch_size=None)  # type: ignore[arg-type]
 
         def fit() -> int:
-            trainer.fit(self.task, train_dataloaders=list(batches))
+            trainer.fit(self.task, train_dataloaders=loader)
             return throughput.tokens
 
         whole = timed(fit)
@@ -89,7 +92,8 @@ def _trainer(callback: Throughput, precision: str) -> Trainer:
     """A trainer that says nothing and keeps nothing."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
+    for message in (".*does not have many workers.*", ".*no `val_dataloader`.*", ".*treespec.*"):
+        warnings.filterwarnings("ignore", message=message)
     silent: dict[str, Any] = dict.fromkeys(
         ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
     )

@@ -1,6 +1,7 @@
 """The training loop that one writes by hand around `torch.nn.Transformer`."""
 
 import math
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -28,6 +29,7 @@ class PlainTransformer(nn.Module):
         self.dim = shape.dim
         self.embedding = nn.Embedding(shape.vocabulary, shape.dim)
         nn.init.normal_(self.embedding.weight, std=shape.dim**-0.5)
+        warnings.filterwarnings("ignore", message="enable_nested_tensor is True")
         self.transformer = nn.Transformer(
             d_model=shape.dim,
             nhead=shape.heads,

@@ -129,6 +129,21 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def part_of(config: Mapping[str, Any], name: str, path: str | Path) -> Any:
+    """A part of a bundle's configuration; a dot leads into nested ones.
+
+    Raises:
+        UserError: where it is not there.
+    """
+    value: Any = config
+    for key in name.split("."):
+        if not isinstance(value, dict) or key not in value:
+            file = Path(path).expanduser() / _CONFIG
+            raise UserError(f"{file} lacks {name}; the bundle is damaged: train again")
+        value = value[key]
+    return value
+
+
 def load_bundle(path: str | Path, device: str = "cpu") -> Bundle:
     """Loads a bundle.
 
@@ -138,6 +153,8 @@ def load_bundle(path: str | Path, device: str = "cpu") -> Bundle:
     path = Path(path).expanduser()
     config = read_config(path)
     tokenizer = Tokenizer.load(path)
+    for part in ("model", "attention", "position", "generation"):
+        part_of(config, part, path)
     model = build_model(config, tokenizer)
     weights = path / _WEIGHTS
     try:

@@ -7,8 +7,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from seqattn.cli.bundle import read_config
-from seqattn.cli.config import compose_config, require_values
+from seqattn.cli.bundle import part_of, read_config
+from seqattn.cli.config import compose_config, quoted, require_values
 from seqattn.errors import UserError
 
 Config = dict[str, Any]
@@ -38,9 +38,7 @@ def compose_with_bundle(
     for node, origin in nodes.items():
         if any(override.startswith(f"{node}=") for override in overrides):
             continue
-        value: Any = bundle
-        for part in origin.split("."):
-            value = value[part]
+        value = part_of(bundle, origin, given.bundle)
         choice = bundle.get("choices", {}).get(origin)
         if choice is not None:
             carried.append(f"{node}={choice}")
@@ -65,6 +63,5 @@ def _quoted(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ",".join(_quoted(item) for item in value) + "]"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"'{escaped}'"
+        return quoted(value)
     return json.dumps(value)

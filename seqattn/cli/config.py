@@ -54,10 +54,10 @@ def _compose(name: str, overrides: Sequence[str]) -> DictConfig:
             whole = compose(name, overrides=list(overrides), return_hydra_config=True)
             chosen = OmegaConf.to_container(whole.hydra.runtime.choices)
             assert isinstance(chosen, dict)
-            config = compose(name, overrides=list(overrides))
-            with open_dict(config):
-                config.choices = {k: v for k, v in chosen.items() if not str(k).startswith("hydra")}
-            return config
+            with open_dict(whole):
+                del whole["hydra"]
+                whole.choices = {k: v for k, v in chosen.items() if not str(k).startswith("hydra")}
+            return whole
         except MissingConfigException as error:
             raise UserError(_unknown_choice(error)) from error
         except OverrideParseException as error:
@@ -67,11 +67,13 @@ def _compose(name: str, overrides: Sequence[str]) -> DictConfig:
             ) from error
         except (HydraException, OmegaConfBaseException) as error:
             raise UserError(_unknown_key(name, overrides, error)) from error
+        except ValueError as error:  # Hydra's answer to logger=null
+            raise UserError(f"{error}; write logger=[] for none") from error
 
 
 def _unknown_choice(error: MissingConfigException) -> str:
     group, _, wrong = (error.missing_cfg_file or "").rpartition("/")
-    options = [option for option in error.options or [] if not option.startswith("_")]
+    options = [o for o in error.options or groups().get(group, []) if not o.startswith("_")]
     choices = ", ".join(sorted(options))
     if not group:
         return f"there is no configuration {wrong}"
@@ -81,14 +83,14 @@ def _unknown_choice(error: MissingConfigException) -> str:
 def _unknown_key(name: str, overrides: Sequence[str], error: Exception) -> str:
     """Says which override names a key that is not there."""
     for number, override in enumerate(overrides):
-        key = override.lstrip("+~").partition("=")[0].partition("@")[0]
+        key = override.lstrip("+~").partition("=")[0]
         try:
             compose(name, overrides=[*overrides[:number], *overrides[number + 1 :]])
         except (HydraException, OmegaConfBaseException):
             continue
         rest = [other for other in overrides if other is not override]
         values: Any = OmegaConf.to_container(compose(name, overrides=rest))
-        known = [*_keys(values), *groups()]
+        known = [*_keys(values), *groups(), *(f"attention@{slot}" for slot in SLOTS[1:])]
         if key in known:
             break
         return f"there is no key {key}{_nearest(key, known)}"
@@ -130,9 +132,12 @@ def require_values(config: DictConfig) -> None:
     """Refuses a configuration in which a value that must be given is missing.
 
     Raises:
-        UserError: naming the keys.
+        UserError: naming the keys, or an interpolation that leads nowhere.
     """
-    missing = sorted(OmegaConf.missing_keys(config))
+    try:
+        missing = sorted(OmegaConf.missing_keys(config))
+    except OmegaConfBaseException as error:
+        raise UserError(" ".join(str(error).split())) from error
     if missing:
         examples = " ".join(f"{key}=..." for key in missing)
         raise UserError(f"{', '.join(missing)} must be given: add {examples}")
@@ -150,6 +155,13 @@ def plain(config: DictConfig) -> dict[str, Any]:
         raise UserError(" ".join(str(error).split())) from error
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
+
+
+def quoted(value: str) -> str:
+    """A text in Hydra's grammar of overrides, whatever characters it holds."""
+    # a backslash is itself, unless it stands before a quotation mark
+    escaped = re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), value)
+    return "'" + re.sub(r"(\\*)\$\{", r"\1\1\\${", escaped) + "'"
 
 
 def sweep(overrides: Sequence[str]) -> list[list[str]]:

@@ -9,6 +9,7 @@ from seqattn.cli.build import make
 from seqattn.cli.bundle import load_bundle
 from seqattn.cli.carried import compose_with_bundle
 from seqattn.cli.config import plain
+from seqattn.cli.kinds import check_kinds
 from seqattn.cli.summary import print_table
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScorer
@@ -19,7 +20,9 @@ def evaluate(overrides: Sequence[str]) -> None:
     nodes = {"data": "data", "generation": "generation", "scorer": "task.scorer"}
     config, _ = compose_with_bundle("evaluate", overrides, nodes)
     settled = plain(config)
+    check_kinds(settled)
     split = settled["split"]
+    scorer = TextScorer(settled["scorer"]["tokenize"], settled["scorer"]["lowercase"])
     source = make(settled["data"])
     texts = source.load(split, None if not settled["cache_dir"] else Path(settled["cache_dir"]))
     if "target" not in texts.column_names:
@@ -33,8 +36,7 @@ def evaluate(overrides: Sequence[str]) -> None:
     seconds = time.perf_counter() - began
     hypotheses = bundle.tokenizer.decode_target([best[0].ids for best in found])
     tokens = sum(len(best[0].ids) + 1 for best in found)
-    scorer = settled["scorer"]
-    scores = TextScorer(scorer["tokenize"], scorer["lowercase"]).score(hypotheses, references)
+    scores = scorer.score(hypotheses, references)
     results = {
         "split": split,
         "sentences": len(sources),

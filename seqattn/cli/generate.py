@@ -10,6 +10,7 @@ from pathlib import Path
 from seqattn.cli.bundle import Bundle, load_bundle
 from seqattn.cli.carried import compose_with_bundle
 from seqattn.cli.config import plain
+from seqattn.cli.kinds import check_kinds
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 
@@ -18,10 +19,13 @@ def generate(overrides: Sequence[str]) -> None:
     """Runs the verb on the user's overrides."""
     config, _ = compose_with_bundle("generate", overrides, {"generation": "generation"})
     settled = plain(config)
+    check_kinds(settled)
     search = settled["generation"]
     if settled["n_best"] is not None:
         if "n_best" not in search:
             raise UserError("generation=greedy gives one hypothesis; n_best needs beam or sampling")
+        if settled["n_best"] < 1:
+            raise UserError(f"n_best must be at least 1, got {settled['n_best']}")
         # hypotheses that differ in tokens may read the same: the whole beam is asked for, and the
         # first n_best different texts are given
         search["n_best"] = max(settled["n_best"], search.get("beam_size", 0))

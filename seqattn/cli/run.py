@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from lightning import Callback, Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
 from matplotlib.figure import Figure
 
@@ -17,6 +18,7 @@ from seqattn.cli.bundle import write_bundle
 from seqattn.cli.summary import print_summary
 from seqattn.cli.train import MONITORS
 from seqattn.data.module import Seq2SeqData
+from seqattn.errors import UserError
 from seqattn.generation import Generator, GreedySearch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask, Validation
@@ -45,6 +47,8 @@ class Run:
         self.model = model
         self.throughput = Throughput()
         self._texts = data.rows("val")
+        # made now, since it is used only once training is over
+        self.generator = build_generator(config["generation"], model)
         self.task = self._task()
         self.averaged = self._averaged()
         self.trainer = self._trainer()
@@ -83,6 +87,7 @@ class Run:
         optimization = Optimization(
             make(config["optimizer"]), make(config["schedule"]), config["task"]["label_smoothing"]
         )
+        optimization.optimizer(self.model, fused=False)  # refuses its values before the run begins
         search = GreedySearch(make(config["generation"]["limit"]))
         validation = Validation(
             Generator(self.model, search, batch_size=256),
@@ -121,16 +126,19 @@ class Run:
         node = {**self.config["trainer"]}
         if isinstance(node["val_check_interval"], int):
             node["check_val_every_n_epoch"] = None  # steps run on over the ends of epochs
-        loggers = [make(logger) for logger in (self.config["logger"] or {}).values()]
-        trainer: Trainer = make(node)(
-            logger=loggers,
-            callbacks=callbacks,
-            default_root_dir=str(self.run_dir),
-            use_distributed_sampler=False,
-            num_sanity_val_steps=0,
-            enable_model_summary=False,
-            enable_progress_bar=sys.stderr.isatty(),
-        )
+        loggers = [make(logger) for logger in (self.config.get("logger") or {}).values()]
+        try:
+            trainer: Trainer = make(node)(
+                logger=loggers,
+                callbacks=callbacks,
+                default_root_dir=str(self.run_dir),
+                use_distributed_sampler=False,
+                num_sanity_val_steps=0,
+                enable_model_summary=False,
+                enable_progress_bar=sys.stderr.isatty(),
+            )
+        except (MisconfigurationException, ValueError) as error:
+            raise UserError(f"trainer: {' '.join(str(error).split())}") from error
         return trainer
 
     def _tellers(self) -> list[Callback]:
@@ -193,8 +201,8 @@ class Run:
         scores: dict[str, Any] = {name: float(value) for name, value in losses.items()}
         count = 8 if self.config["trainer"]["fast_dev_run"] else len(self._texts[0])
         sources, references = (side[:count] for side in self._texts)
-        generator = build_generator(self.config["generation"], self.model.to(self.task.device))
-        found = generator.generate(self.data.tokenizer.encode_source(sources))
+        self.model.to(self.task.device)
+        found = self.generator.generate(self.data.tokenizer.encode_source(sources))
         hypotheses = self.data.tokenizer.decode_target([h[0].ids for h in found])
         for score in make(self.config["task"]["scorer"]).score(hypotheses, references):
             scores[f"val/{score.name}"] = score.value

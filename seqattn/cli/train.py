@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from seqattn.cli.config import compose_config, plain, require_values
+from seqattn.cli.kinds import check_own_keys, check_targets
 from seqattn.cli.run_dir import choose_run_dir, claimed, is_first_rank
 from seqattn.errors import UserError
 
@@ -29,12 +30,17 @@ def train(overrides: Sequence[str]) -> None:
     overrides = _with_saved(overrides)
     config = compose_config("train", overrides)
     require_values(config)
-    run_dir = choose_run_dir(config.name, config.run_dir, config.resume)
+    given = plain(config)
+    check_own_keys(given)
+    run_dir = choose_run_dir(given["name"], given["run_dir"], given["resume"])
     config.run_dir = str(run_dir)
     settled = plain(config)
     _check(settled)
+    check_targets(settled)
     _quieten()
-    from seqattn.cli.build import build_data  # torch and Lightning take seconds to import
+    from lightning.pytorch.callbacks import LambdaCallback  # it and torch take seconds to import
+
+    from seqattn.cli.build import build_data
     from seqattn.cli.run import Run
     from seqattn.data.tokenizer import Tokenizer
 
@@ -44,6 +50,7 @@ def train(overrides: Sequence[str]) -> None:
             data = build_data(settled, Tokenizer.load(kept) if settled["resume"] else None)
             model = _seeded_model(settled, data.tokenizer)
             data.setup("fit")
+            _check_lengths(data, model)
             run = Run(settled, run_dir, data, model)
         except UserError:
             _remove_if_empty(run_dir)
@@ -51,8 +58,12 @@ def train(overrides: Sequence[str]) -> None:
         if is_first_rank():
             for line in data.report():
                 print(line, file=sys.stderr)
-            _keep_config(run_dir, settled, overrides)
             data.tokenizer.save(kept)
+            # once training begins: a resumption that is refused leaves the run's own settings
+            keep = LambdaCallback(
+                on_train_start=lambda trainer, task: _keep_config(run_dir, settled, overrides)
+            )
+            run.trainer.callbacks.append(keep)  # type: ignore[attr-defined]
         run.go()
 
 
@@ -64,7 +75,12 @@ def _with_saved(overrides: Sequence[str]) -> list[str]:
     saved = Path(run).expanduser() / "overrides.yaml"
     if not saved.is_file():
         raise UserError(f"resume={run} is no run: {saved} is not there")
-    before = yaml.safe_load(saved.read_text(encoding="utf-8"))
+    try:
+        before = yaml.safe_load(saved.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        before = None
+    if not isinstance(before, list) or not all(isinstance(o, str) for o in before):
+        raise UserError(f"{saved} cannot be read; start a run anew")
     replaced = {"run_dir", "resume", *(override.partition("=")[0] for override in overrides)}
     return [*(o for o in before if o.partition("=")[0] not in replaced), *overrides]
 
@@ -73,7 +89,8 @@ def _check(config: Config) -> None:
     """Refuses what Lightning would change in silence."""
     import torch
 
-    precision, accelerator = str(config["trainer"]["precision"]), config["trainer"]["accelerator"]
+    trainer = config["trainer"]
+    precision, accelerator = str(trainer["precision"]), trainer["accelerator"]
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.cuda.is_available())
     if precision == "16-mixed" and on_cpu:
         raise UserError(
@@ -99,6 +116,24 @@ def _check(config: Config) -> None:
         raise UserError(f"checkpoint.average must be best or last, got {choice}")
     if config["checkpoint"]["count"] < 1:
         raise UserError(f"checkpoint.count must be at least 1, got {config['checkpoint']['count']}")
+    patience, accumulated = config["checkpoint"]["patience"], trainer["accumulate_grad_batches"]
+    if patience is not None and patience < 1:
+        raise UserError(f"checkpoint.patience must be at least 1, got {patience}")
+    if isinstance(accumulated, int) and accumulated < 1:
+        raise UserError(f"trainer.accumulate_grad_batches must be at least 1, got {accumulated}")
+    if not 0 <= config["seed"] < 1 << 32:
+        raise UserError(f"seed must be from 0 to {(1 << 32) - 1}, got {config['seed']}")
+
+
+def _check_lengths(data: Any, model: Any) -> None:
+    """Refuses sentences that the model has no positions for, before the first step meets one."""
+    limits = (model.max_source_length, model.max_target_length)
+    for side, longest, limit in zip(("source", "target"), data.longest, limits, strict=True):
+        if limit is not None and longest > limit:
+            raise UserError(
+                f"position.max_length is {limit} tokens and the longest {side} has {longest}; set "
+                f"loader.max_length={limit} to leave such pairs out, or raise position.max_length"
+            )
 
 
 def _quieten() -> None:

@@ -156,6 +156,14 @@ class Seq2SeqData(LightningDataModule):
         sides = [list(texts[side]) if side in texts.column_names else [] for side in _SIDES]
         return sides[0], sides[1]
 
+    @property
+    def longest(self) -> tuple[int, int]:
+        """Tokens of the longest source and target that are kept, the end mark counted."""
+        kept = self._splits.values()
+        source = max((int(data.source_lengths.max()) for data in kept), default=0)
+        target = max((int(data.target_lengths.max()) for data in kept), default=0)
+        return source, target
+
     def report(self) -> list[str]:
         """Says in a line for each split what the length limit left out."""
         return list(self._report.values())

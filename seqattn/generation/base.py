@@ -77,12 +77,20 @@ class Generator:
         search: greedy, beam or sampling.
         batch_size: sources in a batch at most; 0 for no such limit.
         batch_tokens: padded source tokens in a batch at most; 0 for no such limit.
+
+    Raises:
+        UserError: for a negative bound.
     """
 
     model: Seq2SeqModel
     search: Search
     batch_size: int = 64
     batch_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "batch_tokens"):
+            if getattr(self, name) < 0:
+                raise UserError(f"generation.{name} must be at least 0, got {getattr(self, name)}")
 
     def generate(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
         """Hypotheses for each source, best first.

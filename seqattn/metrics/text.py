@@ -9,6 +9,8 @@ from sacrebleu.metrics.chrf import CHRF
 from torch import Tensor
 from torchmetrics import Metric
 
+from seqattn.errors import UserError
+
 
 @dataclass(frozen=True)
 class TextScore:
@@ -26,10 +28,19 @@ class TextScorer:
     Args:
         tokenize: sacrebleu's tokenizer: `13a` for plain text, `none` for text that is tokenised.
         lowercase: whether case is ignored.
+
+    Raises:
+        UserError: for a tokenizer that sacrebleu does not know.
     """
 
     tokenize: str = "13a"
     lowercase: bool = False
+
+    def __post_init__(self) -> None:
+        known = sorted(BLEU.TOKENIZERS)
+        if self.tokenize not in known:
+            choices = ", ".join(known)
+            raise UserError(f"scorer.tokenize must be one of {choices}, got {self.tokenize}")
 
     def bleu(self) -> BLEU:
         """sacrebleu's BLEU (Papineni et al. 2002; Post 2018, arXiv 1804.08771)."""

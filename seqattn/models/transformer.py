@@ -54,6 +54,9 @@ class TransformerConfig:
         share_embeddings: `all` (source, target and output are one table: a joint vocabulary and
             equal widths), `target` (target and output), or `none`.
         checkpoint_activations: recompute layers in the backward pass to save memory.
+
+    Raises:
+        UserError: for a width below 1 or a depth below 0.
     """
 
     dim: int = 256
@@ -67,6 +70,13 @@ class TransformerConfig:
     dropout: float = 0.1
     share_embeddings: str = "all"
     checkpoint_activations: bool = False
+
+    def __post_init__(self) -> None:
+        least = {"dim": 1, "encoder_dim": 1, "ffn_dim": 1, "encoder_layers": 0, "decoder_layers": 0}
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is not None and value < bound:
+                raise UserError(f"model.{name} must be at least {bound}, got {value}")
 
     def shape(self, dim: int) -> LayerShape:
         """The shape of a layer of width `dim`."""

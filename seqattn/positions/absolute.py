@@ -35,13 +35,15 @@ class LearnedPosition(Position):
         max_length: positions in the table, in tokens.
 
     Raises:
-        UserError: from `embed`, past `max_length`.
+        UserError: for a table without a row, and from `embed`, past `max_length`.
     """
 
     hooks = frozenset({"embed"})
 
     def __init__(self, dim: int, num_heads: int, max_length: int = 512) -> None:
         super().__init__(dim, num_heads)
+        if max_length < 1:
+            raise UserError(f"position.max_length must be at least 1, got {max_length}")
         self.max_length = max_length
         self.table = nn.Embedding(max_length, dim)
         nn.init.normal_(self.table.weight, std=dim**-0.5)

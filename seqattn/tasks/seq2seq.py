@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from seqattn.data.batch import Batch
+from seqattn.errors import UserError
 from seqattn.generation import Generator
 from seqattn.metrics.text import CorpusBleu, TextScorer
 from seqattn.metrics.token import TokenScores
@@ -28,12 +29,22 @@ class Optimization:
     Args:
         optimizer: makes the optimizer from (model, fused).
         schedule: factor on the learning rate, by optimizer step.
-        label_smoothing: share of a target's probability spread over the vocabulary, 0 to 1.
+        label_smoothing: share of a target's probability spread over the vocabulary, from 0 up to
+            but not 1.
+
+    Raises:
+        UserError: for a share out of its range.
     """
 
     optimizer: Callable[..., Optimizer]
     schedule: Schedule
     label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise UserError(
+                f"task.label_smoothing must be at least 0 and below 1, got {self.label_smoothing}"
+            )
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,9 @@ class Validation:
         references: texts of the validation split, by row.
         every: epochs from one generation to the next; 0 for never.
         sentences: the first rows that are generated; 0 for all.
+
+    Raises:
+        UserError: for a negative number.
     """
 
     generator: Generator
@@ -55,6 +69,13 @@ class Validation:
     references: Callable[[], Sequence[str]]
     every: int = 1
     sentences: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("every", "sentences"):
+            if getattr(self, name) < 0:
+                raise UserError(
+                    f"task.validation.{name} must be at least 0, got {getattr(self, name)}"
+                )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from typing import Any
 from torch import nn
 from torch.optim import AdamW
 
+from seqattn.errors import UserError
+
 
 def adamw(
     model: nn.Module,
@@ -26,7 +28,16 @@ def adamw(
         weight_decay: share of a weight taken off at each step, times the learning rate.
         fused: one pass over all parameters; off where gradients are scaled (16-mixed), since a
             fused step unscales them too late for clipping.
+
+    Raises:
+        UserError: for a value out of its range.
     """
+    for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+        if value < 0:
+            raise UserError(f"optimizer.{name} must be at least 0, got {value}")
+    if not all(0 <= beta < 1 for beta in betas):
+        said = " and ".join(map(str, betas))
+        raise UserError(f"optimizer.betas must each be at least 0 and below 1, got {said}")
     tables = {
         id(parameter)
         for module in model.modules()

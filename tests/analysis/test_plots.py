@@ -1,0 +1,118 @@
+"""Pictures of attention: the tokens stand on the axes, and the squares are the weights."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from seqattn.analysis import capture
+from seqattn.analysis.callbacks import HeatmapCallback
+from seqattn.analysis.look import Sentence, look
+from seqattn.analysis.plots import heatmap, mean_heads, save
+from tests.builders import make_transformer
+
+QUERIES = ["▁Ein", "▁Hund", "</s>"]
+KEYS = ["▁A", "▁d", "og", "▁", "</s>"]
+
+
+def ticks(axis):
+    across = [label.get_text() for label in axis.get_xticklabels()]
+    return across, [label.get_text() for label in axis.get_yticklabels()]
+
+
+def visible(figure):
+    return [axis for axis in figure.axes if axis.get_visible()]
+
+
+def test_a_heatmap_has_its_tokens_on_the_axes_and_its_weights_in_the_squares():
+    weights = {f"layer {n}": torch.rand(3, 5) for n in (1, 2, 3)}
+    figure = heatmap(weights, QUERIES, KEYS, "where it looked")
+    panels = visible(figure)
+    assert [axis.get_title() for axis in panels] == list(weights)
+    assert figure.get_suptitle() == "where it looked"
+    for axis, expected in zip(panels, weights.values(), strict=True):
+        assert ticks(axis) == (["A", "d", "og", "␣", "</s>"], ["Ein", "Hund", "</s>"])
+        assert axis.xaxis.get_ticks_position() == "top"
+        np.testing.assert_array_equal(axis.images[0].get_array(), expected.numpy())
+        assert axis.images[0].get_clim() == (0, float(expected.max()))
+
+
+def test_a_picture_is_written_with_the_directories_it_needs(tmp_path):
+    figure = heatmap({"layer 1": torch.zeros(3, 5)}, QUERIES, KEYS, "nothing")
+    path = save(figure, tmp_path / "a" / "b.png")
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert save(figure, tmp_path / "c.svg").read_text().startswith("<?xml")
+
+
+def test_heads_are_averaged_of_the_first_sentence():
+    weights = torch.rand(2, 4, 3, 5)
+    wanted = (weights[0, 0] + weights[0, 1] + weights[0, 2] + weights[0, 3]) / 4
+    torch.testing.assert_close(mean_heads(weights), wanted)
+
+
+def test_look_gives_three_views_of_every_layer():
+    model = make_transformer(layers=(3, 2))
+    source, target = Sentence([4, 5, 6, 7, 3], KEYS), Sentence([8, 9, 3], QUERIES)
+    figures = look(model, source, target)
+    assert list(figures) == ["cross", "encoder", "decoder"]
+    shown = {view: visible(figure) for view, figure in figures.items()}
+    assert {view: len(panels) for view, panels in shown.items()} == {
+        "cross": 2,
+        "encoder": 3,
+        "decoder": 2,
+    }
+    keys, queries = ["A", "d", "og", "␣", "</s>"], ["Ein", "Hund", "</s>"]
+    assert all(ticks(axis) == (keys, queries) for axis in shown["cross"])
+    assert all(ticks(axis) == (keys, keys) for axis in shown["encoder"])
+    read = ["<s>", "Ein", "Hund"]  # the token of a row was said after reading these
+    assert all(ticks(axis) == (read, queries) for axis in shown["decoder"])
+
+
+def test_look_shows_the_weights_of_the_model_that_reads_begin_and_says_the_target():
+    model = make_transformer()
+    figures = look(model, Sentence([4, 5, 6, 7, 3], KEYS), Sentence([8, 9, 3], QUERIES))
+    with torch.no_grad(), capture(model) as maps:
+        model(torch.tensor([[4, 5, 6, 7, 3]]), torch.tensor([[2, 8, 9]]))
+    for view, slot in (("cross", "cross_attention"), ("decoder", "self_attention")):
+        for layer, axis in enumerate(visible(figures[view])):
+            weights = maps[f"decoder.layers.{layer}.{slot}"][0][0].mean(0)
+            np.testing.assert_allclose(axis.images[0].get_array(), weights.numpy(), atol=1e-6)
+
+
+class Shown:
+    """A trainer that has just validated."""
+
+    def __init__(self, **changes):
+        self.sanity_checking, self.fast_dev_run, self.is_global_zero = False, False, True
+        self.state, self.global_step, self.loggers = SimpleNamespace(fn="fit"), 30, []
+        vars(self).update(changes)
+
+
+def test_the_callback_writes_a_picture_for_each_validation(tmp_path):
+    figure = heatmap({"layer 1": torch.zeros(3, 5)}, QUERIES, KEYS, "nothing")
+    callback = HeatmapCallback(lambda: figure, tmp_path)
+    callback.on_validation_end(Shown(), None)
+    assert [path.name for path in tmp_path.iterdir()] == ["cross_attention_step_000030.png"]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"sanity_checking": True},
+        {"fast_dev_run": True},
+        {"is_global_zero": False},
+        {"state": SimpleNamespace(fn="validate")},
+    ],
+)
+def test_the_callback_draws_in_training_and_on_the_first_rank_alone(state, tmp_path):
+    def never():
+        raise AssertionError("drawn")
+
+    HeatmapCallback(never, tmp_path).on_validation_end(Shown(**state), None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_without_cross_weights_gives_no_picture(tmp_path):
+    HeatmapCallback(lambda: None, tmp_path).on_validation_end(Shown(), None)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,28 @@
+"""Contestants of a tiny shape, and batches of random sentences."""
+
+import torch
+
+from seqattn.benchmarks.shape import Shape
+from seqattn.data.batch import collate
+
+SHAPE = Shape(vocabulary=19, dim=24, layers=2, ffn_dim=20, heads=4, dropout=0.0)
+
+
+def random_rows(count, longest, seed=0):
+    """Rows of ordinary ids, of every length up to `longest`, the end mark last."""
+    source = torch.Generator().manual_seed(seed)
+    rows = []
+    for number in range(count):
+        length = 1 + number % (longest - 1)
+        ids = torch.randint(4, SHAPE.vocabulary, (length,), generator=source)
+        rows.append([*ids.tolist(), 3])
+    return rows
+
+
+def copying_batches(count, rows=5, longest=7):
+    """Batches whose targets are their sources."""
+    found = []
+    for number in range(count):
+        sources = random_rows(rows, longest, seed=number)
+        found.append(collate(sources, sources, range(rows)))
+    return tuple(found)

@@ -1,0 +1,130 @@
+"""A corpus of sixty pairs and the settings that train on it in a second."""
+
+import itertools
+import json
+import re
+from typing import NamedTuple
+
+import torch
+
+from seqattn.cli.main import run_verb
+
+SUBJECTS = {
+    "a dog": "ein Hund",
+    "the cat": "die Katze",
+    "a man": "ein Mann",
+    "the child": "das Kind",
+}
+VERBS = {"sees": "sieht", "hears": "hört", "finds": "findet"}
+OBJECTS = {
+    "a ball": "einen Ball",
+    "the tree": "den Baum",
+    "some bread": "etwas Brot",
+    "two birds": "zwei Vögel",
+    "the old house": "das alte Haus",
+}
+SIZES = (
+    "tokenizer.vocab_size=60",
+    "model.dim=16",
+    "model.ffn_dim=20",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "loader.max_tokens=200",
+    "loader.max_length=50",
+    "schedule=constant",
+    "schedule.warmup_steps=3",
+    "optimizer.lr=0.01",
+    "trainer=cpu",
+    "task.validation.sentences=4",
+    "generation.beam_size=2",
+    "generation.limit.extra=3",
+)
+
+
+def pairs():
+    """Sixty sentences on both sides, no two alike."""
+    product = itertools.product(SUBJECTS.items(), VERBS.items(), OBJECTS.items())
+    for (subject, wer), (verb, tut), (thing, was) in product:
+        yield f"{subject} {verb} {thing} .", f"{wer} {tut} {was} ."
+
+
+def write_split(root, split, rows):
+    root.mkdir(parents=True, exist_ok=True)
+    for suffix, lines in zip(("en", "de"), zip(*rows)):
+        text = "".join(f"{line}\n" for line in lines)
+        (root / f"{split}.{suffix}").write_text(text, encoding="utf-8")
+
+
+def write_corpus(root):
+    """Train on sixty pairs, validate on six, test on five of them."""
+    rows = list(pairs())
+    write_split(root, "train", rows)
+    write_split(root, "val", rows[::10])
+    write_split(root, "test", rows[3::12])
+    return root
+
+
+def data_of(root):
+    suffixes = ("data.source_suffix=en", "data.target_suffix=de")
+    return ("data=parallel_text", f"data.root={root}", *suffixes)
+
+
+def train_arguments(root, *overrides, steps=4, every=2):
+    """Arguments of a training of so many steps, validated and saved every few."""
+    given = {override.partition("=")[0] for override in overrides}
+    words = (
+        *data_of(root),
+        *SIZES,
+        f"cache_dir={root.parent / 'cache'}",
+        f"trainer.max_steps={steps}",
+        f"trainer.val_check_interval={every}",
+        "trainer.max_epochs=-1",
+    )
+    if "data" in given:  # with none of the keys of the data that it replaces
+        words = [word for word in words if not word.startswith("data")]
+    return [*(word for word in words if word.partition("=")[0] not in given), *overrides]
+
+
+class Ended(NamedTuple):
+    """How a command ended: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(capfd, verb, *arguments):
+    """Runs a verb in this process."""
+    capfd.readouterr()
+    code = run_verb(verb, [str(argument) for argument in arguments])
+    return Ended(code, *capfd.readouterr())
+
+
+def succeed(capfd, verb, *arguments):
+    """Runs a verb that must end well, and gives what it wrote on standard output."""
+    ended = run(capfd, verb, *arguments)
+    assert ended.code == 0, ended.err
+    return ended.out
+
+
+PROGRESS = re.compile(r"(training |kept all |dropped |epoch |job )")
+
+
+def refusal(capfd, verb, *arguments):
+    """Runs a verb that must be refused: exit code 2 and one line. Gives the line's text."""
+    ended = run(capfd, verb, *arguments)
+    assert ended.code == 2, ended
+    assert "Traceback" not in ended.err
+    *before, last = ended.err.splitlines()
+    assert all(PROGRESS.match(line) for line in before), ended.err
+    assert last.startswith("error: ")
+    return last.removeprefix("error: ")
+
+
+def checkpoint(run_dir):
+    """A run's last checkpoint."""
+    return torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=False)
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,572 @@
+"""The commands, from text to a bundle to text again."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import seqattn
+from seqattn.analysis import capture
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.cli.bundle import load_bundle, write_bundle
+from seqattn.cli.config import compose_config, groups, plain
+from seqattn.cli.help import page
+from seqattn.cli.main import main
+from tests.cli.small import (
+    checkpoint,
+    json_lines,
+    run,
+    succeed,
+    train_arguments,
+    write_corpus,
+)
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ["a dog sees a ball .", "the child hears two birds ."]
+
+
+@pytest.fixture
+def bundle(trained):
+    return f"bundle={trained / 'model'}"
+
+
+@pytest.fixture(scope="module")
+def loaded(trained):
+    return seqattn.load(str(trained / "model"))
+
+
+def typed(monkeypatch, content):
+    """Gives `content` as standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+# --- train --------------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_its_bundle_settings_checkpoints_and_measurements(trained, corpus):
+    files = {str(path.relative_to(trained)) for path in trained.rglob("*") if path.is_file()}
+    assert files - {".lock"} == {
+        "config.yaml",
+        "overrides.yaml",
+        "checkpoints/last.ckpt",
+        "checkpoints/weights-step=000004.ckpt",
+        "csv/version_0/hparams.yaml",
+        "csv/version_0/metrics.csv",
+        "heatmaps/cross_attention_step_000002.png",
+        "heatmaps/cross_attention_step_000004.png",
+        "model/config.yaml",
+        "model/joint.model",
+        "model/model.safetensors",
+        "model/scores.json",
+        "model/tokenizer.json",
+        "samples/step_000002.txt",
+        "samples/step_000004.txt",
+        "tokenizer/joint.model",
+        "tokenizer/tokenizer.json",
+    }
+    config = yaml.safe_load((trained / "config.yaml").read_text())
+    carried = yaml.safe_load((trained / "model" / "config.yaml").read_text())
+    assert carried == {"format": "seqattn bundle 1", **config}
+    assert (config["model"]["dim"], config["run_dir"]) == (16, str(trained))
+    overrides = yaml.safe_load((trained / "overrides.yaml").read_text())
+    assert overrides == train_arguments(corpus, f"run_dir={trained}")
+
+
+def test_measurements_hold_every_validation_and_every_score_has_a_signature(trained):
+    with (trained / "csv" / "version_0" / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["val/loss"]]
+    assert [row["step"] for row in rows] == ["1", "3"]
+    assert all(float(row["val/bleu"]) >= 0 for row in rows)
+    scores = json.loads((trained / "model" / "scores.json").read_text())
+    assert {"val/loss", "val/perplexity", "val/accuracy", "val/BLEU", "val/chrF"} <= scores.keys()
+    assert scores["val/BLEU signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
+    assert float(rows[-1]["val/loss"]) == pytest.approx(scores["val/loss"], rel=1e-5)
+
+
+def test_what_training_logs(capfd, corpus, tmp_path):
+    words = train_arguments(corpus, f"run_dir={tmp_path}/run", "trainer.log_every_n_steps=1")
+    succeed(capfd, "train", *words)
+    with (tmp_path / "run" / "csv" / "version_0" / "metrics.csv").open() as file:
+        columns = csv.DictReader(file).fieldnames
+    assert {
+        "train/loss",
+        "train/lr",
+        "train/gradient_norm",
+        "train/tokens_per_second",
+        "train/padding_share",
+        "train/waiting_share",
+    } <= set(columns)
+
+
+def test_the_end_of_a_training_says_what_came_of_it_and_is_quiet_elsewhere(capfd, corpus, tmp_path):
+    ended = run(capfd, "train", *train_arguments(corpus, f"run_dir={tmp_path}/run"))
+    assert ended.code == 0
+    for word in ("steps", "weights kept", "val/BLEU", "val/chrF", "time", "padding", "bundle"):
+        assert word in ended.out
+    assert str(tmp_path / "run" / "model") in ended.out
+    first, *rest = ended.err.splitlines()
+    assert first == "kept all 60 train pairs"
+    assert [line.partition(" · val")[0].partition(" · train")[0] for line in rest] == [
+        "kept all 6 val pairs",
+        "epoch 1 · step 2",
+        "epoch 1 · step 4",
+    ]
+
+
+def test_without_a_run_directory_runs_go_by_name_and_time(capfd, corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = train_arguments(corpus, "name=mine", "trainer.fast_dev_run=true")
+    for _ in range(2):  # within one second, too
+        succeed(capfd, "train", *words)
+    assert len(list((tmp_path / "runs" / "mine").iterdir())) == 2
+    assert all((path / "model").is_dir() for path in (tmp_path / "runs" / "mine").iterdir())
+
+
+def test_the_bundle_averages_the_last_checkpoints(capfd, corpus, tmp_path):
+    run_dir = tmp_path / "run"
+    words = ("checkpoint.average=last", "checkpoint.count=2", f"run_dir={run_dir}")
+    out = succeed(capfd, "train", *train_arguments(corpus, *words, steps=6))
+    assert "the mean of steps 4, 6" in out
+    states = [
+        torch.load(run_dir / "checkpoints" / f"weights-step=00000{step}.ckpt")["state_dict"]
+        for step in (4, 6)
+    ]
+    weights = load_file(run_dir / "model" / "model.safetensors")
+    for name, weight in weights.items():
+        wanted = sum(state[f"model.{name}"].double() for state in states) / 2
+        assert torch.equal(weight, wanted.float()), name
+
+
+def test_the_bundle_holds_the_best_checkpoint_where_the_last_is_worse(capfd, corpus, tmp_path):
+    run_dir = tmp_path / "run"
+    words = ("optimizer.lr=0.5", "schedule.warmup_steps=0", f"run_dir={run_dir}")
+    succeed(capfd, "train", *train_arguments(corpus, *words, steps=6, every=1))
+    with (run_dir / "csv" / "version_0" / "metrics.csv").open() as file:
+        losses = {
+            int(row["step"]) + 1: float(row["val/loss"])
+            for row in csv.DictReader(file)
+            if row["val/loss"]
+        }
+    best = min(losses, key=losses.get)
+    [kept] = (run_dir / "checkpoints").glob("weights-*.ckpt")
+    assert kept.name == f"weights-step={best:06d}.ckpt"
+    state = torch.load(kept)["state_dict"]
+    for name, weight in load_file(run_dir / "model" / "model.safetensors").items():
+        assert torch.equal(weight, state[f"model.{name}"])
+
+
+VARIANTS = {
+    "bf16": ["trainer.precision=bf16-mixed"],
+    "checkpointed": ["model.checkpoint_activations=true", "model.dropout=0.2"],
+    "loggers": ["logger=[csv,tensorboard]"],
+    "no logger": ["logger=[]"],
+    "post-norm, RMSNorm, SwiGLU": [
+        "model.pre_norm=false",
+        "model.norm=rmsnorm",
+        "model.activation=swiglu",
+    ],
+    "widths and vocabularies apart": [
+        "model.encoder_dim=8",
+        "model.share_embeddings=target",
+        "tokenizer.joint=false",
+        "tokenizer.vocab_size=30",
+    ],
+    "sampling, bpe": ["generation=sampling", "tokenizer=bpe"],
+    "no generation": ["task.validation.every=0"],
+    "early stopping by BLEU": ["checkpoint.monitor=val/bleu", "checkpoint.patience=2"],
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_trains_and_its_bundle_generates(capfd, corpus, tmp_path, name):
+    run_dir = tmp_path / "run"
+    words = [word for word in VARIANTS[name] if not word.startswith("generation=")]
+    if words != VARIANTS[name]:  # a sampling has no beam
+        words += ["generation=sampling"]
+    arguments = train_arguments(corpus, *words, f"run_dir={run_dir}", steps=2)
+    if "generation=sampling" in words:
+        arguments = [word for word in arguments if "beam_size" not in word]
+    succeed(capfd, "train", *arguments)
+    assert len(seqattn.load(run_dir / "model").generate(TEXTS)) == 2
+    assert checkpoint(run_dir)["global_step"] == 2
+    if name == "loggers":
+        assert list((run_dir / "tensorboard").rglob("events*"))
+        assert (run_dir / "csv" / "version_0" / "metrics.csv").is_file()
+    if name == "no logger":
+        assert not (run_dir / "csv").exists()
+
+
+def test_checkpointed_activations_train_to_the_same_weights(capfd, corpus, tmp_path):
+    states = []
+    for word in ("true", "false"):
+        words = (f"model.checkpoint_activations={word}", f"run_dir={tmp_path}/{word}")
+        succeed(capfd, "train", *train_arguments(corpus, *words))
+        states.append(checkpoint(tmp_path / word)["state_dict"])
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@pytest.mark.slow
+def test_wandb_works_offline_without_an_account(corpus, tmp_path):
+    words = ["logger=wandb", "logger.wandb.mode=offline", f"run_dir={tmp_path}/run"]
+    command = [sys.executable, "train.py", *train_arguments(corpus, *words)]
+    plain_home = {k: v for k, v in os.environ.items() if not k.startswith("WANDB")}
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**plain_home, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+# --- attention, slot by slot --------------------------------------------------------------------
+
+
+def kv_heads(run_dir):
+    model = seqattn.load(run_dir / "model").model
+    return {
+        name: module.num_kv_heads
+        for name, module in model.named_modules()
+        if isinstance(module, MultiHeadAttention)
+    }
+
+
+def trained_with(capfd, corpus, run_dir, *words):
+    layers = ("model.encoder_layers=3", "model.decoder_layers=2", f"run_dir={run_dir}")
+    succeed(capfd, "train", *train_arguments(corpus, *layers, *words, steps=2))
+    return kv_heads(run_dir)
+
+
+def test_one_name_fills_every_slot(capfd, corpus, tmp_path):
+    heads = trained_with(capfd, corpus, tmp_path / "run", "attention=gqa")
+    assert set(heads.values()) == {2}
+    assert len(heads) == 3 + 2 + 2
+
+
+def test_a_list_of_names_goes_through_the_layers(capfd, corpus, tmp_path):
+    heads = trained_with(capfd, corpus, tmp_path / "run", "attention=[mha,gqa]")
+    assert [heads[f"encoder.layers.{n}.self_attention"] for n in range(3)] == [4, 2, 4]
+    for slot in ("self_attention", "cross_attention"):
+        assert [heads[f"decoder.layers.{n}.{slot}"] for n in range(2)] == [4, 2]
+
+
+def test_slots_are_chosen_apart(capfd, corpus, tmp_path):
+    words = [
+        "attention=gqa",
+        "attention@cross_attention=mqa",
+        "attention@encoder_attention=[mqa,mha]",
+        "cross_attention.num_heads=2",
+    ]
+    heads = trained_with(capfd, corpus, tmp_path / "run", *words)
+    assert [heads[f"encoder.layers.{n}.self_attention"] for n in range(3)] == [1, 4, 1]
+    assert [heads[f"decoder.layers.{n}.self_attention"] for n in range(2)] == [2, 2]
+    assert [heads[f"decoder.layers.{n}.cross_attention"] for n in range(2)] == [1, 1]
+    model = seqattn.load(tmp_path / "run" / "model").model
+    assert model.decoder.layers[0].cross_attention.num_heads == 2
+    assert model.decoder.layers[0].self_attention.num_heads == 4
+
+
+def test_a_slot_is_taken_whole_and_options_of_the_default_do_not_leak_into_it():
+    words = ["attention=gqa", "attention.dropout=0.2", "attention@cross_attention=mqa"]
+    config, other = (plain(compose_config("train", w)) for w in (words, ["attention=mqa"]))
+    assert config["attention"]["dropout"] == 0.2
+    assert config["cross_attention"] == other["attention"]
+
+
+# --- generate -----------------------------------------------------------------------------------
+
+
+def test_a_file_is_answered_line_by_line_as_load_generates(capfd, bundle, corpus, loaded, tmp_path):
+    source, output = corpus / "test.en", tmp_path / "out.txt"
+    texts = source.read_text(encoding="utf-8").splitlines()
+    assert succeed(capfd, "generate", bundle, f"input={source}", f"output={output}") == ""
+    lines = output.read_text(encoding="utf-8").splitlines()
+    assert lines == loaded.generate(texts)
+    assert len(lines) == 5
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+    shown = run(capfd, "generate", bundle, f"input={source}")
+    assert (shown.out.splitlines(), shown.err) == (lines, "")
+
+
+def test_standard_input_is_answered_at_once(trained, loaded):
+    """Each line is answered before the next is given, by a process of its own."""
+    command = [sys.executable, "scripts/generate.py", f"bundle={trained / 'model'}"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    for text in (*TEXTS, "", "  "):
+        process.stdin.write(f"{text}\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        assert answer == (loaded.generate([text])[0] + "\n" if text.strip() else "\n")
+    process.stdin.close()
+    assert (process.stdout.read(), process.wait(30)) == ("", 0)
+
+
+def test_empty_lines_give_empty_lines(capfd, bundle, loaded, monkeypatch, tmp_path):
+    content = f"\n{TEXTS[0]}\n   \n\n{TEXTS[1]}"  # the last without its line break
+    answers = loaded.generate(TEXTS)
+    wanted = ["", answers[0], "", "", answers[1]]
+    typed(monkeypatch, content.encode())
+    assert succeed(capfd, "generate", bundle).split("\n")[:-1] == wanted
+    (tmp_path / "in.txt").write_text(content)
+    out = succeed(capfd, "generate", bundle, f"input={tmp_path}/in.txt")
+    assert out.split("\n")[:-1] == wanted
+    assert loaded.generate(["", " "]) == ["", ""]
+    (tmp_path / "in.txt").write_text("")
+    assert succeed(capfd, "generate", bundle, f"input={tmp_path}/in.txt") == ""
+
+
+def test_json_lines_carry_distinct_ranked_hypotheses(capfd, bundle, tmp_path):
+    (tmp_path / "in.txt").write_text("\n".join([TEXTS[0], "", TEXTS[1]]))
+    words = ("n_best=3", "generation.beam_size=4", "scores=true")
+    rows = json_lines(succeed(capfd, "generate", bundle, f"input={tmp_path}/in.txt", *words))
+    for text in (*TEXTS, ""):
+        mine = [row for row in rows if row["source"] == text]
+        assert [row["rank"] for row in mine] == list(range(1, len(mine) + 1))
+        assert [row["score"] for row in mine] == sorted((r["score"] for r in mine), reverse=True)
+        assert len({row["output"] for row in mine}) == len(mine)
+        assert len(mine) == (1 if text == "" else 3)
+        assert all(row["log_probability"] <= row["score"] <= 0 for row in mine)
+    plain_lines = succeed(capfd, "generate", bundle, f"input={tmp_path}/in.txt", *words[:2])
+    assert plain_lines.splitlines() == [row["output"] for row in rows]
+
+
+def test_the_log_probability_is_the_models_own(capfd, bundle, loaded, tmp_path):
+    (tmp_path / "in.txt").write_text(TEXTS[0])
+    words = ("generation=greedy", "scores=true", f"input={tmp_path}/in.txt")
+    [row] = json_lines(succeed(capfd, "generate", bundle, *words))
+    generation = plain(compose_config("generate", ["bundle=x", "generation=greedy"]))["generation"]
+    [[hypothesis]] = loaded.generator(generation).generate(loaded.encode([TEXTS[0]]))
+    assert row["output"] == loaded.tokenizer.decode_target([hypothesis.ids])[0]
+    assert row["log_probability"] == pytest.approx(hypothesis.log_probability)
+
+
+def test_the_bundles_own_search_is_used_until_the_user_says_otherwise(capfd, bundle, loaded):
+    assert loaded.config["generation"]["beam_size"] == 2
+    assert loaded.generator().search.beam_size == 2
+    words = [bundle, "--cfg", "job"]
+    assert yaml.safe_load(succeed(capfd, "generate", *words))["bundle"] == str(loaded.path)
+
+
+@pytest.mark.parametrize("words", [["batch_size=1"], ["batch_size=0", "batch_tokens=20"]])
+def test_batches_change_no_output(capfd, bundle, corpus, words):
+    source = f"input={corpus / 'train.en'}"
+    usual = succeed(capfd, "generate", bundle, source)
+    assert succeed(capfd, "generate", bundle, source, *(f"generation.{w}" for w in words)) == usual
+
+
+def test_sampling_is_the_seeds(capfd, bundle, corpus):
+    words = [bundle, f"input={corpus / 'test.en'}", "generation=sampling"]
+    first, again = (succeed(capfd, "generate", *words) for _ in range(2))
+    assert first == again
+    assert succeed(capfd, "generate", *words, "generation.seed=1") != first
+
+
+# --- evaluate and analyze -----------------------------------------------------------------------
+
+
+def test_evaluate_writes_and_shows_sacrebleus_scores(capfd, bundle, corpus, loaded, tmp_path):
+    import sacrebleu
+
+    out = succeed(capfd, "evaluate", bundle, f"output={tmp_path}/scores")
+    assert {p.name for p in (tmp_path / "scores").iterdir()} == {"scores.json", "hypotheses.txt"}
+    read = {
+        suffix: (corpus / f"test.{suffix}").read_text(encoding="utf-8").splitlines()
+        for suffix in ("en", "de")
+    }
+    hypotheses = (tmp_path / "scores" / "hypotheses.txt").read_text(encoding="utf-8").splitlines()
+    assert hypotheses == loaded.generate(read["en"])
+    written = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    bleu = sacrebleu.corpus_bleu(hypotheses, [read["de"]], force=True).score
+    assert written["scores"]["BLEU"]["value"] == pytest.approx(bleu)
+    chrf = sacrebleu.corpus_chrf(hypotheses, [read["de"]]).score
+    assert written["scores"]["chrF"]["value"] == pytest.approx(chrf)
+    assert (written["split"], written["sentences"]) == ("test", 5)
+    assert written["sentences_per_second"] > 0 < written["tokens_per_second"]
+    for name in ("BLEU", "chrF"):
+        assert written["scores"][name]["signature"] in out
+    assert str(tmp_path / "scores") in out
+
+
+def test_evaluate_takes_data_overrides_and_writes_beside_the_bundle(
+    capfd, corpus, trained, bundle, tmp_path
+):
+    other = write_corpus(tmp_path / "other")
+    for suffix in ("en", "de"):
+        lines = (corpus / f"test.{suffix}").read_text(encoding="utf-8").splitlines()
+        (other / f"test.{suffix}").write_text("\n".join(lines[:3]), encoding="utf-8")
+    words = (f"data.root={other}", "scorer.tokenize=none", "generation=greedy")
+    succeed(capfd, "evaluate", bundle, *words, f"output={tmp_path}/out")
+    written = json.loads((tmp_path / "out" / "scores.json").read_text())
+    assert written["sentences"] == 3
+    assert "tok:none" in written["scores"]["BLEU"]["signature"]
+    assert written["generation"]["_target_"].endswith("GreedySearch")
+    succeed(capfd, "evaluate", bundle, "split=val")
+    beside = trained / "evaluation" / "val"
+    assert json.loads((beside / "scores.json").read_text())["sentences"] == 6
+
+
+@pytest.mark.parametrize("target", [None, "ein Hund sieht ."])
+def test_analyze_draws_three_pictures(capfd, bundle, loaded, tmp_path, target):
+    words = [f"text={TEXTS[0]}", f"output={tmp_path}/pictures"]
+    if target:
+        words.append(f"target={target}")
+    out = succeed(capfd, "analyze", bundle, *words)
+    said = target or loaded.generate(TEXTS[:1])[0]
+    assert f"source:    {TEXTS[0]}\nsaid:      {said}\n" in out
+    pictures = sorted((tmp_path / "pictures").iterdir())
+    assert [picture.name for picture in pictures] == ["cross.png", "decoder.png", "encoder.png"]
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Yes, he can.", "it's", "a=b", 'say "no"', "{x}", "5", "[a]", "${x}", "a: b", "true", "\\"],
+)
+def test_analyze_takes_any_sentence_as_it_stands(capfd, bundle, tmp_path, text):
+    out = succeed(capfd, "analyze", bundle, f"text={text}", f"output={tmp_path}/p")
+    assert out.startswith(f"source:    {text}\n")
+
+
+# --- bundles in Python --------------------------------------------------------------------------
+
+
+def test_a_bundle_written_and_loaded_gives_the_same_logits(loaded, tmp_path):
+    write_bundle(tmp_path / "copy", loaded.config, loaded.model, loaded.tokenizer, loaded.scores)
+    again = load_bundle(tmp_path / "copy")
+    source = torch.tensor(loaded.tokenizer.encode_source(TEXTS[:1]))
+    target = torch.tensor([[2, *loaded.tokenizer.encode_target(["ein Hund"])[0]]])
+    assert torch.equal(again.model(source, target), loaded.model(source, target))
+    assert again.generate(TEXTS) == loaded.generate(TEXTS)
+    assert not again.model.training
+    assert again.scores == loaded.scores
+    assert again.tokenizer.fingerprint == loaded.tokenizer.fingerprint
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_bundle_that_cannot_be_written_leaves_the_old_one(loaded, tmp_path, monkeypatch):
+    path = tmp_path / "copy"
+    write_bundle(path, loaded.config, loaded.model, loaded.tokenizer, {"first": 1})
+
+    def full(*args, **options):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("seqattn.cli.bundle.save_model", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_bundle(path, loaded.config, loaded.model, loaded.tokenizer, {"second": 2})
+    assert load_bundle(path).scores == {"first": 1}
+
+
+def test_tied_weights_are_one_after_loading(loaded):
+    model = loaded.model
+    assert model.output.weight is model.source_embedding.table.weight
+    assert model.target_embedding.table is model.source_embedding.table
+
+
+def test_a_bundle_loads_without_pickle(trained, monkeypatch):
+    import pickle
+
+    def never(*args, **options):
+        raise AssertionError("unpickled")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, never)
+    monkeypatch.setattr(torch, "load", never)
+    assert len(seqattn.load(trained / "model").generate(TEXTS)) == 2
+
+
+def test_capture_watches_a_loaded_bundle(loaded):
+    plain_texts = loaded.generate(TEXTS)
+    with capture(loaded.model) as maps:
+        assert loaded.generate(TEXTS) == plain_texts
+    assert maps["decoder.layers.0.cross_attention"]
+
+
+# --- help, settings, sweeps ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["train", "generate", "evaluate", "analyze"])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_is_a_page_with_examples(capfd, verb, flag):
+    out = succeed(capfd, verb, flag)
+    assert out == page(verb) + "\n"
+    assert "usage: python " in out
+    assert "Examples:" in out
+    assert max(len(line) for line in out.splitlines()) <= 120
+
+
+def test_help_without_a_verb_lists_the_verbs(capfd):
+    for arguments in ([], ["--help"], ["-h"]):
+        assert main(arguments) == 0
+        out = capfd.readouterr().out
+        assert all(f"\n  {verb} " in out for verb in ("train", "generate", "evaluate", "analyze"))
+
+
+def test_cfg_job_prints_every_key_with_its_value(capfd):
+    out = succeed(capfd, "train", "--cfg", "job", "attention=gqa", "model.dim=48")
+    settings = yaml.safe_load(out)
+    assert (settings["attention"]["num_kv_heads"], settings["model"]["dim"]) == (2, 48)
+    assert {"loader", "checkpoint", "trainer", "logger", "schedule"} <= settings.keys()
+
+
+@pytest.mark.slow
+def test_a_sweep_makes_a_run_for_each_job(capfd, corpus, tmp_path):
+    run_dir = tmp_path / "sweep"
+    words = ("attention=mha,gqa", "trainer.fast_dev_run=true", f"run_dir={run_dir}")
+    ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
+    assert ended.code == 0, ended.err
+    assert sorted(path.name for path in run_dir.iterdir()) == ["0", "1"]
+    chosen = [
+        yaml.safe_load((run_dir / job / "config.yaml").read_text())["choices"]["attention"]
+        for job in ("0", "1")
+    ]
+    assert chosen == ["mha", "gqa"]
+    assert "job 1 of 2: " in ended.err
+    assert "job 2 of 2: " in ended.err
+
+
+@pytest.mark.slow
+def test_a_job_of_a_sweep_that_fails_is_named_and_the_others_run(capfd, corpus, tmp_path):
+    run_dir = tmp_path / "sweep"
+    words = ("attention.num_heads=3,2", "trainer.fast_dev_run=true", f"run_dir={run_dir}")
+    ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1] == "error: jobs 1 of 2 failed, see above"
+    assert [path.name for path in run_dir.iterdir()] == ["1"]
+
+
+def test_the_launchers_run_the_verbs(trained):
+    for verb in ("generate", "evaluate", "analyze"):
+        done = subprocess.run(
+            [sys.executable, f"scripts/{verb}.py", "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == page(verb) + "\n"
+
+
+def test_a_reader_that_closes_early_is_no_error(trained, corpus):
+    command = f"{sys.executable} scripts/generate.py bundle={trained / 'model'} "
+    command += f"input={corpus / 'train.en'} | head -1"
+    shell = ["bash", "-o", "pipefail", "-c", command]
+    done = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+
+
+def test_every_group_of_conf_is_on_the_help_page_of_training():
+    assert all(f"\n  {group} " in page("train") for group in groups())

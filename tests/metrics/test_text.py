@@ -1,0 +1,99 @@
+"""BLEU in batches is sacrebleu's BLEU of the whole."""
+
+import random
+
+import pytest
+import sacrebleu
+import torch
+
+from seqattn.metrics.text import CorpusBleu, TextScorer
+
+WORDS = ["the", "dog", "runs", ",", "it's", "not", "well-known", "3.5", "Hund", "(so)", ".", "A"]
+
+
+def corpus(seed, sentences=23):
+    """References, and hypotheses that keep most of their words; one is empty, one alike."""
+    source = random.Random(seed)
+    references = [
+        " ".join(source.choices(WORDS, k=source.randint(1, 12))) for _ in range(sentences)
+    ]
+    hypotheses = []
+    for reference in references:
+        words = [word for word in reference.split() if source.random() > 0.2]
+        hypotheses.append(" ".join(words + source.choices(WORDS, k=source.randint(0, 2))))
+    hypotheses[5], hypotheses[9] = "", references[9]
+    return hypotheses, references
+
+
+def in_batches(metric, hypotheses, references, sizes=(1, 4, 7, 100)):
+    start = 0
+    for size in sizes:
+        metric.update(hypotheses[start : start + size], references[start : start + size])
+        start += size
+    return metric
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("tokenize", "lowercase"), [("none", False), ("13a", True)])
+def test_bleu_over_batches_is_sacrebleus_of_the_corpus(seed, tokenize, lowercase):
+    hypotheses, references = corpus(seed)
+    metric = CorpusBleu(TextScorer(tokenize, lowercase))
+    whole = sacrebleu.corpus_bleu(
+        hypotheses, [references], tokenize=tokenize, lowercase=lowercase, force=True
+    )
+    assert 20 < whole.score < 90
+    score = in_batches(metric, hypotheses, references).compute()
+    assert float(score) == pytest.approx(whole.score, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "hypotheses", [[""], ["", ""], ["dog"], ["x y z w v"], ["the dog runs , it's not"]]
+)
+def test_the_edges_are_sacrebleus(hypotheses):
+    references = ["the dog runs , it's not .", "well-known"][: len(hypotheses)]
+    metric = CorpusBleu(TextScorer("none"))
+    metric.update(hypotheses, references)
+    whole = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True)
+    assert float(metric.compute()) == pytest.approx(whole.score, rel=1e-6)
+
+
+def test_the_states_of_two_ranks_add_up_to_the_whole():
+    hypotheses, references = corpus(7)
+    scorer = TextScorer("13a")
+    whole, left, right = CorpusBleu(scorer), CorpusBleu(scorer), CorpusBleu(scorer)
+    whole.update(hypotheses, references)
+    left.update(hypotheses[::2], references[::2])
+    right.update(hypotheses[1::2], references[1::2])
+    left.counts = left._reductions["counts"](torch.stack([left.counts, right.counts]))
+    assert torch.equal(left.counts, whole.counts)
+    assert torch.equal(left.compute(), whole.compute())
+
+
+def test_reset_forgets_and_unequal_sides_are_refused():
+    metric = CorpusBleu(TextScorer("none"))
+    metric.update(["the dog runs , it's not"], ["the dog runs , it's not"])
+    assert float(metric.compute()) == pytest.approx(100)
+    metric.reset()
+    assert float(metric.counts.sum()) == 0
+    with pytest.raises(ValueError, match="shorter"):
+        metric.update(["a", "b"], ["a"])
+
+
+def test_a_scorer_gives_sacrebleus_figures_with_their_signatures():
+    hypotheses, references = corpus(3)
+    bleu, chrf = TextScorer("none").score(hypotheses, references)
+    theirs = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True)
+    assert (bleu.name, chrf.name) == ("BLEU", "chrF")
+    assert bleu.value == theirs.score
+    assert chrf.value == sacrebleu.corpus_chrf(hypotheses, [references]).score
+    version = sacrebleu.__version__
+    assert bleu.signature == f"nrefs:1|case:mixed|eff:no|tok:none|smooth:exp|version:{version}"
+    assert chrf.signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{version}"
+
+
+def test_the_signature_says_how_texts_were_compared():
+    folded = TextScorer("13a", lowercase=True).score(["A dog"], ["a Dog"])
+    assert [score.value for score in folded] == pytest.approx([100 * 0.0, 100.0], abs=100)
+    assert "case:lc" in folded[0].signature
+    assert "tok:13a" in folded[0].signature
+    assert "case:lc" in folded[1].signature

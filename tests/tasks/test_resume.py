@@ -1,0 +1,193 @@
+"""The same seed gives the same run, and a resumed run is the uninterrupted one to the bit."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from seqattn.cli.main import run_verb
+from seqattn.cli.train import train
+from seqattn.tasks.seq2seq import Seq2SeqTask
+from tests.cli.small import checkpoint, refusal, succeed, train_arguments, write_corpus
+
+BATCHES = 6  # of an epoch of the small corpus; the tests say so themselves
+ALWAYS = ("model.dropout=0.3", "checkpoint.average=last")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("resume") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(corpus):
+    """Ten steps, validated at every second one: into the second epoch of six batches each."""
+    return started(corpus, "uninterrupted", steps=10)
+
+
+def started(corpus, name, *overrides, **times):
+    run_dir = corpus.parent / name
+    train(train_arguments(corpus, *ALWAYS, f"run_dir={run_dir}", *overrides, **times))
+    return run_dir
+
+
+def resumed(run_dir, *overrides):
+    train([f"resume={run_dir}", *overrides])
+    return run_dir
+
+
+def assert_equal(one, other, where="checkpoint"):
+    """Equality to the bit of whatever a checkpoint holds."""
+    assert type(one) is type(other), where
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            assert_equal(one[key], other[key], f"{where}[{key!r}]")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), where
+        for number, pair in enumerate(zip(one, other)):
+            assert_equal(*pair, f"{where}[{number}]")
+    else:
+        assert one == other, where
+
+
+def assert_same_end(run_dir, other):
+    """Weights, moments, schedule and random numbers at the last step; the written bundle."""
+    mine, theirs = checkpoint(run_dir), checkpoint(other)
+    for part in ("global_step", "state_dict", "optimizer_states", "lr_schedulers", "random_state"):
+        assert_equal(mine[part], theirs[part], part)
+    weights = [load_file(run / "model" / "model.safetensors") for run in (run_dir, other)]
+    assert_equal(*weights, "bundle")
+
+
+def test_the_runs_cross_an_epochs_end_and_their_weights_move(uninterrupted):
+    last = checkpoint(uninterrupted)
+    assert last["global_step"] == 10
+    assert last["epoch"] == 10 // BATCHES
+    progress = last["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+    assert progress["current"]["completed"] == 10 - BATCHES
+    moments = last["optimizer_states"][0]["state"]
+    assert all((state["exp_avg"] != 0).any() for state in moments.values())
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_gives_others(corpus, uninterrupted):
+    again = started(corpus, "again", steps=10)
+    assert_same_end(again, uninterrupted)
+    other = started(corpus, "other seed", "seed=2", steps=10)
+    mine, theirs = (checkpoint(run)["state_dict"] for run in (other, uninterrupted))
+    assert all(not torch.equal(mine[name], theirs[name]) for name in mine if "weight" in name)
+
+
+@pytest.mark.parametrize("stop", [4, BATCHES, 8], ids=lambda step: f"stopped at step {step}")
+def test_a_resumed_run_is_the_uninterrupted_one(corpus, uninterrupted, stop):
+    run_dir = started(corpus, f"stopped at {stop}", steps=stop)
+    assert checkpoint(run_dir)["global_step"] == stop
+    assert_same_end(resumed(run_dir, "trainer.max_steps=10"), uninterrupted)
+
+
+def test_a_run_that_is_killed_between_validations_goes_on_from_the_last(
+    corpus, uninterrupted, monkeypatch
+):
+    class Killed(Exception):
+        pass
+
+    begins = Seq2SeqTask.on_train_batch_start
+
+    def killed(task, batch, batch_idx):
+        if task.global_step == 7:
+            raise Killed
+        begins(task, batch, batch_idx)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Seq2SeqTask, "on_train_batch_start", killed)
+        with pytest.raises(Killed):
+            started(corpus, "killed", steps=10)
+    run_dir = corpus.parent / "killed"
+    assert checkpoint(run_dir)["global_step"] == 6
+    assert not (run_dir / "model").exists()
+    assert_same_end(resumed(run_dir), uninterrupted)
+
+
+def test_a_run_may_be_stopped_and_resumed_twice(corpus, uninterrupted):
+    run_dir = started(corpus, "twice", steps=2)
+    resumed(run_dir, "trainer.max_steps=8")
+    assert_same_end(resumed(run_dir, "trainer.max_steps=10"), uninterrupted)
+
+
+def test_epochs_resume_as_steps_do_and_so_do_accumulated_windows(corpus):
+    by_epochs = (
+        "trainer.max_steps=-1",
+        "trainer.val_check_interval=1.0",
+        "trainer.accumulate_grad_batches=4",
+        "attention=gqa",
+        "attention.dropout=0.2",
+    )
+    whole = started(corpus, "epochs", *by_epochs, "trainer.max_epochs=4")
+    assert checkpoint(whole)["global_step"] == 4 * 2  # four batches, then the two that are left
+    run_dir = started(corpus, "epochs stopped", *by_epochs, "trainer.max_epochs=2")
+    assert_same_end(resumed(run_dir, "trainer.max_epochs=4"), whole)
+
+
+def test_a_falling_schedule_goes_on_where_it_was(corpus):
+    falling = ("schedule=cosine", "schedule.warmup_steps=2", "schedule.total_steps=8")
+    whole = started(corpus, "cosine", *falling, steps=6)
+    run_dir = started(corpus, "cosine stopped", *falling, steps=4)
+    assert_same_end(resumed(run_dir, "trainer.max_steps=6"), whole)
+    rates = {group["lr"] for group in checkpoint(run_dir)["optimizer_states"][0]["param_groups"]}
+    assert rates == {pytest.approx(0.01 * (1 + torch.cos(torch.tensor(5 * torch.pi / 6))) / 2)}
+
+
+def test_what_is_validated_and_how_often_moves_no_weight(corpus):
+    runs = [
+        started(corpus, f"validated {every} {sentences}", *more, steps=6, every=every)
+        for every, sentences, more in (
+            (2, 4, ()),
+            (6, 4, ()),
+            (3, 0, ("task.validation.every=0",)),
+        )
+    ]
+    for run_dir in runs[1:]:
+        mine, theirs = checkpoint(run_dir), checkpoint(runs[0])
+        for part in ("state_dict", "optimizer_states", "random_state"):
+            assert_equal(mine[part], theirs[part], part)
+
+
+def test_patience_survives_a_resumption(corpus):
+    """Weights that never move give a loss that never falls: the first validation, then three."""
+    still = ("optimizer.lr=0", "checkpoint.patience=3")
+    whole = started(corpus, "impatient", *still, steps=30)
+    assert checkpoint(whole)["global_step"] == 2 * (1 + 3)
+    run_dir = started(corpus, "impatient stopped", *still, steps=6)
+    resumed(run_dir, "trainer.max_steps=30")
+    assert checkpoint(run_dir)["global_step"] == 2 * (1 + 3)
+
+
+def test_a_finished_run_that_is_resumed_without_more_to_do_keeps_its_weights(
+    corpus, uninterrupted, capfd
+):
+    run_dir = started(corpus, "finished", steps=10)
+    succeed(capfd, "train", f"resume={run_dir}")
+    assert_same_end(run_dir, uninterrupted)
+
+
+def test_only_a_run_can_be_resumed(tmp_path, capfd):
+    assert refusal(capfd, "train", f"resume={tmp_path}/no") == (
+        f"resume={tmp_path}/no is no run: {tmp_path}/no/overrides.yaml is not there"
+    )
+    (tmp_path / "overrides.yaml").write_text("[]\n")
+    assert refusal(capfd, "train", f"resume={tmp_path}") == (
+        f"resume={tmp_path} holds no checkpoints/last.ckpt to go on from"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["overrides.yaml"]
+
+
+def test_a_resumption_mid_epoch_needs_the_same_batches(corpus, capfd):
+    run_dir = started(corpus, "other batches", steps=4)
+    before = (run_dir / "checkpoints" / "last.ckpt").read_bytes()
+    text = refusal(
+        capfd, "train", f"resume={run_dir}", "trainer.max_steps=6", "loader.max_tokens=150"
+    )
+    assert text.startswith("resuming after batch 4 of an epoch must find the same data, batch")
+    assert (run_dir / "checkpoints" / "last.ckpt").read_bytes() == before
+    assert run_verb("train", [f"resume={run_dir}", "trainer.max_steps=6"]) == 0

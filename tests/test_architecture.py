@@ -1,0 +1,156 @@
+"""Who imports whom, read from the source: no later folder is known to an earlier one."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import seqattn
+
+HOME = Path(seqattn.__file__).parent
+MODELS = {"models", "layers", "attention", "positions"}
+BELOW_TASKS = {"generation", "training", *MODELS}
+MAY_IMPORT = {
+    "positions": set(),
+    "attention": {"positions"},
+    "layers": {"attention", "positions"},
+    "models": {"layers", "attention", "positions"},
+    "generation": MODELS,
+    "training": MODELS,
+    "data": set(),
+    "metrics": set(),
+    "tasks": {*BELOW_TASKS, "data.batch", "metrics"},
+    "analysis": BELOW_TASKS,
+    "benchmarks": {*BELOW_TASKS, "tasks", "data.batch", "metrics"},
+    "cli": {*BELOW_TASKS, "tasks", "benchmarks", "analysis", "data", "metrics"},
+}
+"""Beside itself and seqattn.errors. A dotted name allows that one module."""
+HOMES_OF_OTHERS = {
+    "hydra": {"cli"},
+    "omegaconf": {"cli"},
+    "matplotlib": {"analysis", "cli"},
+    "datasets": {"data"},
+    "sentencepiece": {"data"},
+    "sacrebleu": {"metrics"},
+    "torchmetrics": {"metrics"},
+    "transformers": {"benchmarks", "cli"},
+}
+
+
+def imported(path):
+    """Dotted names of all modules that a file imports, at its top or within a function."""
+    package = path.relative_to(HOME.parent).with_suffix("").parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            if node.level:
+                module = ".".join([*package[: -node.level], *filter(None, [module])])
+            # `from seqattn import analysis` names a module in its second half
+            is_package = (HOME.parent / Path(*module.split("."))).is_dir()
+            yield from (f"{module}.{a.name}" if is_package else module for a in node.names)
+
+
+def files():
+    return sorted(path for path in HOME.rglob("*.py") if path.parent != HOME)
+
+
+def folder_of(path):
+    return path.relative_to(HOME).parts[0]
+
+
+def allowed(folder, module):
+    parts = module.split(".")
+    if parts == ["seqattn"] or parts[1] in (folder, "errors", "__version__"):
+        return True
+    return bool({parts[1], ".".join(parts[1:3])} & MAY_IMPORT[folder])
+
+
+def edges(path):
+    return [name for name in imported(path) if name.partition(".")[0] == "seqattn"]
+
+
+def test_every_folder_has_its_place_in_the_order():
+    assert {folder_of(path) for path in files()} <= MAY_IMPORT.keys()
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_a_folder_imports_only_what_stands_below_it(folder):
+    found = [path for path in files() if folder_of(path) == folder]
+    assert found
+    wrong = [(path.name, name) for path in found for name in edges(path)]
+    assert [edge for edge in wrong if not allowed(folder, edge[1])] == []
+
+
+def test_the_order_has_no_way_back():
+    def reached(folder, seen=()):
+        assert folder not in seen, f"{folder} is above itself"
+        for below in MAY_IMPORT[folder]:
+            if below.partition(".")[0] in MAY_IMPORT:
+                reached(below.partition(".")[0], (*seen, folder))
+
+    for folder in MAY_IMPORT:
+        reached(folder)
+
+
+@pytest.mark.parametrize("library", HOMES_OF_OTHERS)
+def test_a_library_is_known_to_its_own_folders_alone(library):
+    users = {
+        folder_of(path)
+        for path in files()
+        if library in {name.partition(".")[0] for name in imported(path)}
+    }
+    assert users <= HOMES_OF_OTHERS[library]
+
+
+def test_the_package_itself_imports_nothing_but_the_command_line_and_that_late():
+    tree = ast.parse((HOME / "__init__.py").read_text(encoding="utf-8"))
+    names = [name for name in edges(HOME / "__init__.py") if name != "seqattn"]
+    assert {name.split(".")[1] for name in names} == {"cli"}
+    late = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert {node.module for node in late} == {"typing"}
+    assert list(imported(HOME / "errors.py")) == []
+
+
+def test_an_edge_that_points_upwards_would_be_seen(tmp_path, monkeypatch):
+    lines = [
+        "import seqattn.cli.bundle",
+        "from seqattn import tasks",
+        "from seqattn.data.module import Seq2SeqData",
+        "from ..generation import Generator",
+        "def late():\n    from seqattn.analysis import capture",
+    ]
+    monkeypatch.setattr(sys.modules[__name__], "HOME", tmp_path / "seqattn")
+    for folder in ("models", "generation", "analysis", "tasks"):
+        (tmp_path / "seqattn" / folder).mkdir(parents=True)
+    file = tmp_path / "seqattn" / "models" / "wrong.py"
+    for line in lines:
+        file.write_text(line)
+        names = edges(file)
+        assert names, line
+        assert not any(allowed("models", name) for name in names), line
+
+
+def test_what_a_model_needs_imports_without_hydra_datasets_or_wandb():
+    program = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("hydra", "omegaconf", "datasets", "wandb"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import seqattn.models.transformer, seqattn.generation, seqattn.tasks.seq2seq, seqattn.analysis
+try:
+    import hydra
+except ModuleNotFoundError:
+    print("without")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("without\n", 0), done.stderr

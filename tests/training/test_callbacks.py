@@ -1,0 +1,143 @@
+"""What the callbacks count and say."""
+
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from seqattn.data.batch import collate
+from seqattn.training.callbacks import EpochLines, SampleTexts, Throughput
+
+
+class Module:
+    """Stands for a LightningModule that keeps what it is told."""
+
+    def __init__(self):
+        self.logged = []
+
+    def log(self, name, value, **options):
+        self.logged.append({name: value})
+
+    def log_dict(self, values, **options):
+        self.logged.append(values)
+
+
+def trainer(**attributes):
+    optimizer = SimpleNamespace(param_groups=[{"lr": 0.25}])
+    return SimpleNamespace(
+        **{
+            "world_size": 1,
+            "log_every_n_steps": 2,
+            "optimizers": [optimizer],
+            "sanity_checking": False,
+            "is_global_zero": True,
+            "fast_dev_run": False,
+            "global_step": 12,
+            "current_epoch": 2,
+            "loggers": [],
+            "state": SimpleNamespace(fn="fit"),
+            "callback_metrics": {},
+            **attributes,
+        }
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = SimpleNamespace(seconds=100.0)
+    monkeypatch.setattr(time, "perf_counter", lambda: now.seconds)
+    return now
+
+
+# 10 target tokens of 12 places, and 4 source tokens of 4: padding 2/16
+BATCH = collate([[4, 3], [5, 3]], [[4, 5, 6, 7, 8, 3], [4, 5, 6, 3]], index=[0, 1])
+
+
+def step(watch, clock, owner, module, waiting, busy):
+    clock.seconds += waiting
+    watch.on_train_batch_start(owner, module, BATCH, 0)
+    clock.seconds += busy
+    watch.on_train_batch_end(owner, module, None, BATCH, 0)
+
+
+def test_throughput_counts_tokens_padding_and_waiting(clock):
+    watch, owner, module = Throughput(), trainer(world_size=3), Module()
+    watch.on_train_epoch_start(owner, module)
+    step(watch, clock, owner, module, waiting=1.0, busy=3.0)
+    assert module.logged == []
+    step(watch, clock, owner, module, waiting=0.5, busy=0.5)
+    assert watch.tokens == 2 * 3 * 10
+    assert watch.seconds == 5.0
+    assert watch.summary() == {
+        "tokens_per_second": 60 / 5,
+        "padding_share": pytest.approx(2 / 16),
+        "waiting_share": 1.5 / 5,
+    }
+    assert module.logged[0] == {"tok/s": 12.0}
+    assert module.logged[1]["train/lr"] == 0.25
+    assert module.logged[1]["train/waiting_share"] == 0.3
+
+
+def test_the_rate_that_is_logged_is_of_the_steps_since_the_last(clock):
+    watch, owner, module = Throughput(), trainer(), Module()
+    watch.on_train_epoch_start(owner, module)
+    for busy in (1.0, 1.0, 4.0, 4.0):
+        step(watch, clock, owner, module, waiting=0.0, busy=busy)
+    rates = [logged["tok/s"] for logged in module.logged if "tok/s" in logged]
+    assert rates == [20 / 2, 20 / 8]
+
+
+def test_validation_is_neither_waiting_nor_training(clock):
+    watch, owner, module = Throughput(), trainer(), Module()
+    watch.on_train_epoch_start(owner, module)
+    step(watch, clock, owner, module, waiting=0.0, busy=1.0)
+    watch.on_validation_start(owner, module)
+    clock.seconds += 50
+    step(watch, clock, owner, module, waiting=0.0, busy=1.0)
+    assert watch.seconds == 2.0
+    assert watch.waiting_seconds == 0.0
+
+
+def test_a_run_without_a_step_has_a_summary():
+    assert not any(math.isnan(value) for value in Throughput().summary().values())
+
+
+def test_a_line_after_each_validation_tells_the_epoch_the_step_and_the_scores(capsys):
+    scores = {"train/loss": torch.tensor(1.5), "val/loss": 2.0, "val/bleu": 33.25}
+    EpochLines(Throughput()).on_validation_end(trainer(callback_metrics=scores), Module())
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        "epoch 3 · step 12 · train loss 1.500 · val loss 2.000 · val bleu 33.250 · "
+        "0 target tokens/s\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"sanity_checking": True},
+        {"state": SimpleNamespace(fn="validate")},
+        {"is_global_zero": False},
+    ],
+)
+def test_nothing_is_told_outside_training_or_by_another_rank(state, capsys, tmp_path):
+    EpochLines(Throughput()).on_validation_end(trainer(**state), Module())
+    samples = SampleTexts(lambda: [("a", "b", "c")], tmp_path / "samples")
+    samples.on_validation_end(trainer(**state), Module())
+    assert capsys.readouterr().err == ""
+    assert not (tmp_path / "samples").exists()
+
+
+def test_samples_are_written_a_file_for_each_validation(tmp_path):
+    rows = [("ein Hund", "a cat", "a dog"), ("x", "y", "z")]
+    samples = SampleTexts(lambda: rows, tmp_path / "samples")
+    samples.on_validation_end(trainer(), Module())
+    [file] = (tmp_path / "samples").iterdir()
+    assert file.name == "step_000012.txt"
+    assert file.read_text() == (
+        "source     ein Hund\nhypothesis a cat\nreference  a dog\n\n"
+        "source     x\nhypothesis y\nreference  z\n"
+    )

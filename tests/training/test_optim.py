@@ -1,0 +1,72 @@
+"""AdamW: which weights decay, and by how much."""
+
+import pytest
+import torch
+
+from seqattn.training.optim import adamw
+from tests.builders import POSITIONS, make_transformer, random_ids, targets
+
+
+def group_of(optimizer, parameter):
+    found = [
+        group
+        for group in optimizer.param_groups
+        if any(parameter is other for other in group["params"])
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize("sharing", ["all", "target", "none"])
+def test_matrices_decay_and_embeddings_norms_biases_and_positions_do_not(sharing):
+    model = make_transformer(position=POSITIONS["learned"], share_embeddings=sharing)
+    optimizer = adamw(model, lr=0.1, weight_decay=0.3)
+    tables = {id(model.source_embedding.table.weight), id(model.target_embedding.table.weight)}
+    for name, parameter in model.named_parameters():
+        still = (
+            parameter.dim() < 2 or id(parameter) in tables or "position" in name or "table" in name
+        )
+        assert group_of(optimizer, parameter)["weight_decay"] == (0.0 if still else 0.3), name
+    assert group_of(optimizer, model.output.weight)["weight_decay"] == (
+        0.3 if sharing == "none" else 0.0
+    )
+
+
+def test_a_weight_that_is_shared_stands_there_once():
+    model = make_transformer(share_embeddings="all")
+    listed = [p for group in adamw(model, lr=0.1).param_groups for p in group["params"]]
+    assert len({id(p) for p in listed}) == len(listed) == len(list(model.parameters()))
+    assert model.output.weight is model.source_embedding.table.weight
+
+
+def test_a_model_of_one_kind_of_weight_gets_one_group():
+    assert len(adamw(torch.nn.Linear(3, 2, bias=False), lr=0.1).param_groups) == 1
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_steps_are_those_of_torchs_adamw_on_the_same_groups(fused):
+    ours, theirs = make_transformer().double(), make_transformer().double()
+    mine = adamw(ours, 0.05, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.3, fused=fused)
+    tables = {id(theirs.source_embedding.table.weight)}
+    matrices = [p for p in theirs.parameters() if p.dim() > 1 and id(p) not in tables]
+    others = [p for p in theirs.parameters() if p.dim() == 1 or id(p) in tables]
+    reference = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.3}, {"params": others, "weight_decay": 0.0}],
+        lr=0.05, betas=(0.8, 0.9), eps=1e-7, fused=False, foreach=False,
+    )  # fmt: skip
+    for seed in range(3):
+        for model, optimizer in ((ours, mine), (theirs, reference)):
+            optimizer.zero_grad()
+            logits = model(random_ids(2, 7, seed=seed), targets(2, 5, seed=seed + 9))
+            logits.log_softmax(-1)[..., 4].sum().backward()
+            optimizer.step()
+    for (name, got), want in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(got, want, msg=name)
+
+
+def test_without_a_gradient_decay_is_the_rate_times_the_share():
+    model = torch.nn.Linear(3, 2, bias=False)
+    before = model.weight.detach().clone()
+    model.weight.grad = torch.zeros_like(before)
+    adamw(model, lr=0.1, weight_decay=0.2).step()
+    torch.testing.assert_close(model.weight.detach(), before * (1 - 0.1 * 0.2))
