@@ -128,6 +128,7 @@ def _data(config: Config, max_tokens: int) -> Any:
 def _decoding(config: Config) -> list[Config]:
     from seqattn.benchmarks.decoding import DecodingPlan, measure_decoding, profile_decoding
     from seqattn.benchmarks.shape import Shape
+    from seqattn.training.memory import keep_freed_memory
 
     data = _data(config, 4096)
     texts = data.rows("test")[0]
@@ -137,6 +138,8 @@ def _decoding(config: Config) -> list[Config]:
         tuple(tuple(ids) for ids in encoded if len(ids) > 1),
         tuple(config["beam"]), config["length"], config["batch_size"], config["seed"],
     )  # fmt: skip
+    if config["keep_memory"]:
+        keep_freed_memory()
     if config["profile"]:
         results = []
         for beams in plan.beams:
