@@ -13,6 +13,7 @@ from seqattn.cli.kinds import check_kinds
 from seqattn.cli.summary import print_table
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScorer
+from seqattn.training.memory import keep_freed_memory
 
 
 def evaluate(overrides: Sequence[str]) -> None:
@@ -28,6 +29,7 @@ def evaluate(overrides: Sequence[str]) -> None:
     if "target" not in texts.column_names:
         raise UserError(f"the {split} split has no references to score against")
     sources, references = list(texts["source"]), list(texts["target"])
+    keep_freed_memory()
     bundle = load_bundle(settled["bundle"], settled["device"])
     generator = bundle.generator(settled["generation"])
     encoded = bundle.encode(sources)

@@ -13,6 +13,7 @@ from seqattn.cli.config import plain
 from seqattn.cli.kinds import check_kinds
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
+from seqattn.training.memory import keep_freed_memory
 
 
 def generate(overrides: Sequence[str]) -> None:
@@ -31,6 +32,7 @@ def generate(overrides: Sequence[str]) -> None:
         search["n_best"] = max(settled["n_best"], search.get("beam_size", 0))
     source = None if settled["input"] is None else Path(settled["input"]).expanduser()
     lines = None if source is None else read_texts(source)
+    keep_freed_memory()
     bundle = load_bundle(settled["bundle"], settled["device"])
     speaker = Speaker(
         bundle, bundle.generator(search), settled["n_best"] or 1, bool(settled["scores"])
