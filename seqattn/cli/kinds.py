@@ -19,7 +19,6 @@ _OWN: dict[str, Any] = {
     "task.validation.every": int,
     "task.validation.sentences": int,
     "checkpoint.monitor": str,
-    "checkpoint.mode": str,
     "checkpoint.average": str,
     "checkpoint.count": int,
     "checkpoint.patience": int | None,
