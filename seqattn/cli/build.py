@@ -1,6 +1,5 @@
 """From a composed configuration to objects."""
 
-from collections.abc import Callable
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -96,6 +95,3 @@ def build_data(config: Config, tokenizer: Tokenizer | None = None) -> Any:
         seed=int(config.get("seed", 0)),
         tokenizer=tokenizer,
     )
-
-
-Factory = Callable[..., Any]
