@@ -13,7 +13,7 @@ from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, positions_of
 from seqattn.models.base import BOS, PAD
 from seqattn.models.transformer import Slots, Transformer, TransformerConfig
-from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition
+from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition, Stack
 
 CONF = Path(__file__).parents[1] / "conf"
 DIM, HEADS, HEAD_DIM = 24, 4, 6
@@ -35,9 +35,23 @@ def position_choices():
     return _names("position")
 
 
-def load_choice(group, name):
-    """The factory that conf/GROUP/NAME.yaml stands for."""
-    return instantiate(OmegaConf.load(CONF / group / f"{name}.yaml"), _convert_="all")
+def load_choice(group, name, small=False):
+    """The factory that conf/GROUP/NAME.yaml stands for, with a kernel's sizes at 2 if `small`."""
+    node = OmegaConf.load(CONF / group / f"{name}.yaml")
+    if small:
+        node.kernel.update(dict.fromkeys(_sizes(node), 2))
+    return instantiate(node, _convert_="all")
+
+
+def has_sizes(name):
+    """Whether an attention has windows, strides, chunks and the like, in tokens."""
+    return bool(_sizes(OmegaConf.load(CONF / "attention" / f"{name}.yaml")))
+
+
+def _sizes(node):
+    kernel = node.get("kernel", {})
+    whole = {key for key, value in kernel.items() if type(value) is int and value > 2}
+    return whole - {"seed", "max_length"}
 
 
 def _names(group):
@@ -75,8 +89,8 @@ def make_attention(factory=None, dim=DIM, memory_dim=None, seed=0):
     return randomised(attention, seed=seed).eval()
 
 
-def make_position(factory, dim=DIM, num_heads=HEADS):
-    return randomised(factory(dim=dim, num_heads=num_heads)).eval()
+def make_position(factory, dim=DIM, num_heads=HEADS, bidirectional=True):
+    return randomised(factory(Stack(dim, num_heads, 2, bidirectional))).eval()
 
 
 def full_mask(real):

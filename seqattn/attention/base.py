@@ -1,8 +1,9 @@
 """What every attention and every kernel offers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ class Abilities:
         hooks: the position hooks it takes (`embed` always passes, it acts before attention).
         dropout: can drop attention weights in training.
         weights: has weights over keys to show.
+        normalised: each query's weights sum to 1.
+        shared: queries are the keys, so that one projection makes both.
     """
 
     bidirectional: bool
@@ -33,12 +36,27 @@ class Abilities:
     hooks: frozenset[str]
     dropout: bool
     weights: bool
+    normalised: bool = True
+    shared: bool = False
 
     def fits(self, slot: str) -> bool:
         """Whether it can serve `slot`: encoder, decoder or cross."""
         decoder = self.causal and self.incremental
         return {"encoder": self.bidirectional, "decoder": decoder, "cross": self.cross}[slot]
 
+
+LAWS = {
+    "causality": "no output depends on a later token",
+    "padding": "real outputs do not depend on padding, on either side",
+    "cache": "token by token through the cache equals one pass",
+    "weights": "captured weights are the true ones and change no output",
+    "blind": "a query with nothing to see gets zero context and zero gradient",
+    "gradients": "gradients agree with finite differences in float64",
+    "autocast": "runs under bfloat16 autocast, close to float32",
+    "compile": "compiles as one graph and gives the same",
+    "learning": "a tiny model learns to reverse",
+}
+"""What the conformance tests hold every attention to, unless it declares an exception."""
 
 Observer = Callable[[Tensor], None]
 
@@ -54,6 +72,10 @@ class Kernel(nn.Module, ABC):
     """
 
     abilities: ClassVar[Abilities]
+    exceptions: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Laws of `LAWS` that cannot hold here, each with the reason in a few words."""
+    max_length: int | None = None
+    """Longest sequence in tokens, None where there is no limit."""
 
     def __init__(
         self, num_heads: int, num_kv_heads: int, head_dim: int, dropout: float = 0.0
@@ -108,6 +130,15 @@ class Attention(nn.Module, ABC):
 
     num_heads: int
     abilities: Abilities
+    exceptions: Mapping[str, str] = MappingProxyType({})
+    """As a kernel's."""
+    max_length: int | None = None
+    """As a kernel's."""
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return type(self).__name__
 
     @abstractmethod
     def project(self, memory: Tensor) -> KeysValues:

@@ -26,8 +26,10 @@ class MultiHeadAttention(Attention):
         dropout: share of attention weights dropped in training, 0 to 1.
         bias: whether the four projections have a bias.
 
+    A kernel with `abilities.shared` has no query projection: the keys' serves both.
+
     Raises:
-        UserError: where the head counts do not divide, or the kernel cannot drop weights.
+        UserError: where the head counts do not divide, or the kernel cannot do with them.
     """
 
     def __init__(
@@ -50,21 +52,34 @@ class MultiHeadAttention(Attention):
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
         head_dim = query_dim // num_heads
-        self.query = nn.Linear(query_dim, num_heads * head_dim, bias=bias)
-        self.key = nn.Linear(memory_dim, num_kv_heads * head_dim, bias=bias)
-        self.value = nn.Linear(memory_dim, num_kv_heads * head_dim, bias=bias)
-        self.output = nn.Linear(num_heads * head_dim, query_dim, bias=bias)
         self.kernel = kernel(
             num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, dropout=dropout
         )
-        if dropout and not self.kernel.abilities.dropout:
-            name = type(self.kernel).__name__
-            raise UserError(f"{name} has no weights to drop; set attention.dropout=0")
         self.abilities = self.kernel.abilities
+        self.exceptions = self.kernel.exceptions
+        self.max_length = self.kernel.max_length
+        if dropout and not self.abilities.dropout:
+            raise UserError(f"{self.name} has no weights to drop; set attention.dropout=0")
+        if self.abilities.shared and num_kv_heads != num_heads:
+            raise UserError(
+                f"{self.name} shares queries and keys, so num_kv_heads must be num_heads "
+                f"({num_heads}), got {num_kv_heads}"
+            )
+        self.query = (
+            None if self.abilities.shared else nn.Linear(query_dim, num_heads * head_dim, bias=bias)
+        )
+        self.key = nn.Linear(memory_dim, num_kv_heads * head_dim, bias=bias)
+        self.value = nn.Linear(memory_dim, num_kv_heads * head_dim, bias=bias)
+        self.output = nn.Linear(num_heads * head_dim, query_dim, bias=bias)
         for projection in (self.query, self.key, self.value, self.output):
-            nn.init.xavier_uniform_(projection.weight)
-            if bias:
-                nn.init.zeros_(projection.bias)
+            if projection is not None:
+                nn.init.xavier_uniform_(projection.weight)
+                if bias:
+                    nn.init.zeros_(projection.bias)
+
+    @property
+    def name(self) -> str:
+        return type(self.kernel).__name__
 
     def project(self, memory: Tensor) -> KeysValues:
         return KeysValues(
@@ -84,7 +99,7 @@ class MultiHeadAttention(Attention):
         position: Position,
         cache: Cache | None = None,
     ) -> Tensor:
-        q = self._heads(self.query(query), self.num_heads)
+        q = self._heads((self.query or self.key)(query), self.num_heads)
         context: Tensor = self.kernel(q, keys_values, mask, position, cache)
         merged = context.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, H*Dh)
         out: Tensor = self.output(merged)

@@ -20,6 +20,25 @@ def positions_of(real: Tensor) -> Tensor:
     return (real.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
+def real_first(real: Tensor | None) -> Tensor | None:
+    """The order that puts every row's tokens first, in their own order, and its padding last.
+
+    For kernels that cut a sequence into pieces, which then never depend on padding: gather with it
+    before, with its `argsort(dim=1)` after.
+
+    Args:
+        real: (B, S) bool, True where a token stands; None where all do.
+
+    Returns:
+        (B, S) indices, or None where the tokens already stand first.
+    """
+    if real is None:
+        return None
+    if not torch.compiler.is_compiling() and not bool((real[:, 1:] & ~real[:, :-1]).any()):
+        return None
+    return (~real).byte().argsort(dim=1, stable=True)
+
+
 @dataclass(frozen=True)
 class Mask:
     """What each query may look at. True = may look.

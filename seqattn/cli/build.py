@@ -34,9 +34,9 @@ def build_model(config: Config, tokenizer: Tokenizer) -> Seq2SeqModel:
     encoder, decoder = shape.encoder_layers, shape.decoder_layers
     own = config["attention"]
     slots = Slots(
-        encoder=_slot(config.get("encoder_attention") or own, "encoder", encoder),
-        decoder=_slot(config.get("decoder_attention") or own, "decoder", decoder),
-        cross=_slot(config.get("cross_attention") or _cross(own), "cross", decoder),
+        encoder=_slot(config, "encoder", own, encoder),
+        decoder=_slot(config, "decoder", own, decoder),
+        cross=_slot(config, "cross", _cross(own), decoder),
         position=make(config["position"]),
     )
     model: Seq2SeqModel = shape.build(
@@ -53,13 +53,17 @@ def _cross(attention: Any) -> Any:
     return {**attention, "kernel": kernel}
 
 
-def _slot(attention: Any, slot: str, layers: int) -> list[AttentionFactory]:
+def _slot(config: Config, slot: str, default: Any, layers: int) -> list[AttentionFactory]:
     """A factory for each layer; a list of attentions is gone through layer by layer, and again."""
-    nodes = attention if isinstance(attention, list) else [attention]
-    return [_fitting(make(nodes[number % len(nodes)]), slot) for number in range(layers)]
+    chosen = config.get(f"{slot}_attention") or default
+    nodes = chosen if isinstance(chosen, list) else [chosen]
+    choices = config.get("choices", {})
+    key = f"attention@{slot}_attention" if config.get(f"{slot}_attention") else "attention"
+    name = choices.get(key) if len(nodes) == 1 else None
+    return [_fitting(make(nodes[n % len(nodes)]), slot, name or "NAME") for n in range(layers)]
 
 
-def _fitting(factory: AttentionFactory, slot: str) -> AttentionFactory:
+def _fitting(factory: AttentionFactory, slot: str, name: str) -> AttentionFactory:
     """Refuses an attention that cannot serve `slot`, in words that name the slots it fits."""
 
     def checked(query_dim: int, memory_dim: int) -> Attention:
@@ -67,9 +71,11 @@ def _fitting(factory: AttentionFactory, slot: str) -> AttentionFactory:
         abilities = attention.abilities
         if not abilities.fits(slot):
             fitting = [name for name in ("encoder", "decoder", "cross") if abilities.fits(name)]
-            words = ", ".join(f"attention@{name}_attention=NAME" for name in fitting)
+            words = " or ".join(f"attention@{place}_attention={name}" for place in fitting)
+            which = f"attention={name}" if name != "NAME" else "this attention"
             raise UserError(
-                f"this attention cannot serve as {slot} attention; it fits {words or 'no slot'}"
+                f"{which} cannot serve as {slot} attention; "
+                f"give it a slot that it fits: {words or 'it has none'}"
             )
         return attention
 

@@ -6,7 +6,7 @@ from seqattn.attention.base import AttentionFactory
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.layers.encoder_layer import LayerShape
-from seqattn.positions.base import Position
+from seqattn.positions.base import Position, Stack
 
 
 class DecoderLayer(nn.Module):
@@ -33,7 +33,7 @@ class DecoderLayer(nn.Module):
         self.cross = shape.residual()
         self.feedforward = shape.feedforward()
         self.feed = shape.residual()
-        self.no_position = Position(shape.dim, 1)
+        self.no_position = Position(Stack(shape.dim, 1))
 
     def forward(
         self,

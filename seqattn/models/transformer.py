@@ -1,6 +1,6 @@
 """The Transformer encoder-decoder, assembled from attentions and a position scheme."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from seqattn.layers.encoder_layer import EncoderLayer, LayerShape
 from seqattn.layers.norm import make_norm
 from seqattn.models.base import PAD, Memory, Seq2SeqModel, State
 from seqattn.models.transformer_state import TransformerState
-from seqattn.positions.base import Position
+from seqattn.positions.base import Position, Stack
 
 SHARING = ("all", "target", "none")
 
@@ -25,7 +25,7 @@ SHARING = ("all", "target", "none")
 class PositionFactory(Protocol):
     """Makes a stack's own position scheme."""
 
-    def __call__(self, dim: int, num_heads: int) -> Position: ...
+    def __call__(self, stack: Stack) -> Position: ...
 
 
 class Slots(NamedTuple):
@@ -102,7 +102,9 @@ class Encoder(nn.Module):
         shape = config.shape(dim)
         self.layers = nn.ModuleList(EncoderLayer(shape, factory) for factory in slots.encoder)
         self.norm = make_norm(config.norm, dim) if config.pre_norm else nn.Identity()
-        self.position = slots.position(dim=dim, num_heads=first_heads(self.layers))
+        self.position = slots.position(Stack(dim, first_heads(self.layers), len(self.layers)))
+        check_position(self.position, self.layers)
+        self.max_length = shortest(self.position, self.layers)
         self.checkpointing = config.checkpoint_activations
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
@@ -129,7 +131,10 @@ class Decoder(nn.Module):
             for own, cross in zip(slots.decoder, slots.cross, strict=True)
         )
         self.norm = make_norm(config.norm, config.dim) if config.pre_norm else nn.Identity()
-        self.position = slots.position(dim=config.dim, num_heads=first_heads(self.layers))
+        stack = Stack(config.dim, first_heads(self.layers), len(self.layers), bidirectional=False)
+        self.position = slots.position(stack)
+        check_position(self.position, self.layers)
+        self.max_length = shortest(self.position, self.layers)
         self.checkpointing = config.checkpoint_activations
 
     def forward(self, x: Tensor, mask: Mask, state: TransformerState) -> Tensor:
@@ -148,11 +153,32 @@ class Decoder(nn.Module):
 
 def first_heads(layers: nn.ModuleList) -> int:
     """Query heads of the first layer's self-attention, which positions are made for."""
+    return next((attention.num_heads for attention in self_attentions(layers)), 1)
+
+
+def self_attentions(layers: nn.ModuleList) -> Iterator[Attention]:
+    """The self-attention of each layer, from the first."""
     for layer in layers:
-        attention = layer.self_attention
-        assert isinstance(attention, Attention)
-        return attention.num_heads
-    return 1
+        assert isinstance(layer.self_attention, Attention)
+        yield layer.self_attention
+
+
+def check_position(position: Position, layers: nn.ModuleList) -> None:
+    """Refuses a position scheme that acts through a hook which some self-attention cannot take."""
+    for attention in self_attentions(layers):
+        missing = position.hooks - attention.abilities.hooks - {"embed"}
+        if missing:
+            raise UserError(
+                f"{attention.name} cannot use {type(position).__name__}, which acts through "
+                f"{' and '.join(sorted(missing))}; it takes schemes that act through "
+                f"{', '.join(sorted(attention.abilities.hooks | {'embed'}))}"
+            )
+
+
+def shortest(position: Position, layers: nn.ModuleList) -> int | None:
+    """The longest sequence that the positions and every self-attention of a stack can take."""
+    limits = [position.max_length, *(own.max_length for own in self_attentions(layers))]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 class Transformer(Seq2SeqModel):
@@ -196,8 +222,8 @@ class Transformer(Seq2SeqModel):
             nn.init.xavier_uniform_(self.output.weight)
         else:
             self.output.weight = target_table.weight
-        self.max_source_length = self.encoder.position.max_length
-        self.max_target_length = self.decoder.position.max_length
+        self.max_source_length = self.encoder.max_length
+        self.max_target_length = self.decoder.max_length
 
     def encode(self, ids: Tensor) -> Memory:
         real = ids != PAD

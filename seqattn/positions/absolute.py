@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.errors import UserError
-from seqattn.positions.base import Position
+from seqattn.positions.base import Position, Stack
 
 
 class SinusoidalPosition(Position):
@@ -19,10 +19,10 @@ class SinusoidalPosition(Position):
     hooks = frozenset({"embed"})
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        even = torch.arange(0, self.dim, 2, device=x.device, dtype=torch.float32)
-        frequency = torch.exp(even * (-math.log(10000.0) / self.dim))
+        even = torch.arange(0, self.stack.dim, 2, device=x.device, dtype=torch.float32)
+        frequency = torch.exp(even * (-math.log(10000.0) / self.stack.dim))
         angle = positions[..., None].float() * frequency  # (T or B T, ceil(D/2))
-        table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.dim]
+        table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.stack.dim]
         return x + table.to(x.dtype)
 
 
@@ -30,8 +30,7 @@ class LearnedPosition(Position):
     """A learned vector per position, up to a fixed length (Gehring et al. 2017, arXiv 1705.03122).
 
     Args:
-        dim: model width D.
-        num_heads: ignored; every scheme takes it.
+        stack: what it serves.
         max_length: positions in the table, in tokens.
 
     Raises:
@@ -40,13 +39,13 @@ class LearnedPosition(Position):
 
     hooks = frozenset({"embed"})
 
-    def __init__(self, dim: int, num_heads: int, max_length: int = 512) -> None:
-        super().__init__(dim, num_heads)
+    def __init__(self, stack: Stack, max_length: int = 512) -> None:
+        super().__init__(stack)
         if max_length < 1:
             raise UserError(f"position.max_length must be at least 1, got {max_length}")
         self.max_length = max_length
-        self.table = nn.Embedding(max_length, dim)
-        nn.init.normal_(self.table.weight, std=dim**-0.5)
+        self.table = nn.Embedding(max_length, stack.dim)
+        nn.init.normal_(self.table.weight, std=stack.dim**-0.5)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         longest = x.shape[1] if torch.compiler.is_compiling() else int(positions.max()) + 1

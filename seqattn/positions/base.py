@@ -1,8 +1,31 @@
 """What a position scheme may do: five hooks, each the identity until a scheme overrides it."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The stack of layers that a scheme serves.
+
+    Args:
+        dim: model width D.
+        num_heads: query heads H of its self-attention.
+        layers: how many layers it has.
+        bidirectional: an encoder, where queries also see what follows them; False for a decoder.
+    """
+
+    dim: int
+    num_heads: int
+    layers: int = 1
+    bidirectional: bool = True
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head Dh."""
+        return self.dim // self.num_heads
 
 
 class Position(nn.Module):
@@ -13,18 +36,16 @@ class Position(nn.Module):
     can refuse a scheme whose hooks it does not take.
 
     Args:
-        dim: model width D.
-        num_heads: query heads H of the stack's self-attention.
+        stack: what it serves.
     """
 
     hooks: ClassVar[frozenset[str]] = frozenset()
     max_length: int | None = None
     """Longest sequence in tokens, None where there is no limit."""
 
-    def __init__(self, dim: int, num_heads: int) -> None:
+    def __init__(self, stack: Stack) -> None:
         super().__init__()
-        self.dim = dim
-        self.num_heads = num_heads
+        self.stack = stack
 
     def at_layer(self, layer: int) -> "Position":
         """The part that layer number `layer` (from 0) uses; the shared part itself by default."""

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from seqattn.errors import UserError
-from seqattn.positions.base import Position
+from seqattn.positions.base import Position, Stack
 
 
 class RotaryPosition(Position):
@@ -13,8 +13,7 @@ class RotaryPosition(Position):
     Channel c is paired with channel c + Dh/2 (the layout of Llama and GPT-NeoX).
 
     Args:
-        dim: model width D.
-        num_heads: query heads H.
+        stack: what it serves.
         base: base of the geometric wavelengths.
         scaling: positions are divided by it (position interpolation, Chen et al. 2023,
             arXiv 2306.15595); 1 leaves them.
@@ -25,12 +24,10 @@ class RotaryPosition(Position):
 
     hooks = frozenset({"rotate"})
 
-    def __init__(
-        self, dim: int, num_heads: int, base: float = 10000.0, scaling: float = 1.0
-    ) -> None:
-        super().__init__(dim, num_heads)
-        if (dim // num_heads) % 2:
-            raise UserError(f"position=rope needs an even head width, got {dim // num_heads}")
+    def __init__(self, stack: Stack, base: float = 10000.0, scaling: float = 1.0) -> None:
+        super().__init__(stack)
+        if stack.head_dim % 2:
+            raise UserError(f"position=rope needs an even head width, got {stack.head_dim}")
         self.base = base
         self.scaling = scaling
 

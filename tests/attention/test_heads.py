@@ -12,7 +12,7 @@ from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
-from seqattn.positions import Position
+from seqattn.positions import Position, Stack
 from tests.builders import DIM, HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
 
 B, T, S, MEMORY_DIM = 2, 5, 7, 10
@@ -64,7 +64,9 @@ def brute_force(attention, query, memory, allowed):
 
 
 def attend(attention, query, memory, mask, position=None):
-    return attention(query, attention.project(memory), mask, position or Position(DIM, HEADS))
+    return attention(
+        query, attention.project(memory), mask, position or Position(Stack(DIM, HEADS))
+    )
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
-from seqattn.positions import Position
+from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS, causal_mask
 
 B, T, S = 2, 5, 7
 REAL = torch.tensor([[1] * 7, [0, 1, 1, 1, 1, 0, 0]], dtype=torch.bool)
-NOWHERE = Position(HEADS * HEAD_DIM, HEADS)
+NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))
 
 
 class Tilted(Position):
@@ -113,7 +113,7 @@ def test_the_fused_kernel_is_never_given_a_query_with_nothing_to_look_at(monkeyp
     mask, allowed = mask_and_allowed()
     assert not allowed.any(-1).all()
     kernel(q, KeysValues(k, v), mask, NOWHERE)
-    kernel(q, KeysValues(k, v), mask, TiltedScores(HEADS * HEAD_DIM, HEADS))
+    kernel(q, KeysValues(k, v), mask, TiltedScores(Stack(HEADS * HEAD_DIM, HEADS)))
     assert [part.dtype for part in given] == [torch.bool, torch.float32]
     assert given[0].any(-1).all()  # some hardware answers such a row with NaN
     assert (given[1] > -torch.inf).any(-1).all()
@@ -135,7 +135,7 @@ def test_a_positions_score_value_and_scale_terms_are_added(scheme, observed):
     kernel = SoftmaxKernel(HEADS, 2, HEAD_DIM)
     q, k, v = inputs(2)
     mask, allowed = mask_and_allowed()
-    position = scheme(HEADS * HEAD_DIM, HEADS)
+    position = scheme(Stack(HEADS * HEAD_DIM, HEADS))
     if observed:
         kernel.observer = lambda weights: None
     got = kernel(q, KeysValues(k, v), mask, position)

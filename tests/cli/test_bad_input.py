@@ -253,8 +253,8 @@ def test_an_attention_that_cannot_serve_a_slot_names_those_it_fits(refused, monk
     forwards = replace(SoftmaxKernel.abilities, causal=False)
     monkeypatch.setattr(SoftmaxKernel, "abilities", forwards)
     assert refused() == (
-        "this attention cannot serve as decoder attention; it fits "
-        "attention@encoder_attention=NAME, attention@cross_attention=NAME"
+        "attention=mha cannot serve as decoder attention; give it a slot that it fits: "
+        "attention@encoder_attention=mha or attention@cross_attention=mha"
     )
 
 

@@ -5,13 +5,13 @@ import math
 import torch
 
 from seqattn.layers.embedding import Embedding, make_table
-from seqattn.positions import LearnedPosition, Position
+from seqattn.positions import LearnedPosition, Position, Stack
 
 V, D = 9, 6
 
 
 def test_rows_are_scaled_by_the_root_of_the_width_and_positions_are_added():
-    table, position = make_table(V, D), LearnedPosition(D, 2, max_length=7)
+    table, position = make_table(V, D), LearnedPosition(Stack(D, 2), max_length=7)
     ids, positions = torch.tensor([[3, 8, 0], [1, 1, 5]]), torch.tensor([[0, 1, 2], [0, 0, 6]])
     out = Embedding(table, position, dropout=0.0)(ids, positions)
     for b in range(2):
@@ -24,13 +24,17 @@ def test_rows_are_scaled_by_the_root_of_the_width_and_positions_are_added():
 def test_scaled_rows_have_unit_variance():
     torch.manual_seed(0)
     table = make_table(2000, 50)
-    rows = Embedding(table, Position(50, 1), dropout=0.0)(torch.arange(2000)[None], torch.arange(1))
+    rows = Embedding(table, Position(Stack(50, 1)), dropout=0.0)(
+        torch.arange(2000)[None], torch.arange(1)
+    )
     spread = rows.square().sum().item()
     assert abs(spread - 100_000) < 4 * math.sqrt(2 * 100_000)  # chi-square of 100 000 normals
 
 
 def test_dropout_covers_rows_and_positions_alike():
-    embedding = Embedding(make_table(V, D), LearnedPosition(D, 2, max_length=50), dropout=0.5)
+    embedding = Embedding(
+        make_table(V, D), LearnedPosition(Stack(D, 2), max_length=50), dropout=0.5
+    )
     ids, positions = torch.full((4, 50), 3), torch.arange(50)
     out = embedding(ids, positions)
     exact = embedding.eval()(ids, positions)

@@ -7,7 +7,7 @@ from torch import nn
 from seqattn.attention.masks import Mask
 from seqattn.layers.decoder_layer import DecoderLayer
 from seqattn.layers.encoder_layer import EncoderLayer, LayerShape
-from seqattn.positions import Position
+from seqattn.positions import Position, Stack
 from tests.builders import (
     DIM,
     HEADS,
@@ -22,7 +22,7 @@ from tests.builders import (
 B, T, S, INNER = 2, 5, 7, 20
 REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
 SOURCE_REAL = torch.tensor([[1] * 7, [1, 1, 1, 1, 0, 0, 0]], dtype=torch.bool)
-NOWHERE = Position(DIM, HEADS)
+NOWHERE = Position(Stack(DIM, HEADS))
 STYLES = [(True, "relu"), (True, "gelu"), (False, "relu"), (False, "gelu")]
 
 
@@ -96,7 +96,7 @@ def test_a_position_acts_on_self_attention_and_never_on_cross_attention():
     layer(
         torch.randn(B, T, DIM),
         causal_mask(REAL),
-        Loud(DIM, HEADS),
+        Loud(Stack(DIM, HEADS)),
         layer.cross_attention.project(memory),
         source_mask,
         None,

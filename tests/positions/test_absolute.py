@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqattn.errors import UserError
-from seqattn.positions import LearnedPosition, Position, SinusoidalPosition
+from seqattn.positions import LearnedPosition, Position, SinusoidalPosition, Stack
 
 B, T = 2, 5
 
@@ -23,7 +23,7 @@ def formula(position, dim):
 @pytest.mark.parametrize("dim", [1, 2, 7, 24])
 def test_sinusoidal_positions_equal_the_formula_at_even_and_odd_widths(dim):
     x = torch.randn(B, T, dim)
-    out = SinusoidalPosition(dim, 4).embed(x, torch.arange(T))
+    out = SinusoidalPosition(Stack(dim, 4)).embed(x, torch.arange(T))
     table = torch.tensor([formula(p, dim) for p in range(T)])
     torch.testing.assert_close(out, x + table, atol=1e-6, rtol=1e-5)
 
@@ -31,21 +31,21 @@ def test_sinusoidal_positions_equal_the_formula_at_even_and_odd_widths(dim):
 def test_sinusoidal_positions_may_differ_from_row_to_row_and_start_anywhere():
     positions = torch.tensor([[0, 0, 1, 2, 3], [995, 996, 997, 998, 999]])
     x = torch.randn(B, T, 6)
-    out = SinusoidalPosition(6, 4).embed(x, positions)
+    out = SinusoidalPosition(Stack(6, 4)).embed(x, positions)
     table = torch.tensor([[formula(p, 6) for p in row] for row in positions.tolist()])
     torch.testing.assert_close(out, x + table, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_sinusoidal_positions_keep_the_type_of_the_embeddings(dtype):
-    out = SinusoidalPosition(6, 4).embed(torch.zeros(1, T, 6, dtype=dtype), torch.arange(T))
+    out = SinusoidalPosition(Stack(6, 4)).embed(torch.zeros(1, T, 6, dtype=dtype), torch.arange(T))
     expected = torch.tensor([[formula(p, 6) for p in range(T)]], dtype=torch.float32)
     assert out.dtype == dtype
     torch.testing.assert_close(out.float(), expected, atol=4e-3, rtol=4e-3)
 
 
 def test_learned_positions_add_the_row_of_each_position_and_train_only_it():
-    scheme = LearnedPosition(6, 4, max_length=9)
+    scheme = LearnedPosition(Stack(6, 4), max_length=9)
     positions = torch.tensor([[0, 1, 2, 3, 4], [0, 0, 0, 1, 8]])
     x = torch.randn(B, T, 6)
     out = scheme.embed(x, positions)
@@ -60,7 +60,7 @@ def test_learned_positions_add_the_row_of_each_position_and_train_only_it():
 
 @pytest.mark.parametrize("start", [0, 3])
 def test_learned_positions_past_the_last_are_refused_in_words(start):
-    scheme = LearnedPosition(6, 4, max_length=T + start)
+    scheme = LearnedPosition(Stack(6, 4), max_length=T + start)
     x = torch.randn(B, T + 1, 6)
     assert scheme.embed(x[:, :T], torch.arange(start, start + T)).isfinite().all()
     with pytest.raises(UserError) as caught:
@@ -72,13 +72,13 @@ def test_learned_positions_past_the_last_are_refused_in_words(start):
 
 
 def test_learned_positions_say_how_long_a_sequence_may_be_and_others_have_no_limit():
-    assert LearnedPosition(6, 4, max_length=9).max_length == 9
-    assert SinusoidalPosition(6, 4).max_length is None
-    assert Position(6, 4).max_length is None
+    assert LearnedPosition(Stack(6, 4), max_length=9).max_length == 9
+    assert SinusoidalPosition(Stack(6, 4)).max_length is None
+    assert Position(Stack(6, 4)).max_length is None
 
 
 def test_no_position_leaves_everything_as_it_is():
-    scheme, positions = Position(24, 4), torch.arange(T)
+    scheme, positions = Position(Stack(24, 4)), torch.arange(T)
     x, q, k = torch.randn(B, T, 24), torch.randn(B, 4, T, 6), torch.randn(B, 2, T, 6)
     assert scheme.hooks == frozenset()
     assert scheme.embed(x, positions) is x

@@ -5,7 +5,7 @@ import torch
 
 from seqattn.attention.masks import Mask, positions_of
 from seqattn.errors import UserError
-from seqattn.positions import RotaryPosition
+from seqattn.positions import RotaryPosition, Stack
 from tests.builders import DIM, HEADS, causal_mask, heads, make_attention
 
 B, T, DH = 2, 5, 6
@@ -27,13 +27,13 @@ def rotated_as_complex_numbers(x, positions, base=10000.0, scaling=1.0):
 @pytest.mark.parametrize(("base", "scaling"), [(10000.0, 1.0), (500.0, 4.0)])
 def test_it_equals_multiplication_by_complex_numbers(positions, base, scaling):
     x = torch.randn(B, HEADS, T, DH)
-    ours = RotaryPosition(DIM, HEADS, base, scaling).rotate(x, positions)
+    ours = RotaryPosition(Stack(DIM, HEADS), base, scaling).rotate(x, positions)
     expected = rotated_as_complex_numbers(x, positions, base, scaling)
     torch.testing.assert_close(ours.double(), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_scores_depend_on_the_distance_alone():
-    scheme = RotaryPosition(DIM, HEADS)
+    scheme = RotaryPosition(Stack(DIM, HEADS))
     q, k = torch.randn(DH).expand(1, 1, 30, DH), torch.randn(DH).expand(1, 1, 30, DH)
     places = torch.arange(30)
     scores = (scheme.rotate(q, places) @ scheme.rotate(k, places).transpose(2, 3))[0, 0]
@@ -46,7 +46,7 @@ def test_scores_depend_on_the_distance_alone():
 
 def test_norms_are_kept_and_position_zero_turns_nothing():
     x = torch.randn(B, HEADS, T, DH)
-    scheme = RotaryPosition(DIM, HEADS)
+    scheme = RotaryPosition(Stack(DIM, HEADS))
     turned = scheme.rotate(x, torch.arange(100, 100 + T))
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
     assert torch.equal(scheme.rotate(x, torch.zeros(T, dtype=torch.long)), x)
@@ -54,19 +54,21 @@ def test_norms_are_kept_and_position_zero_turns_nothing():
 
 def test_positions_are_divided_by_the_scaling():
     x = torch.randn(B, HEADS, T, DH)
-    stretched = RotaryPosition(DIM, HEADS, scaling=4.0).rotate(x, 4 * torch.arange(T))
-    torch.testing.assert_close(stretched, RotaryPosition(DIM, HEADS).rotate(x, torch.arange(T)))
+    stretched = RotaryPosition(Stack(DIM, HEADS), scaling=4.0).rotate(x, 4 * torch.arange(T))
+    torch.testing.assert_close(
+        stretched, RotaryPosition(Stack(DIM, HEADS)).rotate(x, torch.arange(T))
+    )
 
 
 def test_an_odd_head_width_is_refused_in_words():
     with pytest.raises(UserError, match=r"^position=rope needs an even head width, got 5$"):
-        RotaryPosition(20, HEADS).rotate(torch.randn(B, HEADS, T, 5), torch.arange(T))
+        RotaryPosition(Stack(20, HEADS)).rotate(torch.randn(B, HEADS, T, 5), torch.arange(T))
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
 def test_attention_under_a_cache_offset_turns_the_new_keys_by_their_own_positions(num_kv_heads):
     attention = make_attention(heads(HEADS, num_kv_heads))
-    scheme, places = RotaryPosition(DIM, HEADS), torch.arange(T)
+    scheme, places = RotaryPosition(Stack(DIM, HEADS)), torch.arange(T)
     x = torch.randn(B, T, DIM)
     whole = attention(x, attention.project(x), causal_mask(REAL), scheme)
     cache = attention.make_cache(beams=1)
@@ -77,7 +79,7 @@ def test_attention_under_a_cache_offset_turns_the_new_keys_by_their_own_position
 
 
 def test_attention_over_left_padding_equals_the_written_out_scores_of_the_unpadded_rows():
-    attention, scheme = make_attention(), RotaryPosition(DIM, HEADS)
+    attention, scheme = make_attention(), RotaryPosition(Stack(DIM, HEADS))
     x = torch.randn(1, T, DIM)
     real = torch.tensor([[0, 0, 1, 1, 1]], dtype=torch.bool)
     assert positions_of(real).tolist() == [[0, 0, 0, 1, 2]]
