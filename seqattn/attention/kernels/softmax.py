@@ -92,10 +92,14 @@ class SoftmaxKernel(Kernel):
             scores = scores + term
         allowed = mask.dense()
         if allowed is None:
-            return scores.softmax(dim=-1)
+            return self.normalise(scores)
         alone = ~allowed.any(dim=-1, keepdim=True)
-        weights = scores.masked_fill(~(allowed | alone), -torch.inf).softmax(dim=-1)
+        weights = self.normalise(scores.masked_fill(~(allowed | alone), -torch.inf))
         return weights.masked_fill(~allowed, 0.0)
+
+    def normalise(self, scores: Tensor) -> Tensor:
+        """Weights of scores (B, H, T, S), -inf on hidden keys; every row has a finite score."""
+        return scores.softmax(dim=-1)
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
         groups = self.num_heads // self.num_kv_heads
