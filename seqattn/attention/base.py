@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
@@ -125,6 +125,15 @@ class KernelFactory(Protocol):
     ) -> Kernel: ...
 
 
+class AuxiliaryLoss(NamedTuple):
+    """What an attention adds to the loss of a batch, as routers do to keep all experts in use."""
+
+    loss: Tensor
+    """Scalar, per token, weighted by its coefficients: to be added to the task's loss."""
+    balance: Tensor
+    """Scalar without gradient: the load-balance loss alone, 1 where all experts are used alike."""
+
+
 class Attention(nn.Module, ABC):
     """Attention with its projections: queries from one sequence, keys and values from another."""
 
@@ -134,6 +143,8 @@ class Attention(nn.Module, ABC):
     """As a kernel's."""
     max_length: int | None = None
     """As a kernel's."""
+    collector: Callable[[AuxiliaryLoss], None] | None = None
+    """Called in training with its auxiliary loss, by those that have one, while it is set."""
 
     @property
     def name(self) -> str:

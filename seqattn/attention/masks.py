@@ -49,6 +49,8 @@ class Mask:
         real: (B, S) bool, True where a key is a token; None where all are.
         causal: a query sees only the keys that do not stand after it.
         extra: the user's own mask, bool, broadcastable to (B, H, T, S); None for none.
+        real_queries: (B, T) bool, True where a query is a token; None where all count as such. It
+            hides nothing: it is for what is summed or counted over queries.
     """
 
     query_positions: Tensor
@@ -56,12 +58,13 @@ class Mask:
     real: Tensor | None = None
     causal: bool = False
     extra: Tensor | None = None
+    real_queries: Tensor | None = None
 
     @classmethod
     def full(cls, real: Tensor) -> "Mask":
         """Every token sees every token. Args: real: (B, S) bool."""
         positions = positions_of(real)
-        return cls(positions, positions, real)
+        return cls(positions, positions, real, real_queries=real)
 
     def joined(self, extra: Tensor | None) -> "Mask":
         """The same mask with a bool tensor joined to it by "and"."""

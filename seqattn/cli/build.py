@@ -13,6 +13,7 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.models.transformer import Slots
 
 Config = dict[str, Any]
+_HEADS_KEYS = ("num_heads", "num_kv_heads", "dropout", "bias")
 
 
 def make(config: Any, **extra: Any) -> Any:
@@ -50,7 +51,14 @@ def _cross(attention: Any) -> Any:
     if isinstance(attention, list):
         return [_cross(layer) for layer in attention]
     kernel = {"_target_": "seqattn.attention.kernels.softmax.SoftmaxKernel", "_partial_": True}
-    return {**attention, "kernel": kernel}
+    kept = {name: value for name, value in attention.items() if name in _HEADS_KEYS}
+    return {
+        "_target_": "seqattn.attention.heads.MultiHeadAttention",
+        "_partial_": True,
+        "num_kv_heads": attention["num_heads"],  # where it counts no key heads of its own
+        **kept,
+        "kernel": kernel,
+    }
 
 
 def _slot(config: Config, slot: str, default: Any, layers: int) -> list[AttentionFactory]:

@@ -142,7 +142,11 @@ class Decoder(nn.Module):
         recompute = self.checkpointing and self.training and torch.is_grad_enabled()
         if recompute and state.caches is not None:
             recompute = False  # a second pass would write the cache twice
-        source_mask = replace(state.source_mask, query_positions=mask.query_positions)
+        source_mask = replace(
+            state.source_mask,
+            query_positions=mask.query_positions,
+            real_queries=mask.real_queries,
+        )
         for number, layer in enumerate(self.layers):
             cache = None if state.caches is None else state.caches[number]
             args = (mask, self.position.at_layer(number), state.source[number], source_mask, cache)

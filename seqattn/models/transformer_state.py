@@ -52,7 +52,7 @@ class TransformerState(State):
         if self.caches is None and self.length:
             raise UserError("a state started with cached=False serves one decode; start another")
         steps = ids.shape[1]
-        real = None if steps == 1 and self.length else ids != PAD
+        real = asking = None if steps == 1 and self.length else ids != PAD
         end = self.length + steps
         if real is not None and not torch.compiler.is_compiling():
             # causality hides padding on the right, unless more tokens are to follow it
@@ -60,9 +60,10 @@ class TransformerState(State):
             real = None if bool(first.all()) else real
         if real is None and self.real is None:
             everyone = torch.arange(end, device=ids.device)
-            mask = Mask(everyone[self.length :], everyone, causal=True)
+            mask = Mask(everyone[self.length :], everyone, causal=True, real_queries=asking)
         else:
-            mask = self._padded(ids if real is None else real, end)
+            padded = self._padded(ids if real is None else real, end)
+            mask = replace(padded, real_queries=asking)
         self.length = end
         return mask
 

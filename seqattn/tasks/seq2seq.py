@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from seqattn.attention.auxiliary import auxiliary_losses
 from seqattn.data.batch import Batch
 from seqattn.errors import UserError
 from seqattn.generation import Generator
@@ -91,7 +92,8 @@ class Seq2SeqTask(LightningModule):
     """Minimises the loss per real token over the whole effective batch.
 
     Whatever batches an optimizer step is made of (accumulated, uneven, on several ranks), its
-    gradient is that of one big batch: sums are accumulated, and divided once by all tokens.
+    gradient is that of one big batch: sums are accumulated, and divided once by all tokens. The
+    auxiliary losses of attentions that have one are added per token; each is of one batch.
 
     Args:
         model: the encoder-decoder.
@@ -125,7 +127,8 @@ class Seq2SeqTask(LightningModule):
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        sums = self.loss(batch)
+        with auxiliary_losses(self.model) as losses:
+            sums = self.loss(batch)
         self.window_tokens = self.window_tokens.to(sums.tokens.device) + sums.tokens
         loss = (sums.smoothed / sums.tokens).detach()
         self.log_dict(
@@ -133,9 +136,14 @@ class Seq2SeqTask(LightningModule):
             batch_size=batch.target_tokens,
         )
         self.log("loss", loss, prog_bar=True, logger=False, batch_size=1)
+        total = sums.smoothed
+        if losses:
+            total = total + torch.stack([part.loss for part in losses]).sum() * sums.tokens
+            balance = torch.stack([part.balance for part in losses]).mean()
+            self.log("train/balance", balance, batch_size=batch.target_tokens)
         # Lightning divides by the number of accumulated batches, `on_before_optimizer_step` by the
         # tokens of all of them
-        return sums.smoothed / _TOKENS * self.trainer.accumulate_grad_batches
+        return total / _TOKENS * self.trainer.accumulate_grad_batches
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         tokens = self.window_tokens.double()

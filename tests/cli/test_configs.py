@@ -20,6 +20,7 @@ NEEDED = {
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 SLOTS = ("encoder_attention", "decoder_attention", "cross_attention")
 LEFT_TO_THE_CALLER = {
+    "seqattn.attention.experts.MixtureOfAttention": {"query_dim", "memory_dim"},
     "seqattn.attention.heads.MultiHeadAttention": {"query_dim", "memory_dim"},
     "seqattn.attention.kernels.softmax.SoftmaxKernel": {"num_heads", "num_kv_heads", "head_dim"},
     "seqattn.positions.Position": {"dim", "num_heads"},
