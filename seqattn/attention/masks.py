@@ -1,6 +1,7 @@
 """A mask is a small value: which keys are real, whether it is causal, where the queries stand."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,6 +38,15 @@ def real_first(real: Tensor | None) -> Tensor | None:
     if not torch.compiler.is_compiling() and not bool((real[:, 1:] & ~real[:, :-1]).any()):
         return None
     return (~real).byte().argsort(dim=1, stable=True)
+
+
+class Visible(NamedTuple):
+    """What a softmax over keys may count, each row of it having something to count."""
+
+    keys: Tensor
+    """Bool, broadcastable to (B, H, T, S); all True for a query with nothing to look at."""
+    alone: Tensor | None
+    """Bool, broadcastable to (B, H, T, 1): the queries with nothing to look at; None for none."""
 
 
 @dataclass(frozen=True)
@@ -101,3 +111,26 @@ class Mask:
             ).tril(self.keys - self.queries)
             allowed = triangle if allowed is None else allowed & triangle
         return allowed
+
+    @property
+    def visible(self) -> Visible | None:
+        """`dense` made safe for a softmax, which of a row of -inf makes NaN; None for no mask.
+
+        Made once, since every layer asks for it.
+        """
+        if torch.compiler.is_compiling():
+            return self._visible()
+        known = vars(self)
+        if "made_visible" not in known:
+            known["made_visible"] = self._visible()
+        made: Visible | None = known["made_visible"]
+        return made
+
+    def _visible(self) -> Visible | None:
+        allowed = self.dense()
+        if allowed is None:
+            return None
+        alone = ~allowed.any(dim=-1, keepdim=True)
+        if alone.device.type == "cpu" and not torch.compiler.is_compiling() and not alone.any():
+            return Visible(allowed, None)
+        return Visible(allowed | alone, alone)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from seqattn.errors import UserError
+from seqattn.generation.packed import packed
 from seqattn.models.base import EOS, PAD, Memory, Seq2SeqModel, State
 
 
@@ -113,7 +114,7 @@ class Generator:
         self.model.eval()
         device = next(self.model.parameters()).device
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), packed(self.model.output):
                 for numbers in self._batches(sources):
                     ids = _padded([sources[number] for number in numbers]).to(device)
                     found = self.search.search(self.model, self.model.encode(ids), numbers)
@@ -150,11 +151,44 @@ def next_scores(model: Seq2SeqModel, ids: Tensor, state: State, forbid_end: bool
 
     Padding is at -inf, and so is the end where it is forbidden; the others stay the model's own.
     """
-    scores = model.decode(ids[:, None], state)[:, -1].float().log_softmax(dim=-1)
+    scores = model.decode(ids[:, None], state)[:, -1].float()
+    torch.log_softmax(scores, dim=-1, out=scores)  # in place: fresh memory costs as much again
     scores[:, PAD] = -torch.inf
     if forbid_end:
         scores[:, EOS] = -torch.inf
     return scores
+
+
+def largest(x: Tensor, bonus: Tensor, count: int, columns: int = 128) -> tuple[Tensor, Tensor]:
+    """The `count` largest of all x + bonus in each row, by looking into the best columns alone.
+
+    Every line of V numbers is folded into a table of so many columns. The largest numbers lie in
+    the columns with the largest maxima, so one quick pass of maxima replaces a sort of everything.
+
+    Args:
+        x: (B, K, V).
+        bonus: (B, K), added to each line.
+        count: at most K * V.
+
+    Returns:
+        Values, and places in the flattened K * V, each (B, count), largest first.
+    """
+    lines, size = x.shape[1:]
+    whole = size // columns * columns
+    if lines * columns <= count or whole < 8 * columns:
+        return (x + bonus[..., None]).flatten(1).topk(count, dim=1)
+    table = x[..., :whole].unflatten(-1, (-1, columns))  # (B, K, V) -> (B, K, V/columns, columns)
+    maxima = (table.amax(dim=2) + bonus[..., None]).flatten(1)  # (B, K*columns)
+    column = maxima.topk(count, dim=1).indices
+    start = column // columns * size + column % columns
+    down = torch.arange(0, whole, columns, device=x.device)
+    rest = torch.arange(whole, size, device=x.device)
+    ends = torch.arange(0, lines * size, size, device=x.device)[:, None] + rest
+    inside = (start[..., None] + down).flatten(1)
+    places = torch.cat((inside, ends.flatten().expand(len(x), -1)), dim=1)
+    values = x.flatten(1).gather(1, places) + bonus.gather(1, places // size)
+    best, order = values.topk(count, dim=1)
+    return best, places.gather(1, order)
 
 
 def worth_shrinking(live: int, held: int) -> bool:

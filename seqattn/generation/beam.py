@@ -12,6 +12,7 @@ from seqattn.generation.base import (
     Hypothesis,
     LengthLimit,
     Search,
+    largest,
     next_scores,
     worth_shrinking,
 )
@@ -97,33 +98,11 @@ def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tenso
         scores: (B, K) log-probability of each beam so far.
 
     Returns:
-        Log-probabilities, beams and tokens, each (B, 2K), best first.
+        Log-probabilities, beams and tokens, each (B, 2K) or as many as there are, best first.
     """
-    beams = following.shape[1]
-    best, tokens = largest(following, min(2 * beams, following.shape[2]))  # (B, K, 2K)
-    best = best + scores[..., None]
-    width = best.shape[2]
-    total, place = best.flatten(1).topk(min(2 * beams, beams * width), dim=1)
-    return total, place // width, tokens.flatten(1).gather(1, place)
-
-
-def largest(x: Tensor, count: int, block: int = 64) -> tuple[Tensor, Tensor]:
-    """As `x.topk(count)` over a long last axis, by looking into the best blocks alone.
-
-    The `count` largest values lie in the `count` blocks with the largest maxima, so one quick
-    pass of maxima replaces a sort of the whole axis.
-    """
-    size = x.shape[-1]
-    if size < 4 * count * block:
-        return x.topk(count, dim=-1)
-    whole = size // block * block
-    blocks = x[..., :whole].unflatten(-1, (-1, block))  # (..., V) -> (..., V/block, block)
-    _, best = blocks.amax(dim=-1).topk(count, dim=-1)
-    inside = blocks.gather(-2, best[..., None].expand(*best.shape, block)).flatten(-2)
-    places = (best[..., None] * block + torch.arange(block, device=x.device)).flatten(-2)
-    rest = torch.arange(whole, size, device=x.device).expand(*x.shape[:-1], -1)
-    values, order = torch.cat((inside, x[..., whole:]), dim=-1).topk(count, dim=-1)
-    return values, torch.cat((places, rest), dim=-1).gather(-1, order)
+    _, beams, size = following.shape
+    best, place = largest(following, scores, min(2 * beams, beams * size))
+    return best, place // size, place % size
 
 
 class _Sentence:

@@ -9,6 +9,7 @@ from seqattn.generation.base import (
     Hypothesis,
     LengthLimit,
     Search,
+    largest,
     next_scores,
     worth_shrinking,
 )
@@ -39,7 +40,8 @@ class GreedySearch(Search):
         state = model.start(memory)
         for step in range(longest):
             scores = next_scores(model, ids, state, step < self.limit.minimum)
-            log_probability, ids = scores.max(dim=-1)
+            best, place = largest(scores[:, None], scores.new_zeros(len(rows), 1), 1)
+            log_probability, ids = best[:, 0], place[:, 0]
             totals[rows] += log_probability.masked_fill(done, 0.0)
             ids = ids.masked_fill(done, EOS)
             tokens[rows, step] = ids

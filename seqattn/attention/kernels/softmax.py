@@ -6,6 +6,7 @@ from torch import Tensor
 
 from seqattn.attention.base import Abilities, Kernel
 from seqattn.attention.cache import Cache, GrowingCache, KeysValues
+from seqattn.attention.kernels.fused import fused_attention
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
@@ -60,56 +61,73 @@ class SoftmaxKernel(Kernel):
             self.observer(weights)
             if self.keep_weight_gradients:
                 return self._weighted(weights, values, mask, position)
-        if "value_term" in position.hooks:
+        if "value_term" in position.hooks or _few(q):
             return self._weighted(self.weights(q, keys, mask, position), values, mask, position)
         bias = position.score_term(q, keys, mask.query_positions, mask.key_positions)
         is_causal = mask.is_plain_causal and bias is None
-        allowed = None if is_causal else mask.dense()
-        alone = None
-        if allowed is not None:
-            alone = ~allowed.any(dim=-1, keepdim=True)
-            allowed = allowed | alone  # a row of -inf would give NaN, in value or gradient
-            bias = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
-        context = F.scaled_dot_product_attention(
+        visible = None if is_causal else mask.visible
+        if visible is not None:
+            bias = visible.keys if bias is None else bias.masked_fill(~visible.keys, -torch.inf)
+        context = fused_attention(
             q,
             keys,
             values,
-            attn_mask=bias,
-            dropout_p=self.dropout if self.training else 0.0,
+            bias,
             is_causal=is_causal,
+            dropout=self.dropout if self.training else 0.0,
             scale=position.score_scale(self.head_dim),
-            enable_gqa=self.num_kv_heads != self.num_heads,
         )
-        return context if alone is None else context.masked_fill(alone, 0.0)
+        if visible is None or visible.alone is None:
+            return context
+        return context.masked_fill(visible.alone, 0.0)
 
     def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         """The weights written out: (B, H, T, S), rows sum to 1, or to 0 with nothing to see."""
-        groups = self.num_heads // self.num_kv_heads
-        spread = keys.repeat_interleave(groups, dim=1)
-        scores = q @ spread.transpose(2, 3) * position.score_scale(self.head_dim)
+        scaled = q * position.score_scale(self.head_dim)
+        scores = per_group(scaled, keys.transpose(2, 3))
         term = position.score_term(q, keys, mask.query_positions, mask.key_positions)
         if term is not None:
             scores = scores + term
-        allowed = mask.dense()
-        if allowed is None:
+        visible = mask.visible
+        if visible is None:
             return self.normalise(scores)
-        alone = ~allowed.any(dim=-1, keepdim=True)
-        weights = self.normalise(scores.masked_fill(~(allowed | alone), -torch.inf))
-        return weights.masked_fill(~allowed, 0.0)
+        weights = self.normalise(scores.masked_fill(~visible.keys, -torch.inf))
+        return weights if visible.alone is None else weights.masked_fill(visible.alone, 0.0)
 
     def normalise(self, scores: Tensor) -> Tensor:
         """Weights of scores (B, H, T, S), -inf on hidden keys; every row has a finite score."""
         return scores.softmax(dim=-1)
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
-        groups = self.num_heads // self.num_kv_heads
         dropped = F.dropout(weights, self.dropout, self.training)
-        context = dropped @ values.repeat_interleave(groups, dim=1)
+        context = per_group(dropped, values)
         term = position.value_term(dropped, mask.query_positions, mask.key_positions)
         return context if term is None else context + term
 
     def make_cache(self, beams: int) -> Cache:
         return GrowingCache(beams)
+
+
+def _few(q: Tensor) -> bool:
+    """Whether so few queries decode that the fused kernel's overhead exceeds what it saves."""
+    return q.shape[2] <= 8 and q.device.type == "cpu" and not torch.is_grad_enabled()
+
+
+def per_group(x: Tensor, shared: Tensor) -> Tensor:
+    """x @ shared where the heads of a group share a matrix, which is not repeated for them.
+
+    Args:
+        x: (B, H, T, M).
+        shared: (B, G, M, N), G dividing H.
+
+    Returns:
+        (B, H, T, N).
+    """
+    heads, groups = x.shape[1], shared.shape[1]
+    if heads == groups:
+        return x @ shared
+    rows = x.unflatten(1, (groups, -1)).flatten(2, 3)  # (B, H, T, M) -> (B, G, H/G*T, M)
+    return (rows @ shared).unflatten(2, (heads // groups, -1)).flatten(1, 2)  # -> (B, H, T, N)
 
 
 def fold_beams(x: Tensor, beams: int) -> Tensor:
@@ -143,6 +161,8 @@ def fold_mask(mask: Mask, beams: int, ancestry: Tensor | None) -> Mask:
     queries = queries.repeat(beams) if queries.dim() == 1 else queries
     if ancestry is not None and mask.extra is not None:
         raise UserError("a mask of your own cannot be joined while decoding with several beams")
+    if ancestry is None and mask.extra is None and not mask.causal:
+        return mask  # the same keys for every query
     if ancestry is None:
         return Mask(queries, mask.key_positions, mask.real, extra=mask.extra)
     seen = ancestry[:, :, None, :]  # (B, K, 1, L*K)
