@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from seqattn.attention.base import Attention, AttentionFactory
+from seqattn.attention.cache import KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.layers.decoder_layer import DecoderLayer
@@ -238,6 +239,8 @@ class Transformer(Seq2SeqModel):
     def start(self, memory: Memory, beams: int = 1, cached: bool = True) -> TransformerState:
         layers = [layer for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]
         source = [layer.cross_attention.project(memory.outputs) for layer in layers]
+        if cached:  # read at every step
+            source = [KeysValues(*(part.contiguous() for part in pair)) for pair in source]
         caches = [layer.self_attention.make_cache(beams) for layer in layers] if cached else None
         return TransformerState(source, Mask.full(memory.real), caches, beams)
 
