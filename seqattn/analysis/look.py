@@ -18,7 +18,12 @@ class Sentence(NamedTuple):
     pieces: Sequence[str]
 
 
-def look(model: Seq2SeqModel, source: Sentence, target: Sentence) -> dict[str, Figure]:
+VIEWS = ("cross", "encoder", "decoder")
+
+
+def look(
+    model: Seq2SeqModel, source: Sentence, target: Sentence, only: Sequence[str] = VIEWS
+) -> dict[str, Figure]:
     """Heatmaps of every layer, heads averaged, as the model reads `source` and says `target`.
 
     Rows of cross-attention and of the decoder's own are the tokens being said, so that a row shows
@@ -28,9 +33,10 @@ def look(model: Seq2SeqModel, source: Sentence, target: Sentence) -> dict[str, F
         model: in eval mode.
         source: ids and pieces, end included.
         target: ids and pieces, end included.
+        only: which of `VIEWS` to draw.
 
     Returns:
-        Figures named cross, encoder and decoder, those that the model has.
+        Figures by their view, those that the model has.
     """
     device = next(model.parameters()).device
     source_ids = torch.tensor([list(source.ids)], device=device)
@@ -44,7 +50,8 @@ def look(model: Seq2SeqModel, source: Sentence, target: Sentence) -> dict[str, F
         "decoder": ("self_attention", "decoder.", target.pieces, read),
     }
     figures = {}
-    for view, (ending, beginning, queries, keys) in views.items():
+    for view in only:
+        ending, beginning, queries, keys = views[view]
         names = [n for n in maps if n.startswith(beginning) and n.endswith(ending) and maps[n]]
         panels = {
             f"layer {layer}": mean_heads(maps[name][0]) for layer, name in enumerate(names, start=1)

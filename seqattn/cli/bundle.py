@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import yaml
+from hydra.utils import get_object
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 
@@ -20,6 +21,7 @@ from seqattn.generation import Generator
 from seqattn.models.base import Seq2SeqModel
 
 FORMAT = "seqattn bundle 1"
+_NEVER_BUILT = ("trainer", "logger")
 _CONFIG, _WEIGHTS, _SCORES = "config.yaml", "model.safetensors", "scores.json"
 
 
@@ -126,7 +128,32 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         found = config.get("format") if isinstance(config, dict) else None
         raise UserError(f"{path} is not of the format {FORMAT!r}, it says {found!r}")
+    for key, node in config.items():
+        if key not in _NEVER_BUILT:
+            _refuse_foreign(node, file)
     return config
+
+
+def _refuse_foreign(node: Any, file: Path) -> None:
+    """Refuses a target outside this package: a bundle is data, and runs nobody else's code."""
+    if isinstance(node, list):
+        for part in node:
+            _refuse_foreign(part, file)
+    if not isinstance(node, dict):
+        return
+    target = str(node.get("_target_", "seqattn.errors.UserError"))
+    own = target.startswith("seqattn.")
+    try:
+        own = own and str(getattr(get_object(target), "__module__", "")).startswith("seqattn.")
+    except (ImportError, ValueError, AttributeError):
+        own = False
+    if not own:
+        raise UserError(
+            f"{file} names {target}, which is not of seqattn: this bundle is foreign or of "
+            "another version"
+        )
+    for part in node.values():
+        _refuse_foreign(part, file)
 
 
 def part_of(config: Mapping[str, Any], name: str, path: str | Path) -> Any:

@@ -94,7 +94,9 @@ class EpochLines(Callback):
         """Called by Lightning."""
         if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
-        scores = trainer.callback_metrics
+        scores = dict(trainer.callback_metrics)
+        if not getattr(pl_module, "generates_now", True):
+            scores.pop("val/bleu", None)  # of an earlier epoch
         parts = [f"epoch {trainer.current_epoch + 1}", f"step {trainer.global_step}"]
         if "train/loss" in scores:
             parts.append(f"train loss {float(scores['train/loss']):.3f}")

@@ -357,6 +357,21 @@ def test_a_directory_that_is_no_bundle(use, trained, tmp_path):
     assert use(trained).startswith(text)
 
 
+@pytest.mark.parametrize(
+    "target", ["os.system", "seqattn.cli.bundle.shutil.rmtree", "seqattn.no.such", "nowhere"]
+)
+def test_a_bundle_that_names_code_of_others(use, bundle, target):
+    file = bundle / "config.yaml"
+    text = file.read_text()
+    own = "seqattn.attention.kernels.softmax.SoftmaxKernel"
+    assert own in text
+    file.write_text(text.replace(own, target))
+    assert use(bundle) == (
+        f"{file} names {target}, which is not of seqattn: this bundle is foreign or of "
+        "another version"
+    )
+
+
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"- a\n", b"format: other\n", b"", b"5"])
 def test_a_configuration_that_is_garbage(use, bundle, content):
     (bundle / "config.yaml").write_bytes(content)

@@ -115,6 +115,14 @@ def test_a_line_after_each_validation_tells_the_epoch_the_step_and_the_scores(ca
     )
 
 
+def test_a_score_of_an_earlier_epoch_is_not_told_again(capsys):
+    module = Module()
+    module.generates_now = False
+    scores = {"val/loss": 2.0, "val/bleu": 33.25}
+    EpochLines(Throughput()).on_validation_end(trainer(callback_metrics=scores), module)
+    assert "bleu" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "state",
     [
