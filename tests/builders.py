@@ -90,7 +90,8 @@ def make_attention(factory=None, dim=DIM, memory_dim=None, seed=0):
 
 
 def make_position(factory, dim=DIM, num_heads=HEADS, bidirectional=True):
-    return randomised(factory(Stack(dim, num_heads, 2, bidirectional))).eval()
+    """The part of a scheme that the second of two layers uses."""
+    return randomised(factory(Stack(dim, num_heads, 2, bidirectional))).eval().at_layer(1)
 
 
 def full_mask(real):

@@ -1,7 +1,7 @@
 """What a position scheme may do: five hooks, each the identity until a scheme overrides it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -39,7 +39,7 @@ class Position(nn.Module):
         stack: what it serves.
     """
 
-    hooks: ClassVar[frozenset[str]] = frozenset()
+    hooks: frozenset[str] = frozenset()
     max_length: int | None = None
     """Longest sequence in tokens, None where there is no limit."""
 
@@ -100,3 +100,28 @@ class Position(nn.Module):
     def score_scale(self, head_dim: int) -> float:
         """The factor on query-key products: 1/sqrt(Dh) unless the scheme defines another."""
         return float(head_dim**-0.5)
+
+
+class LayeredPosition(Position):
+    """A scheme with parameters of each layer's own; all that it does, `at_layer` does.
+
+    Args:
+        stack: what it serves.
+        make: makes the part of one layer.
+    """
+
+    def __init__(self, stack: Stack, make: Callable[[], Position]) -> None:
+        super().__init__(stack)
+        parts = [make() for _ in range(stack.layers)]
+        self.hooks = frozenset().union(*(part.hooks for part in parts))
+        self.parts = nn.ModuleList(parts)
+
+    def at_layer(self, layer: int) -> Position:
+        part = self.parts[layer]
+        assert isinstance(part, Position)
+        return part
+
+    def score_term(
+        self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> Tensor | None:
+        raise TypeError(f"{type(self).__name__} differs by layer; use its at_layer(number)")

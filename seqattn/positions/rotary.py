@@ -34,10 +34,10 @@ class RotaryPosition(Position):
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         head_dim = x.shape[-1]
         even = torch.arange(0, head_dim, 2, device=x.device, dtype=torch.float32)
-        frequency = self.base ** (-even / head_dim)
-        angle = positions[..., None].float() / self.scaling * frequency  # (T or B T, Dh/2)
+        frequency = self.base ** (-even / head_dim) / self.scaling
+        frequency = torch.cat((-frequency, frequency))  # the sine turns the halves against another
+        angle = positions[..., None].float() * frequency  # (T or B T, Dh)
         if angle.dim() == 3:
-            angle = angle[:, None]  # (B, T, Dh/2) -> (B, 1, T, Dh/2)
+            angle = angle[:, None]  # (B, T, Dh) -> (B, 1, T, Dh)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        first, second = x.chunk(2, dim=-1)
-        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        return x * cos + x.roll(head_dim // 2, dims=-1) * sin

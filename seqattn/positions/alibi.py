@@ -1,0 +1,37 @@
+"""ALiBi: scores fall with distance, at a slope of each head's own."""
+
+import torch
+from torch import Tensor
+
+from seqattn.positions.base import Position
+
+
+class ALiBiPosition(Position):
+    """Attention with linear biases, -m_h * |i - j| (Press et al. 2022, arXiv 2108.12409, eq. 3).
+
+    In a decoder, where j <= i, that is the paper's -m_h * (i - j); an encoder's is symmetric.
+    Nothing is learned, and any length goes.
+
+    Args:
+        stack: what it serves.
+    """
+
+    hooks = frozenset({"score_term"})
+
+    def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        distance = (q_positions[..., :, None] - k_positions[..., None, :]).abs()
+        slopes = alibi_slopes(self.stack.num_heads, q.device)[:, None, None]  # (H, 1, 1)
+        term = distance[..., None, :, :] * -slopes  # (H, T, S) or (B, H, T, S)
+        return term.to(q.dtype).view(-1, *term.shape[-3:])
+
+
+def alibi_slopes(num_heads: int, device: torch.device | None = None) -> Tensor:
+    """The slope m_h of each head: (H,) float32.
+
+    Geometric from 2^(-8/H) where H is a power of 2; else those of the largest power of 2 below,
+    then every other one of the next power of 2, as in the authors' code (`get_slopes`).
+    """
+    power = 2 ** (num_heads.bit_length() - 1)
+    whole = torch.arange(1, power + 1, device=device) * (8 / power)
+    between = (2 * torch.arange(num_heads - power, device=device) + 1) * (4 / power)
+    return torch.exp2(-torch.cat((whole, between)))
