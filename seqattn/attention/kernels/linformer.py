@@ -1,0 +1,109 @@
+"""Linformer: attention over a fixed number of mixtures of keys and values."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqattn.attention.base import Abilities, Kernel
+from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.masks import Mask, real_first
+from seqattn.errors import UserError
+from seqattn.positions.base import Position
+
+
+class LinformerKernel(Kernel):
+    """softmax(Q (E K)^T / sqrt(Dh)) F V with learned E and F (Wang 2020, arXiv 2006.04768, eq. 7).
+
+    E and F turn the n keys and values of a sentence into k, each a sum over all of its tokens by
+    their place; a layer has its own, which all of its heads share. The softmax runs over those k
+    mixtures. Spread back over keys, softmax(...) F is signed and does not sum to 1, which is no
+    attention that rollout or an entropy could read, so it has no weights to show, and takes no
+    mask but padding. Time T*k*D, memory (T + S)*D, no cache: it cannot be causal, cross or
+    incremental, only an encoder's self-attention.
+
+    Args:
+        num_heads: query heads H.
+        num_kv_heads: key and value heads G, dividing H.
+        head_dim: width of a head Dh.
+        dropout: share of the weights over mixtures dropped in training, 0 to 1.
+        projected: k, the mixtures.
+        max_length: most tokens of a sentence.
+
+    Raises:
+        UserError: for a size below 1.
+    """
+
+    abilities = Abilities(
+        bidirectional=True,
+        causal=False,
+        cross=False,
+        incremental=False,
+        hooks=frozenset({"embed"}),
+        dropout=True,
+        weights=False,
+        normalised=False,
+    )
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dropout: float = 0.0,
+        projected: int = 64,
+        max_length: int = 512,
+    ) -> None:
+        super().__init__(num_heads, num_kv_heads, head_dim, dropout)
+        for name, size in (("projected", projected), ("max_length", max_length)):
+            if size < 1:
+                raise UserError(f"attention.kernel.{name} must be at least 1, got {size}")
+        self.max_length: int = max_length
+        self.keys_by_place = nn.Parameter(torch.empty(projected, max_length))  # E
+        self.values_by_place = nn.Parameter(torch.empty(projected, max_length))  # F
+        for table in (self.keys_by_place, self.values_by_place):
+            nn.init.normal_(table, std=projected**-0.5)  # keeps inner products, theorem 2
+
+    def forward(
+        self,
+        query: Tensor,
+        new: KeysValues,
+        mask: Mask,
+        position: Position,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        if mask.causal or mask.extra is not None:
+            raise UserError("LinformerKernel takes no mask but padding: it mixes all keys first")
+        self._check_length(mask)
+        order = real_first(mask.real)
+        return F.scaled_dot_product_attention(
+            query,
+            self._project(self.keys_by_place, new.keys, mask.real, order),
+            self._project(self.values_by_place, new.values, mask.real, order),
+            dropout_p=self.dropout if self.training else 0.0,
+            scale=position.score_scale(self.head_dim),
+            enable_gqa=self.num_kv_heads != self.num_heads,
+        )
+
+    def _check_length(self, mask: Mask) -> None:
+        if mask.keys <= self.max_length or torch.compiler.is_compiling():
+            return
+        longest = mask.keys if mask.real is None else int(mask.real.sum(dim=1).max())
+        if longest > self.max_length:
+            raise UserError(
+                f"LinformerKernel takes sentences of at most attention.kernel.max_length "
+                f"({self.max_length}) tokens, got {longest}"
+            )
+
+    def _project(
+        self, table: Tensor, x: Tensor, real: Tensor | None, order: Tensor | None
+    ) -> Tensor:
+        """The mixtures (B, G, k, Dh) of x (B, G, S, Dh), each token in the place it stands at."""
+        if real is not None:
+            x = x.masked_fill(~real[:, None, :, None], 0.0)
+        if order is not None:
+            x = x.gather(2, order[:, None, :, None].expand_as(x))
+        x = x[:, :, : self.max_length]  # what stands beyond is padding
+        return table[:, : x.shape[2]] @ x
+
+    def make_cache(self, beams: int) -> Cache:
+        raise UserError("LinformerKernel cannot decode; it fits an encoder's self-attention")
