@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
+from seqattn.cli.benchmark_attention import attention_suite
 from seqattn.cli.config import compose_config, plain, require_values
+from seqattn.cli.tables import console, shown
 from seqattn.errors import UserError
 
 if TYPE_CHECKING:
     from seqattn.benchmarks import decoding, training
-    from seqattn.benchmarks.measure import Spread
     from seqattn.benchmarks.profile import Operation
     from seqattn.benchmarks.shape import Shape
 
 Config = dict[str, Any]
-SUITES = ("training", "decoding")
+SUITES = ("training", "decoding", "attention")
 _PROFILED = 20  # operators that a profile shows
 
 
@@ -35,8 +35,9 @@ def benchmark(overrides: Sequence[str]) -> None:
 
     if settled["threads"] is not None:
         torch.set_num_threads(settled["threads"])
-    run = _training if settled["suite"] == "training" else _decoding
-    results = {**_machine(), "settings": settled, "results": run(settled)}
+    suites = {"training": _training, "decoding": _decoding, "attention": attention_suite}
+    found = suites[settled["suite"]](settled)
+    results = {**_machine(), "settings": settled, "results": found}
     if settled["output"] is not None:
         path = Path(settled["output"]).expanduser()
         path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
@@ -45,7 +46,7 @@ def benchmark(overrides: Sequence[str]) -> None:
 
 def _check(config: Config) -> None:
     if config["suite"] not in SUITES:
-        raise UserError(f"suite must be training or decoding, got {config['suite']}")
+        raise UserError(f"suite must be one of {', '.join(SUITES)}, got {config['suite']}")
     for name in ("max_tokens", "beam"):
         values = config[name] if isinstance(config[name], list) else [config[name]]
         config[name] = values
@@ -174,11 +175,11 @@ def _print_training(max_tokens: int, shape: "Shape", rows: "Sequence[training.Ro
             "keeps" if row.turn.keeps_memory else "default",
             f"{row.parameters:,}",
             f"{row.tokens_per_second.median:,.0f}",
-            _shown(row.over_plain),
-            _shown(row.over_plain_same_memory),
-            _shown(row.over_plain_same_memory_cpu),
+            shown(row.over_plain),
+            shown(row.over_plain_same_memory),
+            shown(row.over_plain_same_memory_cpu),
         )
-    _console().print(table)
+    console().print(table)
 
 
 def _print_decoding(rows: "Sequence[decoding.Row]", length: int) -> None:
@@ -195,12 +196,12 @@ def _print_decoding(rows: "Sequence[decoding.Row]", length: int) -> None:
             f"{row.their_tokens_per_second / length:,.1f}",
             f"{row.tokens_per_second:,.0f}",
             f"{row.their_tokens_per_second:,.0f}",
-            _shown(row.ratio),
-            _shown(row.ratio_cpu),
+            shown(row.ratio),
+            shown(row.ratio_cpu),
             f"{row.parameters:,}",
             f"{row.their_parameters:,}",
         )
-    _console().print(table)
+    console().print(table)
 
 
 def _print_profile(title: str, piece: str, operations: "Sequence[Operation]") -> None:
@@ -212,14 +213,4 @@ def _print_profile(title: str, piece: str, operations: "Sequence[Operation]") ->
         table.add_row(
             found.name, f"{found.share:.1%}", f"{found.milliseconds:.2f}", f"{found.calls:.0f}"
         )
-    _console().print(table)
-
-
-def _shown(spread: "Spread") -> str:
-    return f"{spread.median:.2f} ({spread.low:.2f} to {spread.high:.2f})"
-
-
-def _console() -> Console:
-    """Tables stay uncut where the output is no terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
+    console().print(table)

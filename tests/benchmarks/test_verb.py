@@ -50,10 +50,35 @@ def test_a_profile_shows_operators(tmp_path, capsys):
     assert "aten::" in capsys.readouterr().out
 
 
+def test_the_attention_suite_writes_tables_pictures_and_json(tmp_path, capsys):
+    code, figures = benchmark(
+        tmp_path, "suite=attention", "attention.attentions=[mha,xca]", "attention.lengths=[8,16]",
+        "attention.dim=16", "attention.num_heads=2", f"attention.plots={tmp_path}/plots",
+    )  # fmt: skip
+    assert code == 0
+    rows = [(row["name"], row["length"]) for row in figures["results"] if not row["causal"]]
+    assert rows == [(name, n) for n in (8, 16) for name in ("sdpa", "mha", "xca")]
+    assert len(list((tmp_path / "plots").glob("*.png"))) == 4
+    assert "x sdpa" in capsys.readouterr().out
+
+
+def test_the_attention_suite_decodes(tmp_path, capsys):
+    code, figures = benchmark(
+        tmp_path, "suite=attention", "attention.attentions=[mqa]", "attention.decode=20",
+        "attention.dim=16", "attention.num_heads=2",
+    )  # fmt: skip
+    assert code == 0
+    assert [(row["name"], row["cache_bytes"]) for row in figures["results"]] == [("mqa", 1280)]
+    assert "late / early" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("suite=speed", "suite must be training or decoding, got speed"),
+        ("suite=speed", "suite must be one of training, decoding, attention, got speed"),
+        ("suite=attention attention.attentions=[mhb]", "there is no attention=mhb"),
+        ("suite=attention attention.precisions=[8]", "precisions must be of 32, bf16, got 8"),
+        ("suite=attention attention.positions=[rop]", "there is no position=rop"),
         ("beam=0", "beam must be a whole number above 0"),
         ("steps=0", "steps must be a whole number above 0, got 0"),
         ("sentence=5", "did you mean sentences?"),
@@ -61,8 +86,8 @@ def test_a_profile_shows_operators(tmp_path, capsys):
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_a_line(tmp_path, capsys, argument, message):
-    suite = [] if argument.startswith("suite=") else ["suite=training"]
-    code, _ = benchmark(tmp_path, *suite, argument)
+    suite = [] if "suite=" in argument else ["suite=training"]
+    code, _ = benchmark(tmp_path, *suite, *argument.split())
     error = capsys.readouterr().err
     assert code == 2
     assert message in error.splitlines()[-1]
