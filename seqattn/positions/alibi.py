@@ -19,10 +19,11 @@ class ALiBiPosition(Position):
     hooks = frozenset({"score_term"})
 
     def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        distance = (q_positions[..., :, None] - k_positions[..., None, :]).abs()
         slopes = alibi_slopes(self.stack.num_heads, q.device)[:, None, None]  # (H, 1, 1)
-        term = distance[..., None, :, :] * -slopes  # (H, T, S) or (B, H, T, S)
-        return term.to(q.dtype).view(-1, *term.shape[-3:])
+        distance = (q_positions[..., :, None] - k_positions[..., None, :]).abs()
+        if distance.dim() == 2:
+            distance = distance[None]  # (T, S) -> (1, T, S)
+        return (distance[:, None] * -slopes).to(q.dtype)  # (B or 1, H, T, S)
 
 
 def alibi_slopes(num_heads: int, device: torch.device | None = None) -> Tensor:

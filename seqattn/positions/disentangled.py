@@ -51,8 +51,9 @@ class DeBERTaPosition(LayeredPosition):
     Scores are (Qc_i Kc_j + Qc_i Kr_{delta(i,j)} + Kc_j Qr_{delta(j,i)}) / sqrt(3 Dh), where
     delta(i, j) is i - j clipped to [-k, k) and counted from -k. The 2k vectors of distances are
     shared by all layers; each layer has its own projections of them to Kr and Qr. Time
-    (T + S)*2k*D and T*S*H more than content alone, and no more than T + S rows of Kr and Qr are
-    computed outside compiled graphs. Kr has no bias, which would cancel in the softmax.
+    (T + S)*2k*D and T*S*H more than content alone, and that of projecting 2k vectors twice, which
+    a decoder pays at every step; outside compiled graphs no more of them are projected than T
+    queries and S keys reach. Kr has no bias, which would cancel in the softmax.
 
     Args:
         stack: what it serves.

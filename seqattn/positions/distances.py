@@ -34,7 +34,8 @@ def reached(rows: Tensor, size: int) -> tuple[Tensor, slice]:
         where T queries and S keys standing in a row could reach it, and in a compiled graph,
         which cannot depend on positions.
     """
-    if torch.compiler.is_compiling() or rows.shape[-2] + rows.shape[-1] >= size:
+    small = rows.numel() > 0 and rows.shape[-2] + rows.shape[-1] < size
+    if torch.compiler.is_compiling() or not small:
         return rows, slice(0, size)
     low, high = (int(end) for end in rows.aminmax())
     return rows - low, slice(low, high + 1)

@@ -1,5 +1,7 @@
 """Rotary positions: queries and keys turned by an angle that grows with their position."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -34,9 +36,9 @@ class RotaryPosition(Position):
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         head_dim = x.shape[-1]
         even = torch.arange(0, head_dim, 2, device=x.device, dtype=torch.float32)
-        frequency = self.base ** (-even / head_dim) / self.scaling
+        frequency = torch.exp(even * (-math.log(self.base) / head_dim)) / self.scaling
         frequency = torch.cat((-frequency, frequency))  # the sine turns the halves against another
-        angle = positions[..., None].float() * frequency  # (T or B T, Dh)
+        angle = positions[..., None] * frequency  # (T or B T, Dh)
         if angle.dim() == 3:
             angle = angle[:, None]  # (B, T, Dh) -> (B, 1, T, Dh)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)

@@ -109,6 +109,15 @@ def test_a_block_of_queries_and_keys_gets_its_part_of_the_whole_term(name):
 
 
 @pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("rows", [(), (B,)])
+def test_a_block_without_keys_gets_an_empty_term(name, rows):
+    q, k = queries_and_keys()
+    places = torch.ones(*rows, T, dtype=torch.long), torch.ones(*rows, 0, dtype=torch.long)
+    term = layer(name).score_term(q, k[:, :, :0], *places)
+    assert torch.broadcast_shapes(term.shape, (B, HEADS, T, 0)) == (B, HEADS, T, 0)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_stays_near_float32_and_keeps_its_type(name, dtype):
     q, k = queries_and_keys()
