@@ -1,0 +1,73 @@
+"""Fixed attention: keys of the same block, and the last few of every block."""
+
+from torch import Tensor
+
+from seqattn.attention.kernels.factorized import FactorizedKernel
+from seqattn.attention.kernels.layouts import Blocks, Layout, Summaries
+from seqattn.attention.kernels.strided import strided_layouts, strided_set
+from seqattn.errors import UserError
+
+
+class FixedKernel(FactorizedKernel):
+    """Fixed sparse attention (Child et al. 2019, arXiv 1904.10509, section 4.3).
+
+    With blocks of l tokens of which the last c sum up, query i sees A1 = {j: floor(j/l) =
+    floor(i/l)} and A2 = {j: j mod l in {l-c, ..., l-1}}, both up to i in a decoder and on both
+    sides in an encoder. Every head sees both sets (the paper's merged head), or half of the heads
+    each; where a head sees A2 alone, a decoder's first l-c tokens see nothing there and get zeros.
+
+    Time n*(l + c*n/l)*D, which is n*sqrt(n)*D at l = sqrt(n), and memory n*(l + c*n/l) a head;
+    growing cache of 2*G*Dh numbers a token, all of it read at each. Bidirectional, causal and
+    incremental; not for cross-attention.
+
+    Args:
+        stride: l, tokens; about the square root of the usual length.
+        summary: c, tokens, 1 to l; the paper takes 8 to 32 of l = 128.
+        split_heads: half of the heads, every other one, see A1 and the others A2; False: every
+            head sees the union. Needs an even number of heads.
+        strided_heads: half of the heads, every other one, see the union of this pattern and the
+            others that of `StridedKernel` with the same stride. Needs an even number of heads.
+
+    Raises:
+        UserError: where an option is out of its range, or both ways to share out heads are asked.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dropout: float = 0.0,
+        stride: int = 32,
+        summary: int = 4,
+        split_heads: bool = False,
+        strided_heads: bool = False,
+    ) -> None:
+        if stride < 1:
+            raise UserError(f"attention.kernel.stride must be at least 1, got {stride}")
+        if not 1 <= summary <= stride:
+            raise UserError(
+                f"attention.kernel.summary must be 1 to attention.kernel.stride ({stride}), "
+                f"got {summary}"
+            )
+        if split_heads and strided_heads:
+            raise UserError(
+                "attention.kernel.split_heads and attention.kernel.strided_heads both share out "
+                "the heads; set one of them"
+            )
+        patterns: tuple[tuple[int, ...], ...] = ((0,), (1,)) if split_heads else ((0, 1),)
+        patterns = ((0, 1), (2, 3)) if strided_heads else patterns
+        super().__init__(num_heads, num_kv_heads, head_dim, dropout, stride, patterns)
+        self.stride = stride
+        self.summary = summary
+
+    def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:
+        if number == 0:
+            return i // self.stride == j // self.stride
+        if number == 1:
+            return j % self.stride >= self.stride - self.summary
+        return strided_set(number - 2, i, j, self.stride)
+
+    def layouts(self, causal: bool) -> list[Layout]:
+        fixed: list[Layout] = [Blocks(self.stride), Summaries(self.stride, self.summary)]
+        return fixed + strided_layouts(self.stride, causal)

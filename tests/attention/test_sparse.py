@@ -1,0 +1,304 @@
+"""What strided, fixed and BigBird attention share, against dense attention over their patterns."""
+
+from functools import cache, partial
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from seqattn.attention.cache import KeysValues
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels import pieces
+from seqattn.attention.kernels.bigbird import BigBirdKernel
+from seqattn.attention.kernels.fixed import FixedKernel
+from seqattn.attention.kernels.strided import StridedKernel
+from seqattn.positions import Position, Stack
+from tests.builders import causal_mask, full_mask, make_transformer
+from tests.models import test_cache_equivalence as cache_suite
+from tests.models import test_padding as padding_suite
+
+B, H, DH = 2, 4, 6
+NOWHERE = Position(Stack(H * DH, H))
+KERNELS = {
+    "strided": partial(StridedKernel, stride=4),
+    "strided by one": partial(StridedKernel, stride=1),
+    "strided, split": partial(StridedKernel, stride=3, split_heads=True),
+    "fixed": partial(FixedKernel, stride=4, summary=1),
+    "fixed, split": partial(FixedKernel, stride=5, summary=2, split_heads=True),
+    "fixed and strided": partial(FixedKernel, stride=4, summary=2, strided_heads=True),
+    "bigbird": partial(BigBirdKernel, block_size=3, random_blocks=1, seed=5),
+    "bigbird, no globals": partial(
+        BigBirdKernel, block_size=2, window_blocks=1, global_blocks=0, random_blocks=2
+    ),
+    "bigbird, even window": partial(
+        BigBirdKernel, block_size=2, window_blocks=2, global_blocks=2, random_blocks=0
+    ),
+}
+DECODERS = [name for name in KERNELS if "bigbird" not in name]
+WAYS = [(name, False) for name in KERNELS] + [(name, True) for name in DECODERS]
+
+
+class PerHead(Position):
+    """Another slope for each head, on scores and on values, and a scale of its own."""
+
+    hooks = frozenset({"score_term", "value_term"})
+
+    def slopes(self, x):
+        return torch.linspace(0.1, 0.9, H, dtype=x.dtype)[:, None, None]
+
+    def distance(self, q_positions, k_positions):
+        return (q_positions[..., :, None] - k_positions[..., None, :])[..., None, :, :]
+
+    def score_term(self, q, k, q_positions, k_positions):
+        return -self.slopes(q) * self.distance(q_positions, k_positions).abs()
+
+    def value_term(self, weights, q_positions, k_positions):
+        tilt = self.slopes(weights) * self.distance(q_positions, k_positions)
+        return (weights * tilt).sum(-1, keepdim=True) * torch.arange(1, DH + 1)
+
+    def score_scale(self, head_dim):
+        return 0.7
+
+
+class SlopedScores(PerHead):
+    hooks = frozenset({"score_term"})
+
+    def value_term(self, weights, q_positions, k_positions):
+        return None
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the elements of the largest tensor made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for part in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(part, torch.Tensor):
+                self.elements = max(self.elements, part.untyped_storage().size() // 4)
+        return out
+
+
+def make(name, heads=H, groups=H, dropout=0.0):
+    return KERNELS[name](heads, groups, DH, dropout).eval()
+
+
+def belongs(name, kernel, head, i, j, length):
+    """Child's sets, written out; BigBird's blocks from its table. No causality."""
+    if isinstance(kernel, BigBirdKernel):
+        size, edge = kernel.unit, kernel.global_blocks
+        return i // size < edge or j // size in blocks_of(name, length)[i // size]
+    size = kernel.stride
+    heads = kernel.num_heads // kernel.num_kv_heads  # of a group: an odd number stays together
+    odd = head // (heads if heads % 2 else 1) % 2
+    near, stride = abs(i - j) <= size, abs(i - j) % size == 0
+    if isinstance(kernel, StridedKernel):
+        return (stride if odd else near) if "split" in name else near or stride
+    block, summary = i // size == j // size, j % size in range(size - kernel.summary, size)
+    if "split" in name:
+        return summary if odd else block
+    return near or stride if odd and "strided" in name else block or summary
+
+
+@cache
+def blocks_of(name, length):
+    """BigBird's table for one sentence, a list of key blocks for each query block."""
+    kernel = make(name)
+    return kernel.table(torch.tensor([length]), -(-length // kernel.unit))[0].tolist()
+
+
+def allowed_of(name, kernel, real, causal):
+    """(B, H, T, T) bool by loops; positions count real tokens, rows of padding are empty."""
+    batch, length = real.shape
+    allowed = torch.zeros(batch, kernel.num_heads, length, length, dtype=torch.bool)
+    for b in range(batch):
+        slots = real[b].nonzero().flatten().tolist()
+        for i, at in enumerate(slots):
+            for j, to in enumerate(slots[: i + 1] if causal else slots):
+                for h in range(kernel.num_heads):
+                    allowed[b, h, at, to] = belongs(name, kernel, h, i, j, len(slots))
+    return allowed
+
+
+def dense(q, k, v, allowed, position=NOWHERE, places=None):
+    """Masked attention written out, keys repeated for their heads; weights and context."""
+    places = torch.arange(q.shape[2]) if places is None else places
+    size = q.shape[1] // k.shape[1]
+    wide, values = k.repeat_interleave(size, dim=1), v.repeat_interleave(size, dim=1)
+    scores = q @ wide.transpose(2, 3) * position.score_scale(DH)
+    term = position.score_term(q, k, places, places)
+    scores = scores if term is None else scores + term
+    scores = scores - scores.detach().masked_fill(~allowed, -1e9).amax(-1, keepdim=True)
+    powers = scores.clamp(max=0.0).exp() * allowed
+    weights = powers / powers.sum(-1, keepdim=True).clamp(min=1e-300)
+    term = position.value_term(weights, places, places)
+    return weights, weights @ values if term is None else weights @ values + term
+
+
+def inputs(length, groups=H, heads=H, batch=B, scale=1.0):
+    torch.manual_seed(length)
+    options = {"dtype": torch.float64, "requires_grad": True}
+    q = torch.randn(batch, heads, length, DH, **options)
+    k, v = (torch.randn(batch, groups, length, DH, **options) for _ in range(2))
+    if scale == 1:
+        return q, k, v
+    return ((q * scale).detach().requires_grad_(), k, v)
+
+
+def agree(kernel, tensors, mask, allowed, real, position=NOWHERE):
+    """Context and gradients of the real positions equal those of dense masked attention."""
+    q, k, v = tensors
+    places = mask.query_positions
+    context = kernel(q, KeysValues(k, v), mask, position)
+    _, expected = dense(q, k, v, allowed, position, places)
+    seen = real[:, None, :, None]
+    torch.testing.assert_close(context * seen, expected * seen, atol=1e-10, rtol=1e-10)
+    upstream = torch.randn_like(context) * seen
+    ours = torch.autograd.grad(context, tensors, upstream)
+    theirs = torch.autograd.grad(expected, tensors, upstream)
+    for got, wanted in zip(ours, theirs):
+        torch.testing.assert_close(got, wanted, atol=1e-10, rtol=1e-10)
+
+
+def masked(real, causal):
+    return causal_mask(real) if causal else full_mask(real)
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+@pytest.mark.parametrize("length", [1, 3, 8, 13, 26])
+def test_values_and_gradients_equal_dense_attention_over_the_pattern(name, causal, length):
+    kernel, real = make(name), torch.ones(B, length, dtype=torch.bool)
+    allowed = allowed_of(name, kernel, real, causal)
+    agree(kernel, inputs(length), masked(real, causal), allowed, real)
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+def test_padding_on_either_side_and_between_moves_no_pattern(name, causal):
+    kernel, real = make(name), torch.ones(3, 17, dtype=torch.bool)
+    real[0, :6] = False
+    real[1, 11:] = False
+    real[2, [0, 4, 5, 16]] = False
+    allowed = allowed_of(name, kernel, real, causal)
+    agree(kernel, inputs(17, batch=3), masked(real, causal), allowed, real)
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+@pytest.mark.parametrize(("heads", "groups"), [(4, 1), (4, 2), (6, 2), (6, 3)])
+def test_heads_of_a_group_share_keys_whatever_their_patterns(name, causal, heads, groups):
+    kernel, real = make(name, heads, groups), torch.ones(B, 11, dtype=torch.bool)
+    allowed = allowed_of(name, kernel, real, causal)
+    agree(kernel, inputs(11, groups, heads), masked(real, causal), allowed, real)
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+def test_positions_act_on_scores_and_values_of_each_head(name, causal):
+    kernel, real = make(name), torch.ones(B, 13, dtype=torch.bool)
+    real[1, :3] = False
+    mask = masked(real, causal)
+    position = PerHead(Stack(H * DH, H))
+    allowed = allowed_of(name, kernel, real, causal)
+    agree(kernel, inputs(13), mask, allowed, real, position)
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+@pytest.mark.parametrize("shape", [(B, 1, 13, 13), (1, H, 13, 13), (B, 1, 1, 13)])
+def test_a_mask_of_the_users_own_is_joined(name, causal, shape):
+    kernel, real = make(name), torch.ones(B, 13, dtype=torch.bool)
+    real[0, 2], real[1, 10:] = False, False
+    extra = torch.rand(shape, generator=torch.Generator().manual_seed(3)) < 0.6
+    mask = masked(real, causal).joined(extra)
+    allowed = allowed_of(name, kernel, real, causal) & extra
+    agree(kernel, inputs(13), mask, allowed, real)
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+def test_small_chunks_give_the_same(name, causal, monkeypatch):
+    monkeypatch.setattr(pieces, "LARGEST", 40)
+    kernel, real = make(name), torch.ones(B, 22, dtype=torch.bool)
+    real[1, 15:] = False
+    extra = torch.rand(B, 1, 22, 22, generator=torch.Generator().manual_seed(3)) < 0.8
+    allowed = allowed_of(name, kernel, real, causal) & extra
+    agree(kernel, inputs(22), masked(real, causal).joined(extra), allowed, real)
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+def test_scores_far_apart_are_merged_exactly(name, causal):
+    kernel, real = make(name), torch.ones(B, 13, dtype=torch.bool)
+    allowed = allowed_of(name, kernel, real, causal)
+    agree(kernel, inputs(13, scale=500.0), masked(real, causal), allowed, real)
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+def test_observed_weights_are_those_of_the_pattern_and_change_nothing(name, causal):
+    kernel, real = make(name), torch.ones(B, 13, dtype=torch.bool)
+    real[1, :4] = False
+    mask, (q, k, v) = masked(real, causal), inputs(13)
+    before, seen = kernel(q, KeysValues(k, v), mask, NOWHERE), []
+    kernel.observer = seen.append
+    assert torch.equal(kernel(q, KeysValues(k, v), mask, NOWHERE), before)
+    kernel.keep_weight_gradients = True
+    context = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    rows = real[:, None, :, None]
+    torch.testing.assert_close(context * rows, before * rows)
+    assert torch.autograd.grad(context.sum(), seen[1])[0].abs().sum() > 0
+    allowed = allowed_of(name, kernel, real, causal)
+    expected, _ = dense(q, k, v, allowed)
+    torch.testing.assert_close(seen[0] * rows, expected * rows)
+    assert torch.equal(seen[0] * rows > 0, allowed)
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+def test_dropout_drops_single_weights_in_training_only(name, causal):
+    length = 13
+    kernel = KERNELS[name](H, H, length, 0.4)
+    real = torch.ones(1, length, dtype=torch.bool)
+    q, k = torch.randn(2, 1, H, length, length, dtype=torch.float64)
+    shown = torch.eye(length, dtype=torch.float64).expand(1, H, -1, -1)  # context is the weights
+    weights = kernel.eval()(q, KeysValues(k, shown), masked(real, causal), NOWHERE)
+    torch.manual_seed(0)
+    dropped = kernel.train()(q, KeysValues(k, shown), masked(real, causal), NOWHERE)
+    kept = dropped > 0
+    torch.testing.assert_close(dropped[kept], weights[kept] / 0.6)
+    share = 1 - kept[weights > 0].double().mean()
+    assert 0.25 < share < 0.55
+
+
+@pytest.mark.parametrize(("name", "causal"), WAYS)
+def test_no_tensor_of_length_squared_is_made(name, causal):
+    length = 2048
+    sizes = {"stride": 45} if name in DECODERS else {"block_size": 16}
+    kernel = partial(KERNELS[name].func, **{**KERNELS[name].keywords, **sizes})(2, 1, 4, 0.0)
+    q, k, v = (torch.randn(1, heads, length, 4, requires_grad=True) for heads in (2, 1, 1))
+    real = torch.ones(1, length, dtype=torch.bool)
+    with Largest() as largest:
+        kernel(q, KeysValues(k, v), masked(real, causal), NOWHERE).sum().backward()
+    assert 2 * length * 4 <= largest.elements <= length**2 // 4
+
+
+def model_of(name):
+    factory = partial(MultiHeadAttention, num_heads=4, num_kv_heads=2, kernel=KERNELS[name])
+    return make_transformer(factory, SlopedScores)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_decoding_under_a_pattern_that_hides_equals_full_passes(name):
+    model = model_of(name)
+    for cuts in ((1,) * 6, (3, 1, 2), (1, 4, 1)):
+        cache_suite.test_tokens_in_pieces_give_the_logits_of_one_full_pass(model, cuts)
+    for left in (True, False):
+        cache_suite.test_ragged_prefixes_padded_on_either_side_go_on_as_each_would_alone(
+            model, left
+        )
+    for prefixed in (True, False):
+        cache_suite.test_beams_that_are_reordered_and_sentences_that_leave_equal_full_passes(
+            model, prefixed
+        )
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_logits_under_a_pattern_that_hides_do_not_depend_on_padding(name):
+    model = model_of(name)
+    for left in (True, False):
+        padding_suite.test_logits_do_not_depend_on_the_side_of_the_padding(model, left, not left)
+    padding_suite.test_logits_do_not_depend_on_how_much_padding_there_is(model)
