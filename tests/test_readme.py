@@ -8,6 +8,7 @@ import pytest
 
 from seqattn.cli.config import groups
 from seqattn.cli.main import run_verb
+from seqattn.cli.support import BEGIN, END, support_table
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 TINY = [
@@ -57,6 +58,11 @@ def test_every_choice_of_the_configuration_is_named_in_the_readme():
         if f"`{choice}`" not in README and group != "task"
     ]
     assert missing == []
+
+
+def test_the_support_table_is_what_the_attentions_declare():
+    table = README.split(BEGIN)[1].split(END)[0]
+    assert table == support_table(), "stale: run python scripts/support.py"
 
 
 def test_the_readme_has_commands_of_each_kind():

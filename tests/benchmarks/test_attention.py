@@ -1,7 +1,5 @@
 """The attention benchmark: what it counts is right, whatever the clock says."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -91,5 +89,5 @@ def test_decoding_reports_every_attention_that_decodes():
     (cost,) = measure_steps(subjects, 20, DIM)
     assert (cost.name, cost.tokens, cost.cache_bytes) == ("mqa", 20, 2 * 20 * DIM // HEADS * 4)
     assert min(cost.early, cost.late) > 0
-    with pytest.raises(UserError, match="attention.decode must be at least 20 tokens, got 19"):
+    with pytest.raises(UserError, match=r"attention\.decode must be at least 20 tokens, got 19"):
         measure_steps(subjects, 19, DIM)
