@@ -37,7 +37,7 @@ def build_model(config: Config, tokenizer: Tokenizer) -> Seq2SeqModel:
     slots = Slots(
         encoder=_slot(config, "encoder", own, encoder),
         decoder=_slot(config, "decoder", own, decoder),
-        cross=_slot(config, "cross", _cross(own), decoder),
+        cross=_slot(config, "cross", cross_default(own), decoder),
         position=make(config["position"]),
     )
     model: Seq2SeqModel = shape.build(
@@ -46,10 +46,10 @@ def build_model(config: Config, tokenizer: Tokenizer) -> Seq2SeqModel:
     return model
 
 
-def _cross(attention: Any) -> Any:
+def cross_default(attention: Any) -> Any:
     """Cross-attention beside a self-attention: the same heads with the softmax kernel."""
     if isinstance(attention, list):
-        return [_cross(layer) for layer in attention]
+        return [cross_default(layer) for layer in attention]
     kernel = {"_target_": "seqattn.attention.kernels.softmax.SoftmaxKernel", "_partial_": True}
     kept = {name: value for name, value in attention.items() if name in _HEADS_KEYS}
     return {

@@ -2,18 +2,30 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from seqattn.cli.build import make
-from seqattn.cli.bundle import load_bundle
+from seqattn.cli.bundle import Bundle, load_bundle
 from seqattn.cli.carried import compose_with_bundle
 from seqattn.cli.config import plain
 from seqattn.cli.kinds import check_kinds
 from seqattn.cli.summary import print_table
 from seqattn.errors import UserError
-from seqattn.metrics.text import TextScorer
+from seqattn.metrics.text import TextScore, TextScorer
 from seqattn.training.memory import keep_freed_memory
+
+
+class Scored(NamedTuple):
+    """What a bundle made of some sources, and how good that is."""
+
+    scores: list[TextScore]
+    hypotheses: list[str]
+    tokens: int
+    """Target tokens said, ends counted."""
+    seconds: float
+    """Of generating."""
 
 
 def evaluate(overrides: Sequence[str]) -> None:
@@ -24,21 +36,12 @@ def evaluate(overrides: Sequence[str]) -> None:
     check_kinds(settled)
     split = settled["split"]
     scorer = TextScorer(settled["scorer"]["tokenize"], settled["scorer"]["lowercase"])
-    source = make(settled["data"])
-    texts = source.load(split, None if not settled["cache_dir"] else Path(settled["cache_dir"]))
-    if "target" not in texts.column_names:
-        raise UserError(f"the {split} split has no references to score against")
-    sources, references = list(texts["source"]), list(texts["target"])
+    sources, references = read_split(settled)
     keep_freed_memory()
     bundle = load_bundle(settled["bundle"], settled["device"])
-    generator = bundle.generator(settled["generation"])
-    encoded = bundle.encode(sources)
-    began = time.perf_counter()
-    found = generator.generate(encoded)
-    seconds = time.perf_counter() - began
-    hypotheses = bundle.tokenizer.decode_target([best[0].ids for best in found])
-    tokens = sum(len(best[0].ids) + 1 for best in found)
-    scores = scorer.score(hypotheses, references)
+    scores, hypotheses, tokens, seconds = score(
+        bundle, sources, references, settled["generation"], scorer
+    )
     results = {
         "split": split,
         "sentences": len(sources),
@@ -57,3 +60,42 @@ def evaluate(overrides: Sequence[str]) -> None:
     rows["target tokens"] = f"{tokens:,} ({tokens / seconds:,.0f} a second)"
     rows["written to"] = str(output)
     print_table(f"{split} of {settled['bundle']}", rows)
+
+
+def read_split(settled: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Sources and references of the split that a verb's settings name.
+
+    Raises:
+        UserError: where it cannot be read, or has no references.
+    """
+    split, cache_dir = settled["split"], settled["cache_dir"]
+    texts = make(settled["data"]).load(split, Path(cache_dir) if cache_dir else None)
+    if "target" not in texts.column_names:
+        raise UserError(f"the {split} split has no references to score against")
+    return list(texts["source"]), list(texts["target"])
+
+
+def score(
+    bundle: Bundle,
+    sources: Sequence[str],
+    references: Sequence[str],
+    generation: Mapping[str, Any],
+    scorer: TextScorer,
+) -> Scored:
+    """Generates from every source and scores what came.
+
+    Args:
+        bundle: the model.
+        sources: texts.
+        references: a text for each.
+        generation: the node of the search.
+        scorer: how texts are compared.
+    """
+    generator = bundle.generator(generation)
+    encoded = bundle.encode(sources)
+    began = time.perf_counter()
+    found = generator.generate(encoded)
+    seconds = time.perf_counter() - began
+    hypotheses = bundle.tokenizer.decode_target([best[0].ids for best in found])
+    tokens = sum(len(best[0].ids) + 1 for best in found)
+    return Scored(scorer.score(hypotheses, references), hypotheses, tokens, seconds)

@@ -8,6 +8,7 @@ _ABOUT = {
     "evaluate": "Scores a bundle on a split: BLEU and chrF by sacrebleu.",
     "analyze": "Draws where a bundle's attention looks in one sentence.",
     "benchmark": "Measures training and decoding beside what one would use instead.",
+    "convert": "Makes a bundle with fewer key and value heads (GQA, MQA) from a bundle.",
 }
 _EXAMPLES = {
     "train": [
@@ -19,6 +20,7 @@ _EXAMPLES = {
         ),
         ("experiment=multi30k_tiny data.root=DIR", "a published setting"),
         ("resume=runs/translation/TIME trainer.max_epochs=40", "go on with a run"),
+        ("init_from=BUNDLE attention=gqa", "a new run that begins with a bundle's weights"),
         ("-m attention=mha,gqa,mqa trainer.max_steps=500", "compare, one run each"),
     ],
     "generate": [
@@ -39,6 +41,12 @@ _EXAMPLES = {
         ('bundle=RUN/model text="A dog runs." output=DIR', "the model's own translation"),
         ('bundle=RUN/model text="A dog runs." target="Ein Hund rennt." output=DIR', "a given one"),
     ],
+    "convert": [
+        ("bundle=RUN/model heads=mqa output=DIR", "one key head everywhere; scored on val"),
+        ("bundle=RUN/model heads=gqa num_kv_heads=2 output=DIR", "two, each the mean of a group"),
+        ("bundle=RUN/model heads=mqa slots=[decoder] output=DIR", "where the cache grows, alone"),
+        ("bundle=RUN/model heads=mqa output=DIR uptrain_steps=200", "and trained on a little"),
+    ],
     "benchmark": [
         ("suite=training data.root=DIR", "target tokens/s beside a loop around nn.Transformer"),
         ("suite=decoding data.root=DIR sentences=1000", "beside Hugging Face generate"),
@@ -51,6 +59,7 @@ _KEYS = {
     "train": [
         ("run_dir=PATH", "where the run's files go (runs/NAME/TIME)"),
         ("resume=RUN", "go on from RUN's last checkpoint"),
+        ("init_from=BUNDLE", "begin with its weights and tokenizer; the model must be alike"),
         ("seed=1", "the same seed gives the same run"),
         ("trainer.max_steps=N  trainer.max_epochs=N  trainer.fast_dev_run=true", "how long"),
         ("trainer.precision=32|bf16-mixed|16-mixed", "32 is quickest on a CPU"),
@@ -67,6 +76,13 @@ _KEYS = {
     "evaluate": [
         ("split=test", "train, val or test"),
         ("output=DIR", "where scores and hypotheses go (RUN/evaluation/SPLIT)"),
+    ],
+    "convert": [
+        ("heads=gqa|mqa  num_kv_heads=N", "key and value heads to pool to; mqa has one"),
+        ("slots=[encoder,decoder,cross]", "whose heads are pooled"),
+        ("output=DIR", "the new bundle; must not be there yet"),
+        ("uptrain_steps=N", "further training before it is written (0)"),
+        ("split=val  scores=true", "what it is scored on, before and after"),
     ],
     "analyze": [("output=DIR", "where cross.png, encoder.png and decoder.png go")],
     "benchmark": [
@@ -87,6 +103,7 @@ _GROUPS = {
     "generate": ("generation",),
     "evaluate": ("data", "generation"),
     "analyze": (),
+    "convert": ("data", "generation"),
     "benchmark": ("data", "tokenizer"),
 }  # fmt: skip
 

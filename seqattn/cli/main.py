@@ -93,12 +93,18 @@ def _verbs() -> dict[str, Callable[[], Callable[[Sequence[str]], None]]]:
 
         return benchmark
 
+    def _convert() -> Callable[[Sequence[str]], None]:
+        from seqattn.cli.convert import convert
+
+        return convert
+
     return {
         "train": _train,
         "generate": _generate,
         "evaluate": _evaluate,
         "analyze": _analyze,
         "benchmark": _benchmark,
+        "convert": _convert,
     }
 
 

@@ -1,6 +1,6 @@
 """The table at the end of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,29 @@ def print_summary(
 
 def print_table(title: str, rows: Mapping[str, str]) -> None:
     """Prints names and values in two columns, uncut where the output is no terminal."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
     table = Table(title=title, show_header=False)
     table.add_column()
     table.add_column(overflow="fold")  # a signature that is cut reproduces nothing
     for name, value in rows.items():
         table.add_row(name, value)
+    _console().print(table)
+
+
+def print_comparison(
+    title: str, columns: Sequence[str], rows: Mapping[str, Sequence[str]], notes: Sequence[str]
+) -> None:
+    """Prints a row of values for each name, a column for each thing compared, and notes below."""
+    table = Table("", title=title)
+    for column in columns:
+        table.add_column(column, justify="right")
+    for name, values in rows.items():
+        table.add_row(name, *values)
+    console = _console()
     console.print(table)
+    for note in notes:
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=160)

@@ -42,13 +42,18 @@ def train(overrides: Sequence[str]) -> None:
 
     from seqattn.cli.build import build_data
     from seqattn.cli.run import Run
+    from seqattn.cli.starting import begin_from, starting_bundle
     from seqattn.data.tokenizer import Tokenizer
 
     with claimed(run_dir):
         try:
             kept = run_dir / "tokenizer"
-            data = build_data(settled, Tokenizer.load(kept) if settled["resume"] else None)
+            start = starting_bundle(settled, overrides)
+            tokenizer = Tokenizer.load(kept) if settled["resume"] else None
+            data = build_data(settled, start.tokenizer if start else tokenizer)
             model = _seeded_model(settled, data.tokenizer)
+            if start:
+                begin_from(start, model, settled)
             data.setup("fit")
             _check_lengths(data, model)
             run = Run(settled, run_dir, data, model)

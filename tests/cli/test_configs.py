@@ -22,14 +22,21 @@ SLOTS = ("encoder_attention", "decoder_attention", "cross_attention")
 LEFT_TO_THE_CALLER = {
     "seqattn.attention.experts.MixtureOfAttention": {"query_dim", "memory_dim"},
     "seqattn.attention.heads.MultiHeadAttention": {"query_dim", "memory_dim"},
-    "seqattn.attention.kernels.softmax.SoftmaxKernel": {"num_heads", "num_kv_heads", "head_dim"},
     "seqattn.training.optim.adamw": {"model"},
     "lightning.Trainer": set(),
 }
-"""What a partial leaves open, and whoever calls it gives; every position scheme, its stack."""
+"""What a partial leaves open, and whoever calls it gives."""
+
+
+def is_alignment(target):
+    return target.startswith("seqattn.attention.alignment.")
 
 
 def left_to_the_caller(target):
+    if is_alignment(target):
+        return {"query_dim", "memory_dim"}
+    if target.startswith("seqattn.attention.kernels."):
+        return {"num_heads", "num_kv_heads", "head_dim"}
     return {"stack"} if target.startswith("seqattn.positions.") else LEFT_TO_THE_CALLER[target]
 
 
@@ -53,7 +60,8 @@ def nodes(value, where=""):
 
 def check_bindings(config):
     found = dict(nodes(config))
-    assert {"data", "model", "attention", "attention.kernel", "trainer"} <= found.keys()
+    assert {"data", "model", "attention", "trainer"} <= found.keys()
+    assert is_alignment(found["attention"]["_target_"]) != ("attention.kernel" in found)
     for where, node in found.items():
         target = get_object(node["_target_"])
         keys = {key for key in node if key not in ("_target_", "_partial_")}
@@ -101,7 +109,7 @@ def test_generation_carries_the_batch_sizes_of_the_generator():
         assert own <= inspect.signature(Generator).parameters.keys()
 
 
-@pytest.mark.parametrize("verb", ["generate", "evaluate", "analyze"])
+@pytest.mark.parametrize("verb", ["generate", "evaluate", "analyze", "convert"])
 def test_the_other_verbs_compose_and_say_what_they_need(verb):
     config = compose_config(verb, ["bundle=RUN/model"])
     assert config.bundle == "RUN/model"

@@ -497,7 +497,7 @@ def test_capture_watches_a_loaded_bundle(loaded):
 # --- help, settings, sweeps ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["train", "generate", "evaluate", "analyze"])
+@pytest.mark.parametrize("verb", ["train", "generate", "evaluate", "analyze", "convert"])
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_is_a_page_with_examples(capfd, verb, flag):
     out = succeed(capfd, verb, flag)
@@ -548,7 +548,7 @@ def test_a_job_of_a_sweep_that_fails_is_named_and_the_others_run(capfd, corpus, 
 
 
 def test_the_launchers_run_the_verbs(trained):
-    for verb in ("generate", "evaluate", "analyze"):
+    for verb in ("generate", "evaluate", "analyze", "convert"):
         done = subprocess.run(
             [sys.executable, f"scripts/{verb}.py", "--help"],
             cwd=ROOT,

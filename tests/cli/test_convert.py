@@ -1,0 +1,349 @@
+"""From multi-head to grouped-query bundles, and new runs that begin with a bundle."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import seqattn
+from seqattn.attention.heads import MultiHeadAttention
+from tests.cli.small import (
+    checkpoint,
+    data_of,
+    refusal,
+    run,
+    succeed,
+    train_arguments,
+)
+
+TEXTS = ["a dog sees a ball .", "the child hears two birds ."]
+SLOTS = {
+    "encoder": "encoder.layers.0.self_attention",
+    "decoder": "decoder.layers.0.self_attention",
+    "cross": "decoder.layers.0.cross_attention",
+}
+HEADS, HEAD_DIM, DIM = 4, 4, 16
+
+
+@pytest.fixture
+def convert(capfd, trained, tmp_path):
+    """Converts the trained bundle; gives the new one's directory and what was printed."""
+
+    def call(*words, output="new"):
+        words = (f"bundle={trained / 'model'}", f"output={tmp_path / output}", *words)
+        out = succeed(capfd, "convert", *words, "generation.beam_size=2")
+        return tmp_path / output, out
+
+    return call
+
+
+@pytest.fixture
+def refused(capfd, trained, tmp_path):
+    """Refuses a conversion, and leaves nothing behind."""
+
+    def call(*words):
+        given = {word.partition("=")[0] for word in words}
+        usual = (f"bundle={trained / 'model'}", f"output={tmp_path / 'new'}")
+        words = [*(word for word in usual if word.partition("=")[0] not in given), *words]
+        text = refusal(capfd, "convert", *words)
+        assert not (tmp_path / "new").exists()
+        return text
+
+    return call
+
+
+def weights_of(bundle):
+    return load_file(str(bundle / "model.safetensors"))
+
+
+def pooled_by_hand(weight, num_kv_heads):
+    """A group at a time, a head at a time."""
+    size = HEADS // num_kv_heads
+    heads = weight.split(HEAD_DIM)
+    groups = [heads[g * size : (g + 1) * size] for g in range(num_kv_heads)]
+    return torch.cat([sum(group) / size for group in groups])
+
+
+@pytest.mark.parametrize(("words", "groups"), [(("num_kv_heads=2",), 2), (("heads=mqa",), 1)])
+def test_each_key_and_value_head_is_the_mean_of_its_group_and_the_rest_is_copied(
+    convert, trained, words, groups
+):
+    new, _ = convert(*words, "scores=false")
+    before, after = weights_of(trained / "model"), weights_of(new)
+    assert before.keys() == after.keys()
+    pooled = 0
+    for name, weight in before.items():
+        if re.search(r"attention\.(key|value)\.(weight|bias)$", name):
+            weight = pooled_by_hand(weight, groups)
+            pooled += 1
+        torch.testing.assert_close(after[name], weight, atol=1e-7, rtol=1e-6)
+    assert pooled == 3 * 4
+    model = seqattn.load(str(new)).model
+    found = [m.num_kv_heads for m in model.modules() if isinstance(m, MultiHeadAttention)]
+    assert found == [groups] * 3
+
+
+def test_as_many_heads_as_before_is_the_same_bundle(convert, trained):
+    new, _ = convert(f"num_kv_heads={HEADS}", "scores=false")
+    before, after = seqattn.load(str(trained / "model")), seqattn.load(str(new))
+    source, target = torch.tensor([[5, 6, 7, 3]]), torch.tensor([[2, 8, 9]])
+    assert torch.equal(before.model(source, target), after.model(source, target))
+    assert before.generate(TEXTS) == after.generate(TEXTS)
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_a_slot_alone_is_pooled(convert, trained, slot):
+    new, _ = convert("heads=mqa", f"slots=[{slot}]", "scores=false")
+    model = seqattn.load(str(new)).model
+    for other, name in SLOTS.items():
+        attention = model.get_submodule(name)
+        assert attention.num_kv_heads == (1 if other == slot else HEADS)
+    before, after = weights_of(trained / "model"), weights_of(new)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {name.rpartition("attention.")[0] + "attention" for name in changed} == {SLOTS[slot]}
+
+
+def test_a_converted_bundle_is_converted_again(convert, capfd, tmp_path, trained):
+    first, _ = convert("num_kv_heads=2", "scores=false")
+    words = (f"bundle={first}", f"output={tmp_path / 'second'}", "heads=mqa", "scores=false")
+    succeed(capfd, "convert", *words)
+    direct, _ = convert("heads=mqa", "scores=false", output="direct")
+    for name, weight in weights_of(direct).items():
+        torch.testing.assert_close(weights_of(tmp_path / "second")[name], weight)
+
+
+def test_the_report_counts_parameters_and_bytes_and_scores_before_and_after(convert, trained):
+    new, out = convert("heads=mqa", "split=test")
+    rows = {
+        cells[0].strip(): [cell.strip() for cell in cells[1:]]
+        for cells in (line.strip("│┃ \n").split("│") for line in out.splitlines())
+        if len(cells) == 3
+    }
+    fewer = 3 * 2 * (DIM + 1) * (HEADS - 1) * HEAD_DIM
+    counts = [int(count.replace(",", "")) for count in rows["parameters"]]
+    assert counts[0] - counts[1] == fewer
+    numbers = 2 * HEADS * HEAD_DIM * 4  # keys and values of one layer, in float32
+    assert rows["cache, bytes a target token"] == [str(numbers), str(numbers // HEADS)]
+    assert rows["source keys and values, bytes a token"] == [str(numbers), str(numbers // HEADS)]
+    assert "BLEU: nrefs:1|case:mixed|eff:no|tok:13a" in out
+    scores = json.loads((new / "scores.json").read_text())
+    assert scores["converted from"] == str(trained / "model")
+    assert f"{scores['test/chrF']:.2f}" == rows["test chrF"][1]
+    assert scores["test/BLEU signature"].startswith("nrefs:1")
+
+
+def test_the_scores_are_those_that_evaluate_gives(convert, capfd):
+    new, _ = convert("heads=mqa")
+    out = succeed(capfd, "evaluate", f"bundle={new}", "split=val", "generation.beam_size=2")
+    scores = json.loads((new / "scores.json").read_text())
+    for name in ("BLEU", "chrF"):
+        assert f"{scores[f'val/{name}']:.2f}   {scores[f'val/{name} signature']}" in out
+
+
+def test_without_its_data_a_bundle_is_converted_and_not_scored(capfd, trained, tmp_path):
+    words = (f"bundle={trained / 'model'}", f"output={tmp_path / 'new'}", "heads=mqa")
+    ended = run(capfd, "convert", *words, f"data.root={tmp_path}/gone")
+    assert ended.code == 0
+    assert f"not scored: the data's root must be a directory, {tmp_path}/gone is not" in ended.err
+    assert "BLEU" not in ended.out
+    assert seqattn.load(str(tmp_path / "new")).generate(TEXTS)
+
+
+def test_uptraining_moves_the_weights_and_is_scored_and_repeats(convert, corpus):
+    words = ("heads=mqa", "uptrain_steps=3", f"cache_dir={corpus.parent / 'cache'}")
+    new, out = convert(*words)
+    assert "uptrained" in out
+    again, _ = convert(*words, output="again")
+    plain, _ = convert("heads=mqa", "scores=false", output="plain")
+    moved, same = weights_of(new), weights_of(again)
+    assert all(torch.equal(weight, same[name]) for name, weight in moved.items())
+    other = weights_of(plain)
+    assert any(not torch.equal(weight, other[name]) for name, weight in moved.items())
+
+
+def test_uptraining_drops_out_as_training_does(convert, monkeypatch):
+    from seqattn.tasks.seq2seq import Seq2SeqTask
+
+    modes, step = [], Seq2SeqTask.training_step
+
+    def watched(self, batch, number):
+        modes.extend(module.training for module in self.model.modules())
+        return step(self, batch, number)
+
+    monkeypatch.setattr(Seq2SeqTask, "training_step", watched)
+    convert("heads=mqa", "uptrain_steps=1", "scores=false")
+    assert modes
+    assert all(modes)
+
+
+# --- init_from ----------------------------------------------------------------------------------
+
+
+def test_a_new_run_begins_with_the_weights_and_the_tokenizer_of_a_bundle(
+    convert, capfd, corpus, tmp_path
+):
+    new, _ = convert("num_kv_heads=2", "scores=false")
+    words = ("attention=gqa", f"init_from={new}", "optimizer.lr=0", f"run_dir={tmp_path}/run")
+    succeed(capfd, "train", *train_arguments(corpus, *words, steps=2))
+    begun = weights_of(tmp_path / "run" / "model")
+    for name, weight in weights_of(new).items():
+        assert torch.equal(begun[name], weight)
+    for file in ("joint.model", "tokenizer.json"):
+        assert (tmp_path / "run" / "model" / file).read_bytes() == (new / file).read_bytes()
+
+
+def test_another_corpus_keeps_the_vocabulary_and_a_resumption_the_run_s_own_weights(
+    convert, capfd, corpus, tmp_path
+):
+    new, _ = convert("num_kv_heads=2", "scores=false")
+    other = tmp_path / "other"
+    shutil.copytree(corpus, other)
+    for file in other.iterdir():
+        file.write_text(file.read_text().replace("dog", "zebra"))
+    given = ("attention=gqa", f"init_from={new}", f"run_dir={tmp_path}/run")
+    words = [w for w in train_arguments(other, *given) if not w.startswith("tokenizer")]
+    succeed(capfd, "train", *words)
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["tokenizer"]["vocab_size"] == 60
+    kept = tmp_path / "run" / "tokenizer" / "joint.model"
+    assert kept.read_bytes() == (new / "joint.model").read_bytes()
+    before = checkpoint(tmp_path / "run")["state_dict"]
+    shutil.rmtree(new)
+    words = (f"resume={tmp_path}/run", "trainer.max_steps=6", "optimizer.lr=0")
+    succeed(capfd, "train", *words)
+    after = checkpoint(tmp_path / "run")["state_dict"]
+    assert before.keys() == after.keys()
+    assert kept.read_bytes() == (tmp_path / "run" / "model" / "joint.model").read_bytes()
+
+
+def test_settings_that_change_no_shape_are_told(capfd, trained, corpus, tmp_path):
+    words = ("position=rope", f"init_from={trained / 'model'}", f"run_dir={tmp_path}/run")
+    ended = run(capfd, "train", *train_arguments(corpus, *words, steps=1, every=1))
+    assert ended.code == 0, ended.err
+    assert f"init_from={trained / 'model'} was trained with position=sinusoidal\n" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ["attention=gqa"],
+            "encoder.layers.0.self_attention.key.weight is (16, 16) there and is (8, 16) here; "
+            "it was trained with attention=mha attention.num_kv_heads=4",
+        ),
+        (
+            ["model.encoder_layers=2"],
+            "encoder.layers.1.self_attention.query.weight is not there and is (16, 16) here; "
+            "it was trained with model.encoder_layers=1",
+        ),
+        (
+            ["position=learned"],
+            "encoder.position.table.weight is not there and is (512, 16) here; it was trained with "
+            "position=sinusoidal",
+        ),
+    ],
+)
+def test_a_model_that_the_weights_do_not_fit_is_refused(
+    capfd, trained, corpus, tmp_path, words, text
+):
+    words = [*words, f"init_from={trained / 'model'}", f"run_dir={tmp_path}/run"]
+    said = refusal(capfd, "train", *train_arguments(corpus, *words))
+    assert said.startswith(f"init_from={trained / 'model'} does not fit: ")
+    assert said.removeprefix(f"init_from={trained / 'model'} does not fit: ") == text
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_tokenizer_than_the_bundle_s_is_refused(capfd, trained, corpus, tmp_path):
+    words = ("tokenizer.vocab_size=50", f"init_from={trained / 'model'}", f"run_dir={tmp_path}/run")
+    assert refusal(capfd, "train", *train_arguments(corpus, *words)) == (
+        f"init_from={trained / 'model'} brings its own tokenizer; leave tokenizer.vocab_size=50 "
+        "out (it has tokenizer.vocab_size=60)"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_start_that_is_no_bundle_is_refused(capfd, corpus, tmp_path):
+    words = train_arguments(corpus, f"init_from={tmp_path}/no", f"run_dir={tmp_path}/run")
+    text = f"there is no bundle at {tmp_path}/no; training writes one to RUN/model"
+    assert refusal(capfd, "train", *words) == text
+    assert not (tmp_path / "run").exists()
+
+
+# --- what cannot be converted -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([], "heads=gqa needs to know how many key heads: add num_kv_heads=N"),
+        (["heads=mha"], "heads must be gqa or mqa, got mha"),
+        (
+            ["heads=mqa", "num_kv_heads=2"],
+            "heads=mqa has one key head; leave num_kv_heads=2 out",
+        ),
+        (["num_kv_heads=0"], "num_kv_heads must be at least 1, got 0"),
+        (["num_kv_heads=two"], "num_kv_heads must be a whole number or null, got 'two'"),
+        (
+            ["num_kv_heads=3"],
+            "num_kv_heads must divide the self-attention's key heads (4), got 3",
+        ),
+        (
+            ["num_kv_heads=8", "slots=[cross]"],
+            "num_kv_heads must divide the cross attention's key heads (4), got 8",
+        ),
+        (
+            ["heads=mqa", "slots=[encoder,decoders]"],
+            "slots must be some of encoder, decoder, cross, got ['encoder', 'decoders']",
+        ),
+        (["heads=mqa", "slots=[]"], "slots must be some of encoder, decoder, cross, got []"),
+        (["heads=mqa", "uptrain_steps=-1"], "uptrain_steps must be at least 0, got -1"),
+        (["heads=mqa", "bundel=x"], "there is no key bundel; did you mean bundle?"),
+    ],
+)
+def test_what_cannot_be_is_refused(refused, words, text):
+    assert refused(*words) == text
+
+
+def test_a_directory_that_is_there_is_not_overwritten(capfd, trained):
+    bundle = trained / "model"
+    text = refusal(capfd, "convert", f"bundle={bundle}", f"output={bundle}", "heads=mqa")
+    assert text == f"output={bundle} is there already; name another directory"
+
+
+def test_a_missing_output_and_a_missing_bundle(capfd, trained):
+    text = refusal(capfd, "convert", f"bundle={trained / 'model'}", "heads=mqa")
+    assert text == "output must be given: add output=..."
+    text = refusal(capfd, "convert", "heads=mqa", "output=x")
+    assert text == "bundle must be given: add bundle=RUN/model"
+
+
+def test_a_foreign_bundle(refused, tmp_path):
+    text = f"there is no bundle at {tmp_path}/no; training writes one to RUN/model"
+    assert refused("heads=mqa", f"bundle={tmp_path}/no") == text
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "config.yaml").write_text("model: gpt\n")
+    text = f"{tmp_path}/foreign is not of the format 'seqattn bundle 1', it says None"
+    assert refused("heads=mqa", f"bundle={tmp_path}/foreign") == text
+
+
+def test_an_attention_without_key_heads_of_its_own(capfd, corpus, tmp_path, refused):
+    words = ("attention=moa", f"run_dir={tmp_path}/run")
+    succeed(capfd, "train", *train_arguments(corpus, *words, steps=1, every=1))
+    bundle = f"bundle={tmp_path}/run/model"
+    assert refused("heads=mqa", bundle) == (
+        "the self-attention is a MixtureOfAttention, which has no key heads to pool; name the "
+        "slots that have, such as slots=[cross]"
+    )
+    words = (bundle, "heads=mqa", "slots=[cross]", f"output={tmp_path}/cross", "scores=false")
+    succeed(capfd, "convert", *words)
+    model = seqattn.load(str(tmp_path / "cross")).model
+    assert model.decoder.layers[0].cross_attention.num_kv_heads == 1
+
+
+def test_the_data_of_a_bundle_can_be_elsewhere(convert, corpus):
+    _, out = convert("heads=mqa", *data_of(corpus), "split=test")
+    assert "test BLEU" in out
