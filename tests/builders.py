@@ -18,6 +18,8 @@ from seqattn.positions import LearnedPosition, Position, RotaryPosition, Sinusoi
 CONF = Path(__file__).parents[1] / "conf"
 DIM, HEADS, HEAD_DIM = 24, 4, 6
 VOCABULARY = 11
+SMALL_WITH = ("none", "rope", "alibi")
+"""Positions that small attentions are tried with: one for each way in which they act."""
 POSITIONS = {
     "none": Position,
     "sinusoidal": SinusoidalPosition,
@@ -46,6 +48,14 @@ def load_choice(group, name, small=False):
 def has_sizes(name):
     """Whether an attention has windows, strides, chunks and the like, in tokens."""
     return bool(_sizes(OmegaConf.load(CONF / "attention" / f"{name}.yaml")))
+
+
+def attention_variants():
+    """Every attention as (name, small): as shipped, and small where its kernel has sizes."""
+    for name in attention_choices():
+        yield name, False
+        if has_sizes(name):
+            yield name, True
 
 
 def _sizes(node):

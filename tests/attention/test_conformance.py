@@ -12,9 +12,9 @@ from tests.builders import (
     DIM,
     HEADS,
     attention_choices,
+    attention_variants,
     causal_mask,
     full_mask,
-    has_sizes,
     load_choice,
     make_attention,
     make_position,
@@ -34,10 +34,7 @@ def built(name, dim=DIM, seed=0):
 
 def choices():
     """Every attention as shipped, and small where its kernel has sizes."""
-    for name in attention_choices():
-        yield name
-        if has_sizes(name):
-            yield f"{name}, small"
+    return [f"{name}, small" if small else name for name, small in attention_variants()]
 
 
 def holds(name, law):
@@ -155,7 +152,7 @@ def test_cross_attention_does_not_depend_on_the_padding_of_its_source(name):
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", list(choices()))
+@pytest.mark.parametrize("name", choices())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_query_with_nothing_to_see_gets_zero_context_and_zero_gradient(name, dtype):
     holds(name, "blind")
@@ -196,7 +193,7 @@ def test_observed_weights_skip_masked_keys_sum_to_one_and_change_nothing(name, s
             torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float())
 
 
-@pytest.mark.parametrize("name", list(choices()))
+@pytest.mark.parametrize("name", choices())
 def test_gradients_agree_with_finite_differences_in_float64(name):
     holds(name, "gradients")
     dim = 8
@@ -223,7 +220,7 @@ def test_gradients_agree_with_finite_differences_in_float64(name):
     assert torch.autograd.gradcheck(lambda *args: call(mask, *args), inputs)
 
 
-@pytest.mark.parametrize("name", list(choices()))
+@pytest.mark.parametrize("name", choices())
 def test_autocast_to_bfloat16_stays_close_to_float32(name):
     holds(name, "autocast")
     attention = built(name)
@@ -236,7 +233,7 @@ def test_autocast_to_bfloat16_stays_close_to_float32(name):
         torch.testing.assert_close(rough.float(), exact, atol=0.05, rtol=0.05)
 
 
-@pytest.mark.parametrize("name", list(choices()))
+@pytest.mark.parametrize("name", choices())
 def test_it_compiles_whole_and_gives_the_same(name):
     holds(name, "compile")
     attention = built(name)
@@ -257,7 +254,7 @@ def test_it_compiles_whole_and_gives_the_same(name):
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", list(choices()))
+@pytest.mark.parametrize("name", choices())
 def test_a_state_dict_restores_it_exactly(name):
     attention = built(name)
     other = built(name, seed=1)

@@ -6,7 +6,8 @@ import torch
 from seqattn.errors import UserError
 from seqattn.models.base import BOS
 from tests.builders import (
-    attention_choices,
+    SMALL_WITH,
+    attention_variants,
     load_choice,
     make_position,
     make_transformer,
@@ -23,19 +24,22 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 def pairs():
-    """Every attention that decodes, with every position whose hooks it takes."""
-    for name in attention_choices():
+    """Every attention that decodes with every position it takes, and small with some."""
+    for name, small in attention_variants():
         abilities = probe(load_choice("attention", name)).abilities
-        for scheme in position_choices():
+        for scheme in SMALL_WITH if small else position_choices():
             position = make_position(load_choice("position", scheme))
             if abilities.fits("decoder") and position.hooks <= abilities.hooks | {"embed"}:
-                yield name, scheme
+                yield pytest.param(
+                    (name, small, scheme), id="-".join((name, "small" * small, scheme))
+                )
 
 
-@pytest.fixture(params=list(pairs()), ids="-".join)
+@pytest.fixture(params=list(pairs()))
 def model(request):
-    name, scheme = request.param
-    return make_transformer(load_choice("attention", name), load_choice("position", scheme))
+    name, small, scheme = request.param
+    attention = load_choice("attention", name, small)
+    return make_transformer(attention, load_choice("position", scheme))
 
 
 def last_logits(model, sources, histories):
