@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
+from seqattn.attention.alignment import Alignment
 from seqattn.attention.base import Attention, Kernel
 from seqattn.errors import UserError
 
@@ -14,7 +15,8 @@ class Maps(Mapping[str, list[Tensor]]):
 
     Each value lists the calls in order, each (B, H, T, S): rows are queries, columns keys, exactly
     0 where a query may not look. Decoding with several beams folds them into T, and keys are then
-    the slots of the cache.
+    the slots of the cache. A recurrent decoder that goes step by step gives a whole target in one
+    call, save where gradients are asked for: then a call a step, each (B, 1, K, S).
     """
 
     def __init__(self, observed: list[str], without: list[str]) -> None:
@@ -49,20 +51,30 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
     Yields:
         The maps, filled call by call.
     """
-    kernels: dict[str, Kernel] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, Attention):
-            for part in module.modules():
-                if isinstance(part, Kernel):
-                    kernels[name] = part
-    observed = [name for name, kernel in kernels.items() if kernel.abilities.weights]
-    maps = Maps(observed, [name for name in kernels if name not in observed])
+    parts = _observable(model)
+    observed = [name for name, part in parts.items() if _has_weights(part)]
+    maps = Maps(observed, [name for name in parts if name not in observed])
     for name in observed:
-        kernels[name].observer = maps[name].append
-        kernels[name].keep_weight_gradients = gradients
+        parts[name].observer = maps[name].append
+        parts[name].keep_weight_gradients = gradients
     try:
         yield maps
     finally:
         for name in observed:
-            kernels[name].observer = None
-            kernels[name].keep_weight_gradients = False
+            parts[name].observer = None
+            parts[name].keep_weight_gradients = False
+
+
+def _observable(model: nn.Module) -> dict[str, Kernel | Alignment]:
+    """What makes the weights of each attention, by the attention's name."""
+    parts: dict[str, Kernel | Alignment] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Alignment):
+            parts[name] = module
+        elif isinstance(module, Attention):
+            parts.update((name, part) for part in module.modules() if isinstance(part, Kernel))
+    return parts
+
+
+def _has_weights(part: Kernel | Alignment) -> bool:
+    return part.has_weights if isinstance(part, Alignment) else part.abilities.weights

@@ -6,11 +6,12 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from seqattn.attention.base import Attention, AttentionFactory
+from seqattn.cli.fitting import check_fit, is_recurrent
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation import Generator
 from seqattn.models.base import Seq2SeqModel
-from seqattn.models.transformer import Slots
+from seqattn.models.transformer import Slots, TransformerConfig
 
 Config = dict[str, Any]
 _HEADS_KEYS = ("num_heads", "num_kv_heads", "dropout", "bias")
@@ -31,19 +32,23 @@ def make(config: Any, **extra: Any) -> Any:
 
 def build_model(config: Config, tokenizer: Tokenizer) -> Seq2SeqModel:
     """The model of a resolved configuration over a tokenizer's vocabularies."""
+    check_fit(config)
     shape = make(config["model"])
-    encoder, decoder = shape.encoder_layers, shape.decoder_layers
-    own = config["attention"]
-    slots = Slots(
-        encoder=_slot(config, "encoder", own, encoder),
-        decoder=_slot(config, "decoder", own, decoder),
-        cross=_slot(config, "cross", cross_default(own), decoder),
-        position=make(config["position"]),
-    )
+    parts = make(config["attention"]) if is_recurrent(config) else _slots(config, shape)
     model: Seq2SeqModel = shape.build(
-        tokenizer.source_size, tokenizer.target_size, tokenizer.joint, slots
+        tokenizer.source_size, tokenizer.target_size, tokenizer.joint, parts
     )
     return model
+
+
+def _slots(config: Config, shape: TransformerConfig) -> Slots:
+    own = config["attention"]
+    return Slots(
+        encoder=_slot(config, "encoder", own, shape.encoder_layers),
+        decoder=_slot(config, "decoder", own, shape.decoder_layers),
+        cross=_slot(config, "cross", cross_default(own), shape.decoder_layers),
+        position=make(config["position"]),
+    )
 
 
 def cross_default(attention: Any) -> Any:

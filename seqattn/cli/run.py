@@ -85,7 +85,10 @@ class Run:
     def _task(self) -> Seq2SeqTask:
         config, plan = self.config, self.config["task"]["validation"]
         optimization = Optimization(
-            make(config["optimizer"]), make(config["schedule"]), config["task"]["label_smoothing"]
+            make(config["optimizer"]),
+            make(config["schedule"]),
+            config["task"]["label_smoothing"],
+            make(config["task"]["teacher_forcing"]),
         )
         optimization.optimizer(self.model, fused=False)  # refuses its values before the run begins
         search = GreedySearch(make(config["generation"]["limit"]))
@@ -164,6 +167,7 @@ class Run:
             self.model,
             Sentence(source, tokenizer.source_pieces(source)),
             Sentence(target, tokenizer.target_pieces(target)),
+            only=["cross"],
         )
         self.model.train(training)
         return figures.get("cross")

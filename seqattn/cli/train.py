@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from seqattn.cli.config import compose_config, plain, require_values
+from seqattn.cli.fitting import check_fit
 from seqattn.cli.kinds import check_own_keys, check_targets
 from seqattn.cli.run_dir import choose_run_dir, claimed, is_first_rank
 from seqattn.errors import UserError
@@ -37,6 +38,7 @@ def train(overrides: Sequence[str]) -> None:
     settled = plain(config)
     _check(settled)
     check_targets(settled)
+    check_fit(settled)
     _quieten()
     from lightning.pytorch.callbacks import LambdaCallback  # it and torch take seconds to import
 

@@ -18,11 +18,13 @@ class Memory:
         outputs: (B, S, D).
         real: (B, S) bool, True where a token stands.
         ids: (B, S) the source ids.
+        last: (B, parts, D') the last states of a recurrent encoder; None of another.
     """
 
     outputs: Tensor
     real: Tensor
     ids: Tensor
+    last: Tensor | None = None
 
 
 class State(Protocol):
@@ -44,6 +46,8 @@ class Seq2SeqModel(nn.Module, ABC):
 
     output: nn.Linear
     """From the decoder's features to the target vocabulary."""
+    feeds_itself: bool = False
+    """Whether it can read its own tokens in training, so that teacher_forcing may be below 1."""
     max_source_length: int | None = None
     """Longest source in tokens, None where there is no limit."""
     max_target_length: int | None = None

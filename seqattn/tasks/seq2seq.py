@@ -1,7 +1,7 @@
 """Training and validation of any encoder-decoder on pairs of texts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from seqattn.generation import Generator
 from seqattn.metrics.text import CorpusBleu, TextScorer
 from seqattn.metrics.token import TokenScores
 from seqattn.models.base import PAD, Seq2SeqModel
+from seqattn.training.forcing import TeacherForcing
 from seqattn.training.loss import TokenLoss, output_cross_entropy
 from seqattn.training.schedules import Schedule
 
@@ -32,6 +33,7 @@ class Optimization:
         schedule: factor on the learning rate, by optimizer step.
         label_smoothing: share of a target's probability spread over the vocabulary, from 0 up to
             but not 1.
+        teacher_forcing: share of target tokens that are given, by optimizer step.
 
     Raises:
         UserError: for a share out of its range.
@@ -40,6 +42,7 @@ class Optimization:
     optimizer: Callable[..., Optimizer]
     schedule: Schedule
     label_smoothing: float = 0.0
+    teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
@@ -99,12 +102,20 @@ class Seq2SeqTask(LightningModule):
         model: the encoder-decoder.
         optimization: optimizer, schedule, label smoothing.
         validation: what is generated; None for the loss alone.
+
+    Raises:
+        UserError: for teacher forcing below 1 of a model that cannot read its own words.
     """
 
     def __init__(
         self, model: Seq2SeqModel, optimization: Optimization, validation: Validation | None = None
     ) -> None:
         super().__init__()
+        if not (model.feeds_itself or optimization.teacher_forcing.whole):
+            raise UserError(
+                "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; leave "
+                "it at schedule=constant start=1"
+            )
         self.model = model
         self.optimization = optimization
         self.validation = validation
@@ -117,18 +128,21 @@ class Seq2SeqTask(LightningModule):
         self._random_state: Tensor | None = None
         self._cuda_random_state: Tensor | None = None
 
-    def loss(self, batch: Batch) -> TokenLoss:
+    def loss(self, batch: Batch, teacher_forcing: float = 1.0) -> TokenLoss:
         """Sums over the real target tokens of a batch."""
         state = self.model.start(self.model.encode(batch.source), cached=False)
-        features = self.model.features(batch.target_input, state)
+        features = self.model.features(batch.target_input, state, teacher_forcing)
         smoothing = self.optimization.label_smoothing
         return output_cross_entropy(
             features, self.model.output, batch.target_output, smoothing, PAD
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        forcing = self.optimization.teacher_forcing(self.global_step)
+        if not self.optimization.teacher_forcing.whole:
+            self.log("train/teacher_forcing", forcing, batch_size=1)
         with auxiliary_losses(self.model) as losses:
-            sums = self.loss(batch)
+            sums = self.loss(batch, forcing)
         self.window_tokens = self.window_tokens.to(sums.tokens.device) + sums.tokens
         loss = (sums.smoothed / sums.tokens).detach()
         self.log_dict(

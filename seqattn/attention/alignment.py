@@ -1,0 +1,273 @@
+"""Attention of recurrent decoders: a state asks, the annotations of the source answer."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from seqattn.attention.base import Observer
+from seqattn.attention.scores import AdditiveScore, Score, make_score
+from seqattn.errors import UserError
+
+
+class Annotations(NamedTuple):
+    """What the encoder says of each source token, made ready for being asked, once a source."""
+
+    keys: Tensor
+    """(B, S, A) what the score compares with."""
+    values: Tensor
+    """(B, S, M) what contexts are made of."""
+    real: Tensor
+    """(B, S) bool, True where a token stands."""
+    places: Tensor
+    """(B, S) how many tokens stand before each."""
+    padded: bool
+    """Whether any of them is padding."""
+
+    @classmethod
+    def of(cls, keys: Tensor, values: Tensor, real: Tensor) -> "Annotations":
+        """Args: as the fields."""
+        places = (real.long().cumsum(dim=1) - 1).clamp(min=0)
+        return cls(keys, values, real, places, not bool(real.all()))
+
+    def keep(self, sentences: Tensor) -> "Annotations":
+        """Those of some sentences. Args: sentences: (B',) rows."""
+        keys, values, real, places = (part.index_select(0, sentences) for part in self[:4])
+        return Annotations(keys, values, real, places, self.padded)
+
+
+class Alignment(nn.Module, ABC):
+    """Weights over a source's annotations, and the context that they make.
+
+    One softmax over at most S annotations for each query: time T * S * (A + M), and T * S weights,
+    beside the keys that are projected once a source. For cross-attention of recurrent decoders
+    alone; it is asked step by step, or about a whole target at once.
+
+    Args:
+        context_dim: width of a context.
+    """
+
+    before: ClassVar[bool] = False
+    """Whether it was published with the decoder's state of before the step asking."""
+    has_weights: ClassVar[bool] = True
+
+    def __init__(self, context_dim: int) -> None:
+        super().__init__()
+        self.context_dim = context_dim
+        self.observer: Observer | None = None
+        """Called with the true weights (B, 1, T, S) while they are captured."""
+        self.keep_weight_gradients = False
+        """Whether contexts are made from the observed weights, so that gradients reach them."""
+
+    @abstractmethod
+    def project(self, memory: Tensor, real: Tensor) -> Annotations:
+        """To be made once and reused. Args: memory: (B, S, M); real: (B, S) bool."""
+
+    @abstractmethod
+    def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+        """The weights alone: (B, T, S), 0 on padding, as `forward`."""
+
+    def forward(self, query: Tensor, source: Annotations, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """Context and weights of each query.
+
+        Args:
+            query: (B*K, T, query_dim), the K beams of a sentence next to each other.
+            source: of B sentences.
+            steps: (B*K, T) how many target tokens stand before each query's.
+
+        Returns:
+            The context (B*K, T, context_dim), zeros where there is nothing to look at, and the
+            weights (B, K*T, S).
+        """
+        sentences, (rows, length) = source.values.shape[0], query.shape[:2]
+        asked = query.reshape(
+            sentences, rows // sentences * length, -1
+        )  # (B*K, T, Q) -> (B, K*T, Q)
+        weights = self.weights(asked, source, steps.reshape(asked.shape[:2]))
+        if self.observer is not None and self.keep_weight_gradients:
+            observed = weights[:, None]
+            self.observer(observed)
+            weights = observed[:, 0]
+        context = weights.to(source.values.dtype) @ source.values
+        return context.reshape(
+            rows, length, self.context_dim
+        ), weights  # (B, K*T, M) -> (B*K, T, M)
+
+    def observe(self, weights: list[Tensor], beams: int) -> None:
+        """Shows the weights of a whole target at once, where gradients are not asked for.
+
+        Args:
+            weights: (B, K*T, S) of one or more calls, in the order of the target.
+            beams: K.
+        """
+        if self.observer is None or self.keep_weight_gradients or not weights:
+            return
+        parts = [part.unflatten(1, (beams, -1)) for part in weights]  # (B, K*T, S) -> (B, K, T, S)
+        whole = torch.cat(parts, dim=2).flatten(1, 2)
+        self.observer(whole[:, None])
+
+
+def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+    """Softmax over the visible keys, in float32; rows that see nothing are 0.
+
+    Args:
+        scores: (B, T, S).
+        visible: bool, broadcastable to it; None where all are.
+    """
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if visible is None:
+        return scores.softmax(dim=-1)
+    weights = scores.masked_fill(~visible, torch.finfo(scores.dtype).min).softmax(dim=-1)
+    return weights * visible
+
+
+class _Scored(Alignment):
+    """An alignment by a score, over all of the source."""
+
+    def __init__(self, memory_dim: int, score: Score) -> None:
+        super().__init__(memory_dim)
+        self.score = score
+
+    def project(self, memory: Tensor, real: Tensor) -> Annotations:
+        return Annotations.of(self.score.project(memory), memory, real)
+
+    def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+        visible = source.real[:, None] if source.padded else None
+        return masked_softmax(self.score(query, source.keys), visible)
+
+
+class Bahdanau(_Scored):
+    """Additive attention: e_i = v^T tanh(W_h h_i + W_s s), a softmax, the mean of the h_i.
+
+    Bahdanau et al. 2015 (arXiv 1409.0473, eq. 5 and 6), where the state before the step asks. As
+    `Alignment` costs, and T * S * A numbers are kept for the backward pass.
+
+    Args:
+        query_dim: width of the decoder's state.
+        memory_dim: width M of an annotation.
+        dim: width A inside the tanh; None for `query_dim`.
+    """
+
+    before = True
+
+    def __init__(self, query_dim: int, memory_dim: int, dim: int | None = None) -> None:
+        super().__init__(memory_dim, AdditiveScore(query_dim, memory_dim, dim))
+
+
+class Luong(_Scored):
+    """Luong's global attention (arXiv 1508.04025, section 3.1): the state after the step asks.
+
+    Args:
+        query_dim: width of the decoder's state.
+        memory_dim: width of an annotation.
+        score: dot (h^T s), general (h^T W s), concat (v^T tanh(W [h; s])), or scaled
+            (h^T s / sqrt(D)).
+
+    Raises:
+        UserError: for another score, or unequal widths where dot or scaled needs equal ones.
+    """
+
+    def __init__(self, query_dim: int, memory_dim: int, score: str) -> None:
+        super().__init__(memory_dim, make_score(score, query_dim, memory_dim))
+
+
+class LuongLocal(Luong):
+    """Luong's local attention (arXiv 1508.04025, section 3.2): a window around a position p_t.
+
+    Here, local-m: p_t = t, tokens counted from 0 on both sides and padding left out, so a target
+    that runs `window` tokens past its source's end sees nothing. The softmax is over
+    [p_t - window, p_t + window].
+
+    Args:
+        query_dim: width of the decoder's state.
+        memory_dim: width of an annotation.
+        score: as `Luong`.
+        window: D, tokens on either side of p_t, at least 1.
+
+    Raises:
+        UserError: as `Luong`, or for a window below 1.
+    """
+
+    def __init__(self, query_dim: int, memory_dim: int, score: str, window: int = 10) -> None:
+        super().__init__(query_dim, memory_dim, score)
+        if window < 1:
+            raise UserError(f"attention.window must be at least 1, got {window}")
+        self.window = window
+
+    def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+        centre = self.centre(query, source, steps)[..., None]  # (B, T, 1)
+        offset = source.places[:, None] - centre  # (B, T, S)
+        visible = (offset.abs() <= self.window) & source.real[:, None]
+        weights = masked_softmax(self.score(query, source.keys), visible)
+        return weights * self.nearness(offset)
+
+    def centre(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+        """p_t (B, T) of each query."""
+        return steps
+
+    def nearness(self, offset: Tensor) -> Tensor | float:
+        """What weights are multiplied by, at offsets (B, T, S) from p_t."""
+        return 1.0
+
+
+class LuongLocalPredictive(LuongLocal):
+    """Luong's local-p (arXiv 1508.04025, eq. 9 and 10): the model predicts where to look.
+
+    p_t = S sigmoid(v_p^T tanh(W_p s)) with S the sentence's own length, and the window's weights
+    are multiplied by exp(-(i - p_t)^2 / (2 sigma^2)), sigma = window / 2. So they sum to less
+    than 1.
+
+    Args:
+        query_dim: width of the decoder's state.
+        memory_dim: width of an annotation.
+        score: as `Luong`.
+        window: D, tokens on either side of p_t, at least 1.
+
+    Raises:
+        UserError: as `LuongLocal`.
+    """
+
+    def __init__(self, query_dim: int, memory_dim: int, score: str, window: int = 10) -> None:
+        super().__init__(query_dim, memory_dim, score, window)
+        self.w_p = nn.Linear(query_dim, query_dim, bias=False)
+        self.v_p = nn.Linear(query_dim, 1, bias=False)
+        for layer in (self.w_p, self.v_p):
+            nn.init.xavier_uniform_(layer.weight)
+
+    def centre(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+        share = self.v_p(self.w_p(query).tanh())[..., 0]
+        share = share.to(torch.promote_types(share.dtype, torch.float32)).sigmoid()
+        return share * source.real.sum(dim=1, keepdim=True)
+
+    def nearness(self, offset: Tensor) -> Tensor:
+        sigma = self.window / 2
+        return (offset.square() / (-2 * sigma**2)).exp()
+
+
+class NoAlignment(Alignment):
+    """No attention: the source reaches the decoder through its first state alone.
+
+    The encoder-decoder of Sutskever et al. 2014 (arXiv 1409.3215). Its contexts have no width.
+
+    Args:
+        query_dim: width of the decoder's state.
+        memory_dim: width of an annotation.
+    """
+
+    has_weights = False
+
+    def __init__(self, query_dim: int, memory_dim: int) -> None:
+        super().__init__(0)
+
+    def project(self, memory: Tensor, real: Tensor) -> Annotations:
+        return Annotations.of(memory[..., :0], memory[..., :0], real)
+
+    def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+        return query.new_zeros(*query.shape[:2], source.real.shape[1])
+
+
+class AlignmentFactory(Protocol):
+    """Makes a decoder's own alignment."""
+
+    def __call__(self, query_dim: int, memory_dim: int) -> Alignment: ...

@@ -1,0 +1,131 @@
+"""Score functions: how well a decoder's state and an annotation of the source fit."""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from seqattn.errors import UserError
+
+
+class Score(nn.Module, ABC):
+    """Scores every query against every annotation of its sentence."""
+
+    @abstractmethod
+    def project(self, memory: Tensor) -> Tensor:
+        """Keys (B, S, A) of annotations (B, S, M): all that does not depend on the query."""
+
+    @abstractmethod
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Scores (B, T, S) of queries (B, T, Q) and keys (B, S, A)."""
+
+
+class DotScore(Score):
+    """h_i^T s, over sqrt(D) where `scaled` (Luong et al. 2015, arXiv 1508.04025, eq. 8).
+
+    Args:
+        query_dim: width of a state.
+        memory_dim: width of an annotation, the same.
+        scaled: divide by sqrt(D), as Vaswani et al. 2017 (arXiv 1706.03762) do.
+
+    Raises:
+        UserError: for unequal widths.
+    """
+
+    def __init__(self, query_dim: int, memory_dim: int, scaled: bool = False) -> None:
+        super().__init__()
+        if query_dim != memory_dim:
+            raise UserError(
+                f"attention.score={'scaled' if scaled else 'dot'} needs model.decoder_dim equal to "
+                f"model.encoder_dim, got {query_dim} and {memory_dim}; make them equal, or set "
+                "attention.score=general"
+            )
+        self.factor = 1 / math.sqrt(query_dim) if scaled else 1.0
+
+    def project(self, memory: Tensor) -> Tensor:
+        return memory
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return (query * self.factor) @ keys.transpose(1, 2)
+
+
+class GeneralScore(Score):
+    """h_i^T W s (Luong et al. 2015, arXiv 1508.04025, eq. 8).
+
+    W meets the annotations, once a sentence, where training asks often; keys have the query's
+    width.
+
+    Args:
+        query_dim: width of a state.
+        memory_dim: width of an annotation.
+    """
+
+    def __init__(self, query_dim: int, memory_dim: int) -> None:
+        super().__init__()
+        self.key = nn.Linear(memory_dim, query_dim, bias=False)
+        nn.init.xavier_uniform_(self.key.weight)
+
+    def project(self, memory: Tensor) -> Tensor:
+        return self.key(memory)
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        return query @ keys.transpose(1, 2)
+
+
+class AdditiveScore(Score):
+    """v^T tanh(W_h h_i + W_s s) (Bahdanau et al. 2015, arXiv 1409.0473, appendix A.1.2).
+
+    Luong's concat, v^T tanh(W [h_i; s]), is the same with W cut in two.
+
+    Args:
+        query_dim: width of a state.
+        memory_dim: width of an annotation.
+        dim: width A inside; None for `query_dim`.
+
+    Raises:
+        UserError: for a width below 1.
+    """
+
+    def __init__(self, query_dim: int, memory_dim: int, dim: int | None = None) -> None:
+        super().__init__()
+        if dim is not None and dim < 1:
+            raise UserError(f"attention.dim must be at least 1, got {dim}")
+        dim = dim or query_dim
+        self.key = nn.Linear(memory_dim, dim, bias=False)
+        self.query = nn.Linear(query_dim, dim, bias=False)
+        self.v = nn.Linear(dim, 1, bias=False)
+        for layer in (self.key, self.query, self.v):
+            nn.init.xavier_uniform_(layer.weight)
+
+    def project(self, memory: Tensor) -> Tensor:
+        return self.key(memory)
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        asked = self.query(query)
+        rows = max(1, _BLOCK_NUMBERS // max(1, keys.numel()))
+        parts = [self._block(part, keys) for part in asked.split(rows, dim=1)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _block(self, asked: Tensor, keys: Tensor) -> Tensor:
+        inside = (asked[:, :, None] + keys[:, None]).tanh_()  # (B, T, S, A)
+        scores: Tensor = self.v(inside)[..., 0]
+        return scores
+
+
+_BLOCK_NUMBERS = 1 << 20  # numbers inside the tanh at once: 4 MiB in float32, for caches
+
+
+def make_score(name: str, query_dim: int, memory_dim: int) -> Score:
+    """One of Luong's scores: dot, general, concat or scaled.
+
+    Raises:
+        UserError: for another name, or unequal widths where dot or scaled needs equal ones.
+    """
+    if name in ("dot", "scaled"):
+        return DotScore(query_dim, memory_dim, scaled=name == "scaled")
+    if name == "general":
+        return GeneralScore(query_dim, memory_dim)
+    if name == "concat":
+        return AdditiveScore(query_dim, memory_dim)
+    raise UserError(f"attention.score must be one of dot, general, concat, scaled, got {name}")

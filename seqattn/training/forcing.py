@@ -1,0 +1,66 @@
+"""How much of a target a decoder reads in training, and how much of its own words."""
+
+import math
+from dataclasses import dataclass
+
+from seqattn.errors import UserError
+
+SCHEDULES = ("constant", "linear", "inverse_sigmoid")
+
+
+@dataclass(frozen=True)
+class TeacherForcing:
+    """The share of target tokens that are given, by optimizer step.
+
+    Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099, section 2.4): for each token a coin
+    says whether the decoder reads the given one or its own likeliest.
+
+    Args:
+        schedule: constant (`start`), linear (from `start` down to `floor` in `steps`), or
+            inverse_sigmoid (k / (k + exp(i / k)) of the way down is left at step i, k = `steps`:
+            half of it at k ln k).
+        start: share at first, 0 to 1.
+        floor: share in the end, 0 to `start`.
+        steps: optimizer steps, as `schedule` says, at least 1.
+
+    Raises:
+        UserError: for a value out of its range.
+    """
+
+    schedule: str = "constant"
+    start: float = 1.0
+    floor: float = 0.0
+    steps: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise UserError(
+                f"task.teacher_forcing.schedule must be one of {', '.join(SCHEDULES)}, got "
+                f"{self.schedule}"
+            )
+        if not 0 <= self.floor <= self.start <= 1 and self.schedule != "constant":
+            raise UserError(
+                f"task.teacher_forcing needs 0 <= floor <= start <= 1, got {self.floor} and "
+                f"{self.start}"
+            )
+        if not 0 <= self.start <= 1:
+            raise UserError(f"task.teacher_forcing.start must be from 0 to 1, got {self.start}")
+        if self.steps < 1:
+            raise UserError(f"task.teacher_forcing.steps must be at least 1, got {self.steps}")
+
+    @property
+    def whole(self) -> bool:
+        """Whether every token is given at every step."""
+        return self.start == 1 and (self.schedule == "constant" or self.floor == 1)
+
+    def __call__(self, step: int) -> float:
+        """The share at an optimizer step, counted from 0."""
+        if self.schedule == "constant":
+            return self.start
+        if self.schedule == "linear":
+            left = max(0.0, 1 - step / self.steps)
+        else:
+            # exp(-i/k) * k / (exp(-i/k) * k + 1) cannot overflow
+            scaled = self.steps * math.exp(-step / self.steps)
+            left = scaled / (scaled + 1)
+        return self.floor + (self.start - self.floor) * left

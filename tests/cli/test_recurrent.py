@@ -1,0 +1,92 @@
+"""Recurrent models on the command line: trained, resumed, generating, scored, looked into."""
+
+import json
+
+import pytest
+import yaml
+
+import seqattn
+from seqattn.cli.config import groups
+from tests.cli.small import checkpoint, json_lines, refusal, succeed, train_arguments, write_corpus
+
+LUONG = [f"luong_{kind}" for kind in ("concat", "dot", "general", "local_m", "local_p", "scaled")]
+OURS = ["bahdanau", *LUONG, "none"]
+
+
+def small(root, *overrides, **sizes):
+    words = train_arguments(root, "model=rnn", *overrides, **sizes)
+    return [word for word in words if not word.startswith("model.ffn_dim")]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("recurrent") / "data")
+
+
+@pytest.mark.parametrize("attention", [None, "luong_local_p", "none"])
+def test_a_recurrent_model_goes_all_the_way(root, tmp_path, capfd, attention):
+    run, choice = tmp_path / "run", [f"attention={attention}"] if attention else []
+    succeed(capfd, "train", *small(root, *choice, f"run_dir={run}"))
+    bundle = f"bundle={run / 'model'}"
+    config = yaml.safe_load((run / "model" / "config.yaml").read_text())
+    assert config["choices"]["attention"] == (attention or "bahdanau")
+    assert config["choices"]["position"] == "none"
+    source = root / "test.en"
+    rows = succeed(capfd, "generate", bundle, f"input={source}", "n_best=2", "scores=true")
+    found = json_lines(rows)
+    assert len(found) == 2 * len(source.read_text().splitlines())
+    succeed(capfd, "evaluate", bundle, f"output={tmp_path / 'scores'}")
+    scores = json.loads((tmp_path / "scores" / "scores.json").read_text())
+    assert 0 <= scores["scores"]["BLEU"]["value"] <= 100
+    succeed(capfd, "analyze", bundle, "text=a dog sees a ball .", f"output={tmp_path / 'seen'}")
+    pictures = ["cross.png"] if attention != "none" else []
+    assert sorted(p.name for p in (tmp_path / "seen").glob("*.png")) == pictures
+    model = seqattn.load(str(run / "model"))
+    assert len(model.generate(["a dog sees a ball ."])) == 1
+
+
+def test_scheduled_sampling_trains_and_its_share_is_logged(root, tmp_path, capfd):
+    run = tmp_path / "run"
+    schedule = ["task.teacher_forcing.schedule=linear", "task.teacher_forcing.steps=3"]
+    words = small(root, *schedule, "trainer.log_every_n_steps=1", f"run_dir={run}")
+    succeed(capfd, "train", *words)
+    assert checkpoint(run)["global_step"] == 4
+    header, *rows = (run / "csv" / "version_0" / "metrics.csv").read_text().splitlines()
+    column = header.split(",").index("train/teacher_forcing")
+    shares = [float(row.split(",")[column]) for row in rows if row.split(",")[column]]
+    assert shares == pytest.approx([1, 2 / 3, 1 / 3, 0], abs=1e-5)
+
+
+def test_a_recurrent_model_refuses_what_does_not_fit_and_names_what_does(root, capfd):
+    def refused(*words):
+        return refusal(capfd, "train", *words)
+
+    fits = ", ".join(OURS)
+    others = ", ".join(name for name in groups()["attention"] if name not in OURS)
+    assert refused("model=rnn", "attention=gqa") == (
+        f"model=rnn cannot use attention=gqa; it takes {fits}"
+    )
+    assert refused("attention=bahdanau") == (
+        f"model=transformer cannot use attention=bahdanau; it takes {others}"
+    )
+    assert refused("attention@cross_attention=none") == (
+        f"model=transformer cannot use attention@cross_attention=none; it takes {others}"
+    )
+    only = (
+        "model=rnn has one attention, from the decoder to the source; choose it as "
+        f"attention=NAME, of {fits}"
+    )
+    assert refused("model=rnn", "attention@cross_attention=mha") == only
+    assert refused("model=rnn", "attention=[bahdanau,luong_dot]") == only
+    assert refused("model=rnn", "position=rope") == (
+        "model=rnn knows positions by its recurrence and cannot use position=rope; leave it out, "
+        "or set position=none"
+    )
+    assert refused(*train_arguments(root, "task.teacher_forcing.start=0.5")) == (
+        "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; leave it at "
+        "schedule=constant start=1"
+    )
+    assert refused(*small(root, "attention=luong_dot", "model.decoder_dim=12")) == (
+        "attention.score=dot needs model.decoder_dim equal to model.encoder_dim, got 12 and 16; "
+        "make them equal, or set attention.score=general"
+    )

@@ -1,0 +1,59 @@
+"""Small recurrent models of every kind, for tests."""
+
+from functools import partial
+
+import torch
+
+from seqattn.attention.alignment import (
+    Bahdanau,
+    Luong,
+    LuongLocal,
+    LuongLocalPredictive,
+    NoAlignment,
+)
+from seqattn.models.recurrent import RecurrentConfig
+from tests.builders import VOCABULARY, randomised
+
+ALIGNMENTS = {
+    "bahdanau": Bahdanau,
+    "luong_dot": partial(Luong, score="dot"),
+    "luong_general": partial(Luong, score="general"),
+    "luong_concat": partial(Luong, score="concat"),
+    "luong_scaled": partial(Luong, score="scaled"),
+    "luong_local_m": partial(LuongLocal, score="general", window=2),
+    "luong_local_p": partial(LuongLocalPredictive, score="general", window=2),
+    "none": NoAlignment,
+}
+SHAPES = {
+    "gru": {"cell": "gru"},
+    "deep": {"encoder_layers": 2, "decoder_layers": 3},
+    "one way": {"bidirectional": False, "cell": "gru", "decoder_layers": 2},
+    "other order": {"order": "other"},
+    "fed": {"input_feeding": True, "decoder_layers": 2, "order": "after"},
+}
+MODELS = [
+    *((name, {}) for name in ALIGNMENTS),
+    *(("bahdanau", shape) for shape in SHAPES.values()),
+    *(("luong_general", shape) for shape in SHAPES.values()),
+    *((name, SHAPES["fed"]) for name in ("luong_local_m", "luong_local_p", "none")),
+]
+"""Each attention in its own order, and two of them in every shape."""
+
+
+def label(model):
+    name, options = model
+    return "-".join([name, *(f"{key}={value}" for key, value in options.items())])
+
+
+def make_recurrent(name="bahdanau", joint=True, **options):
+    """A randomised model in eval mode; `order="other"` is the one it was not published in."""
+    torch.manual_seed(0)
+    if options.get("order") == "other":
+        options = {**options, "order": "after" if name == "bahdanau" else "before"}
+    sizes = {"dim": 10, "encoder_dim": 12, "decoder_dim": 14, "dropout": 0.0}
+    if name in ("luong_dot", "luong_scaled"):
+        sizes["encoder_dim"] = 14
+    config = RecurrentConfig(**{**sizes, **options})
+    source_size = VOCABULARY if joint else VOCABULARY + 2
+    model = config.build(source_size, VOCABULARY, joint, ALIGNMENTS[name])
+    return randomised(model, scale=0.2).eval()

@@ -1,0 +1,437 @@
+"""Recurrent models against one written out step by step, and against themselves another way."""
+
+import pytest
+import torch
+from torch import nn
+
+from seqattn.analysis import capture
+from seqattn.errors import UserError
+from seqattn.generation import BeamSearch, Generator, GreedySearch, Sampling
+from seqattn.models.base import BOS, PAD
+from seqattn.models.recurrent import RecurrentConfig
+from tests.builders import VOCABULARY, padded, random_ids, targets
+from tests.models.recurrents import ALIGNMENTS, MODELS, label, make_recurrent
+
+ROWS = [[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]]
+SOURCES = padded(ROWS)
+TARGETS = [[2, 5, 6], [2, 4, 4, 9, 10], [2, 7, 8, 8]]
+B, T, K = 3, 6, 3
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+@pytest.fixture(params=MODELS, ids=label)
+def model(request):
+    name, options = request.param
+    return make_recurrent(name, **options)
+
+
+def step_of(layer, x, hidden):
+    """PyTorch's own cell with the layer's weights."""
+    lstm = isinstance(layer.rnn, nn.LSTM)
+    cell = (nn.LSTMCell if lstm else nn.GRUCell)(layer.rnn.input_size, layer.rnn.hidden_size)
+    cell.load_state_dict({k.removesuffix("_l0"): v for k, v in layer.rnn.state_dict().items()})
+    return cell(x, hidden if lstm else hidden[0]) if lstm else (cell(x, hidden[0]),)
+
+
+def written_out(model, source, target):
+    """Logits (T, V) of one pair by the published recurrences, a step at a time."""
+    memory = model.encode(torch.tensor([source]))
+    decoder, table = model.decoder, model.target_embedding.table.weight
+    annotations = decoder.cross_attention.project(memory.outputs, memory.real)
+    hidden = list(model.bridge(memory.last))
+    feed, logits = torch.zeros(1, 10), []
+    for t, token in enumerate(target):
+        word = table[token][None] * 10**0.5
+        where = torch.tensor([[t]])
+
+        def ask(state, where=where):
+            return decoder.cross_attention(state[:, None], annotations, where)[0][:, 0]
+
+        if decoder.before:
+            context = ask(hidden[-1][0])
+            x = torch.cat((word, context), dim=1)
+        else:
+            x = torch.cat((word, feed), dim=1) if model.config.input_feeding else word
+        for number, layer in enumerate(decoder.layers):
+            hidden[number] = step_of(layer, x, hidden[number])
+            x = hidden[number][0]
+        merge = decoder.readout.merge
+        if decoder.before:
+            pairs = merge(torch.cat((x, word, context), dim=1)).view(1, 10, 2)
+            features = torch.maximum(pairs[..., 0], pairs[..., 1])
+        else:
+            features = feed = torch.tanh(merge(torch.cat((ask(x), x), dim=1)))
+        logits.append(model.output(features))
+    return torch.cat(logits)
+
+
+@torch.inference_mode()
+def test_logits_equal_the_recurrence_written_out(model):
+    got = model(SOURCES, padded(TARGETS))
+    for number, (source, target) in enumerate(zip(ROWS, TARGETS)):
+        torch.testing.assert_close(
+            got[number, : len(target)], written_out(model, source, target), **CLOSE
+        )
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("source_left", "target_left"), [(True, True), (False, True)])
+def test_logits_do_not_depend_on_padding(model, source_left, target_left):
+    source, target = padded(ROWS, source_left), padded(TARGETS, target_left)
+    blank = torch.full((3, 4), PAD)
+    got = model(torch.cat((blank, source, blank), dim=1), torch.cat((target, blank), dim=1))
+    for number, (row, words) in enumerate(zip(ROWS, TARGETS)):
+        alone = model(torch.tensor([row]), torch.tensor([words]))[0]
+        real = torch.cat((target, blank), dim=1)[number] != PAD
+        torch.testing.assert_close(got[number, real], alone, **CLOSE)
+
+
+def test_logits_do_not_depend_on_later_tokens(model):
+    target = targets(B, T)
+    base = model(SOURCES, target)
+    for t in range(1, T):
+        changed = target.clone()
+        changed[:, t] = (changed[:, t] - 3) % 7 + 4
+        got = model(SOURCES, changed)
+        assert torch.equal(got[:, :t], base[:, :t])
+        assert (got[:, t] != base[:, t]).any(dim=1).all()
+
+
+def test_a_source_of_nothing_but_padding_gives_finite_logits_and_gradients(model):
+    source = SOURCES.clone()
+    source[1] = PAD
+    logits = model(source, padded(TARGETS))
+    logits.square().sum().backward()
+    assert logits.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+    alone = model(torch.tensor([ROWS[0]]), torch.tensor([TARGETS[0]]))[0]
+    torch.testing.assert_close(logits[0, :3], alone, **CLOSE)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("cuts", [(1, 1, 1, 1, 1, 1), (3, 1, 2)])
+def test_tokens_in_pieces_give_the_logits_of_one_pass(model, cuts):
+    ids = targets(B, T)
+    state = model.start(model.encode(SOURCES))
+    pieces = [model.decode(piece, state) for piece in ids.split(cuts, dim=1)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), model(SOURCES, ids), **CLOSE)
+
+
+def last_logits(model, sources, histories):
+    rows = []
+    for source, history in zip(sources, histories):
+        rows.append(model(source[source != PAD][None], torch.tensor([history]))[0, -1])
+    return torch.stack(rows)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("left", [True, False])
+def test_ragged_prefixes_padded_on_either_side_go_on_as_each_would_alone(model, left):
+    histories = [[BOS], [BOS, 5, 6, 7], [BOS, 8, 9]]
+    state = model.start(model.encode(SOURCES))
+    logits = model.decode(padded(histories, left), state)
+    ends = [-1] * B if left else [len(history) - 1 for history in histories]
+    logits = logits[torch.arange(B), ends]
+    for new in random_ids(3, B):
+        torch.testing.assert_close(logits, last_logits(model, SOURCES, histories), **CLOSE)
+        histories = [[*history, token] for history, token in zip(histories, new.tolist())]
+        logits = model.decode(new[:, None], state)[:, -1]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("prefixed", [False, True])
+def test_beams_that_are_reordered_and_sentences_that_leave_equal_full_passes(model, prefixed):
+    prefixes = [[BOS, 5], [BOS], [BOS, 7, 8]] if prefixed else [[BOS]] * B
+    histories = [list(prefix) for prefix in prefixes for _ in range(K)]
+    sources, sentences = SOURCES, B
+    state = model.start(model.encode(SOURCES), beams=K)
+    first = padded(prefixes, left=True).repeat_interleave(K, dim=0)
+    logits = model.decode(first, state)[:, -1]
+    draw = torch.Generator().manual_seed(7)
+    for step, steps in enumerate((1, 1, 2, 1, 1)):
+        repeated = sources.repeat_interleave(K, dim=0)
+        torch.testing.assert_close(logits, last_logits(model, repeated, histories), **CLOSE)
+        index = torch.randint(K, (sentences, K), generator=draw)
+        state.reorder(index)
+        flat = (index + K * torch.arange(sentences)[:, None]).flatten().tolist()
+        histories = [list(histories[row]) for row in flat]
+        if step in (1, 3):
+            going = torch.tensor([2, 1] if step == 1 else [1])
+            state.keep(going)
+            sources, sentences = sources[going], len(going)
+            histories = [histories[b * K + k] for b in going.tolist() for k in range(K)]
+        assert state.source.keys.shape[0] == sentences  # one copy serves every beam
+        new = torch.randint(4, 11, (sentences * K, steps), generator=draw)
+        histories = [history + row for history, row in zip(histories, new.tolist())]
+        logits = model.decode(new, state)[:, -1]
+
+
+@pytest.mark.parametrize("name", [name for name in ALIGNMENTS if name != "bahdanau"])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_one_fused_call_equals_the_loop_in_value_and_gradient(name, cell):
+    model = make_recurrent(name, cell=cell, decoder_layers=2)
+    assert not model.decoder.loops
+    target, parameters = padded(TARGETS), list(model.parameters())
+    upstream = torch.randn(3, 5, VOCABULARY) * (target != PAD)[..., None]
+    found = []
+    for loops in (False, True):
+        model.decoder.loops = loops
+        logits = model(SOURCES, target)
+        gradients = torch.autograd.grad((logits * upstream).sum(), parameters)
+        found.append([logits * (target != PAD)[..., None], *gradients])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+def test_gradients_reach_every_parameter_and_agree_with_finite_differences(model):
+    model = model.double()
+    target = padded(TARGETS)
+    upstream = torch.randn(3, 5, VOCABULARY, dtype=torch.float64) * (target != PAD)[..., None]
+
+    def loss():
+        return (model(SOURCES, target) * upstream).sum()
+
+    loss().backward()
+    draw = torch.Generator().manual_seed(3)
+    for name, parameter in model.named_parameters():
+        assert parameter.grad.abs().max() > 1e-9, name
+        direction = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
+        slope = (parameter.grad * direction).sum()
+        with torch.no_grad():
+            parameter.add_(direction, alpha=1e-6)
+            above = loss()
+            parameter.sub_(direction, alpha=2e-6)
+            below = loss()
+            parameter.add_(direction, alpha=1e-6)
+        torch.testing.assert_close((above - below) / 2e-6, slope, atol=1e-6, rtol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(beam_size=4, n_best=3), Sampling()])
+def test_a_sentences_outputs_do_not_depend_on_its_batch(model, search):
+    sources = [ROWS[0], [5, 3], ROWS[1], [8, 9, 10, 4, 3], ROWS[2]]
+    together = Generator(model, search, batch_size=5).generate(sources)
+    alone = Generator(model, search, batch_size=1).generate(sources)
+    assert [[h.ids for h in found] for found in together] == [
+        [h.ids for h in found] for found in alone
+    ]
+    for one, other in zip(together, alone):
+        for a, b in zip(one, other):
+            assert a.log_probability == pytest.approx(b.log_probability, abs=1e-4)
+
+
+def test_capturing_shows_a_whole_target_and_changes_no_bit(model):
+    target, attention = padded(TARGETS), "decoder.cross_attention"
+    plain = model(SOURCES, target)
+    with capture(model) as maps:
+        observed = model(SOURCES, target)
+    assert torch.equal(plain, observed)
+    if not model.decoder.cross_attention.has_weights:
+        with pytest.raises(UserError, match=r"^decoder.cross_attention has no attention weights"):
+            maps[attention]
+        return
+    (weights,) = maps[attention]
+    assert weights.shape == (3, 1, 5, 7)
+    assert (weights[:, 0].transpose(1, 2)[SOURCES == PAD] == 0).all()
+    with capture(model) as steps:
+        state = model.start(model.encode(SOURCES))
+        for token in target.split(1, dim=1):
+            model.decode(token, state)
+    together = torch.cat(steps[attention], dim=2)
+    for row, words in enumerate(TARGETS):
+        n = len(words)
+        torch.testing.assert_close(together[row, :, :n], weights[row, :, :n], **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong_general"])
+def test_gradients_reach_observed_weights(name):
+    model = make_recurrent(name)
+    with capture(model, gradients=True) as maps:
+        logits = model(SOURCES, targets(B, T))
+    calls = maps["decoder.cross_attention"]
+    assert len(calls) == (T if name == "bahdanau" else 1)
+    gradients = torch.autograd.grad(logits.square().sum(), calls)
+    assert all((gradient.abs() > 0).any() for gradient in gradients)
+
+
+def test_beams_stand_as_query_positions_in_captured_weights():
+    model = make_recurrent("bahdanau")
+    prefix = targets(B, 3)
+    with capture(model) as maps:
+        model.decode(prefix, model.start(model.encode(SOURCES)))
+        state = model.start(model.encode(SOURCES), beams=K)
+        model.decode(prefix.repeat_interleave(K, dim=0), state)
+    one, folded = maps["decoder.cross_attention"]
+    assert folded.shape == (B, 1, K * 3, 7)
+    torch.testing.assert_close(folded, one.repeat(1, 1, K, 1), **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong_general"])
+@pytest.mark.parametrize("feeding", [False, True])
+def test_without_teacher_forcing_training_reads_what_greedy_search_would(name, feeding):
+    model = make_recurrent(name, input_feeding=feeding, order="after", decoder_layers=2)
+    target = targets(B, T)
+    with torch.no_grad():
+        logits = model(SOURCES, target, teacher_forcing=0.0)
+        logits[..., PAD] = -torch.inf
+        state, words = model.start(model.encode(SOURCES)), target[:, :1]
+        for t in range(T):
+            step = model.decode(words, state)
+            step[..., PAD] = -torch.inf
+            torch.testing.assert_close(logits[:, t : t + 1], step, **CLOSE)
+            words = step.argmax(dim=-1)
+
+
+def test_scheduled_sampling_reads_about_its_share_and_gradients_reach_every_parameter(model):
+    reads = []
+    table = model.target_embedding
+    table.register_forward_hook(lambda module, args, out: reads.append(args[0].shape))
+    full = model(SOURCES, targets(B, T), teacher_forcing=1.0)
+    half = model(SOURCES, targets(B, T), teacher_forcing=0.5)
+    assert reads[0] == (B, T)
+    assert reads[1:] == [(B, T), *[(B, 1)] * (T - 1)]
+    assert torch.allclose(full[:, 0], half[:, 0], atol=1e-5)  # the begin is always given
+    half.square().sum().backward()
+    assert all(p.grad.abs().max() > 0 for p in model.parameters())
+    torch.manual_seed(1)
+    again = model(SOURCES, targets(B, T), teacher_forcing=0.5)
+    torch.manual_seed(1)
+    assert torch.equal(again, model(SOURCES, targets(B, T), teacher_forcing=0.5))
+    same = model(SOURCES, targets(B, T), teacher_forcing=1 - 1e-9)
+    torch.testing.assert_close(same, full, **CLOSE)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong_general"])
+def test_variational_dropout_drops_the_same_at_every_step(name):
+    model = make_recurrent(name, dropout=0.5, variational=True, decoder_layers=2).train()
+    with torch.no_grad():
+        features = model.features(
+            torch.full((2, 5), BOS), model.start(model.encode(SOURCES[:2]), cached=False)
+        )
+    dropped = features == 0
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert 0 < dropped[:, 0].sum() < dropped[:, 0].numel()
+    plain = make_recurrent(name, dropout=0.5, decoder_layers=2).train()
+    with torch.no_grad():
+        other = (
+            plain(SOURCES, targets(B, T))
+            if name == "none"
+            else plain.features(
+                torch.full((2, 5), BOS), plain.start(plain.encode(SOURCES[:2]), cached=False)
+            )
+        )
+    assert not torch.equal(other == 0, (other == 0)[:, :1].expand_as(other))
+
+
+def test_a_state_for_one_decode_serves_one():
+    model = make_recurrent()
+    state = model.start(model.encode(SOURCES), cached=False)
+    model.decode(targets(B, T), state)
+    with pytest.raises(UserError, match=r"^a state started with cached=False serves one decode"):
+        model.decode(targets(B, 1), state)
+
+
+def test_the_state_is_as_large_at_every_length():
+    model = make_recurrent("luong_general", cell="lstm", input_feeding=True, decoder_layers=2)
+    state = model.start(model.encode(SOURCES), beams=K)
+    size = B * K * 4 * (2 * 2 * 14 + 10)
+    for _ in range(3):
+        model.decode(torch.full((B * K, 1), 5), state)
+        assert state.nbytes == size
+
+
+@pytest.mark.parametrize(
+    ("sharing", "source_is_target", "target_is_output"),
+    [("all", True, True), ("target", False, True), ("none", False, False)],
+)
+def test_shared_tables_are_one_tensor(sharing, source_is_target, target_is_output):
+    model = make_recurrent(share_embeddings=sharing, joint=sharing == "all")
+    source = model.source_embedding.table.weight.data_ptr()
+    target = model.target_embedding.table.weight.data_ptr()
+    assert (source == target) is source_is_target
+    assert (target == model.output.weight.data_ptr()) is target_is_output
+
+
+def test_autocast_to_bfloat16_stays_close_to_float32(model):
+    exact = model(SOURCES, padded(TARGETS))
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(SOURCES, padded(TARGETS))
+        rough.float().square().sum().backward()
+    torch.testing.assert_close(rough.float(), exact, atol=0.15, rtol=0.15)
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"cell": "rnn"}, "model.cell must be one of lstm, gru, got rnn"),
+        ({"dim": 0}, "model.dim must be at least 1, got 0"),
+        ({"decoder_layers": 0}, "model.decoder_layers must be at least 1, got 0"),
+        ({"encoder_dim": 13}, "model.encoder_dim must be even in two directions, got 13"),
+        ({"order": "between"}, "model.order must be before, after or null, got between"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        (
+            {"share_embeddings": "some"},
+            "model.share_embeddings must be one of all, target, none, got some",
+        ),
+        (
+            {"joint": False},
+            "model.share_embeddings=all needs one vocabulary for both sides; set "
+            "tokenizer.joint=true, or model.share_embeddings=target",
+        ),
+        (
+            {"input_feeding": True},
+            "model.input_feeding=true is Luong's; in Bahdanau's order the context is fed already: "
+            "set model.order=after, or model.input_feeding=false",
+        ),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused_in_words(options, text):
+    with pytest.raises(UserError) as caught:
+        make_recurrent(**options)
+    assert str(caught.value) == text
+
+
+def test_widths_left_open_are_the_models():
+    model = RecurrentConfig(dim=8).build(9, 9, True, ALIGNMENTS["luong_dot"])
+    assert model.encode(torch.tensor([[4, 3]])).outputs.shape == (1, 2, 8)
+    assert model.decoder.layers[0].rnn.hidden_size == 8
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_the_encoder_equals_cells_over_each_sentence_alone(cell, bidirectional):
+    model = make_recurrent(cell=cell, bidirectional=bidirectional, encoder_layers=2)
+    memory = model.encode(padded(ROWS, left=True))
+    for number, row in enumerate(ROWS):
+        x = model.source_embedding.table.weight[row] * 10**0.5
+        last = []
+        for layer in model.encoder.layers:
+            sides = []
+            for suffix in ("", "_reverse") if bidirectional else ("",):
+                out, end = one_way(layer, suffix, x.flip(0) if suffix else x)
+                sides.append((out.flip(0) if suffix else out, end))
+            x = torch.cat([side[0] for side in sides], dim=1)
+            last.append(torch.cat([side[1] for side in sides], dim=1))
+        torch.testing.assert_close(memory.outputs[number, -len(row) :], x, **CLOSE)
+        assert (memory.outputs[number, : 7 - len(row)] == 0).all()
+        ends = torch.cat(last, dim=1)  # (parts, layers * D)
+        torch.testing.assert_close(memory.last[number], ends, **CLOSE)
+        hidden = torch.tanh(model.bridge.maps[0](ends[0]))
+        torch.testing.assert_close(model.bridge(memory.last)[0][0][number], hidden, **CLOSE)
+
+
+def one_way(layer, suffix, x):
+    """Outputs (S, D) and last states (parts, D) of one direction."""
+    lstm = isinstance(layer, nn.LSTM)
+    cell = (nn.LSTMCell if lstm else nn.GRUCell)(layer.input_size, layer.hidden_size)
+    ending = f"_l0{suffix}"
+    cell.load_state_dict(
+        {k.removesuffix(ending): v for k, v in layer.state_dict().items() if k.endswith(ending)}
+    )
+    hidden, out = None, []
+    for step in x:
+        hidden = cell(step[None], hidden)
+        out.append(hidden[0] if lstm else hidden)
+    return torch.cat(out), torch.cat(hidden if lstm else (hidden,))
