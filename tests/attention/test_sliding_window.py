@@ -1,0 +1,310 @@
+"""The sliding window against sets spelled out row by row, Longformer, and itself cut otherwise."""
+
+import pytest
+import torch
+from transformers import LongformerConfig
+from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.band import SMALLEST, Bands
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.attention.kernels.window import SlidingWindowKernel
+from seqattn.attention.masks import Mask
+from seqattn.errors import UserError
+from tests.attention.local import (
+    CLOSE,
+    NOWHERE,
+    ROPE,
+    SCHEMES,
+    assert_equal_in_value_and_gradient,
+    decoded,
+    inputs,
+    plain,
+    run,
+    spelled_out,
+)
+from tests.builders import DIM, HEAD_DIM, HEADS
+
+LONG = 3 * SMALLEST + 9  # several blocks, the last one not full
+
+
+def kernel(window, global_tokens=0, groups=2, **options):
+    options = {"window": window, "global_tokens": global_tokens, **options}
+    return SlidingWindowKernel(HEADS, groups, HEAD_DIM, **options)
+
+
+def keys_of(i, length, window, first, causal):
+    """The set as section 3.1 of the paper has it."""
+    everyone = range(length) if not causal else range(i + 1)
+    if i < first:
+        return list(everyone)
+    return [j for j in everyone if abs(i - j) <= window or j < first]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("window", "first"), [(1, 0), (5, 0), (5, 3), (2, 40), (23, 1)])
+def test_each_row_sees_exactly_its_set_in_value_gradient_and_weights(window, first, causal):
+    tensors, block = inputs(LONG), kernel(window, first)
+    assert Bands.cover(LONG, window, 0 if causal else window).blocks > 1
+    maps = []
+    block.observer = maps.append
+    got = run(block, tensors, plain(LONG, causal))
+    expected, weights = spelled_out(
+        tensors, lambda i: keys_of(i, LONG, window, first, causal), NOWHERE
+    )
+    assert_equal_in_value_and_gradient(got, expected, tensors)
+    torch.testing.assert_close(maps[0].double(), weights, **CLOSE)
+    assert ((maps[0] > 0) == (weights > 0)).all()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("position", SCHEMES[1:], ids=lambda scheme: type(scheme).__name__)
+def test_positions_act_on_every_block_as_on_single_pairs(position, first, causal):
+    tensors, block = inputs(LONG), kernel(7, first)
+    got = run(block, tensors, plain(LONG, causal), position)
+    expected, _ = spelled_out(tensors, lambda i: keys_of(i, LONG, 7, first, causal), position)
+    assert_equal_in_value_and_gradient(got, expected, tensors)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("position", SCHEMES, ids=lambda scheme: type(scheme).__name__)
+@pytest.mark.parametrize("window", [LONG - 1, 4 * LONG])
+def test_a_window_as_long_as_the_sequence_equals_full_attention(window, position, causal):
+    tensors, mask = inputs(LONG), plain(LONG, causal)
+    got = run(kernel(window), tensors, mask, position)
+    expected = run(SoftmaxKernel(HEADS, 2, HEAD_DIM), tensors, mask, position)
+    assert_equal_in_value_and_gradient(got, expected.double(), tensors)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("first", [0, 3])
+def test_padding_anywhere_moves_no_real_token(first, causal):
+    real = torch.ones(2, LONG, dtype=torch.bool)
+    real[0, :7] = real[0, 50:53] = real[0, -20:] = False
+    real[1, 11:] = False
+    tensors, block = inputs(LONG), kernel(6, first)
+    together = run(block, tensors, plain(LONG, causal, real), ROPE)
+    for row in range(2):
+        alone = [x[row : row + 1, :, real[row]] for x in tensors]
+        expected = run(block, alone, plain(int(real[row].sum()), causal), ROPE)
+        torch.testing.assert_close(together[row : row + 1, :, real[row]], expected, **CLOSE)
+    gradients = torch.autograd.grad(together[:, :, real.all(dim=0)].sum(), tensors)
+    for gradient in gradients[1:]:
+        assert (gradient.transpose(1, 2)[~real] == 0).all()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_weights_of_padded_rows_stand_where_the_tokens_stand(causal):
+    real = torch.ones(2, LONG, dtype=torch.bool)
+    real[0, :7] = real[0, 50:53] = False
+    tensors, block = inputs(LONG), kernel(6, 2)
+    maps = []
+    block.observer = maps.append
+    got = run(block, tensors, plain(LONG, causal, real))
+    hidden = ~plain(LONG, causal, real).dense()
+    assert (maps[0][hidden.expand_as(maps[0])] == 0).all()
+    context = maps[0] @ tensors[2].repeat_interleave(2, dim=1)
+    torch.testing.assert_close(got, context, **CLOSE)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("heads", [1, HEADS])
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_mask_of_your_own_is_joined(heads, causal, padded):
+    tensors, block = inputs(LONG), kernel(6, 2)
+    extra = torch.rand(2, heads, LONG, LONG) < 0.6
+    extra[:, :, 40] = False  # a query with nothing to look at
+    real = torch.ones(2, LONG, dtype=torch.bool)
+    real[:, :5] = not padded
+    got = run(block, tensors, plain(LONG, causal, real, extra))
+    near = torch.zeros(LONG, LONG, dtype=torch.bool)
+    skipped = 5 if padded else 0
+    for i in range(skipped, LONG):
+        row = keys_of(i - skipped, LONG - skipped, 6, 2, causal)
+        near[i, [j + skipped for j in row]] = True
+    dense = Mask(torch.arange(LONG), torch.arange(LONG), real, extra=extra & near)
+    expected = run(SoftmaxKernel(HEADS, 2, HEAD_DIM), tensors, dense)
+    assert (got[:, :, 40] == 0).all()
+    torch.testing.assert_close(got[:, :, skipped:], expected[:, :, skipped:], **CLOSE)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_them(causal):
+    tensors, block = inputs(LONG), kernel(6, 2)
+    real = torch.ones(2, LONG, dtype=torch.bool)
+    real[0, :7] = False
+    mask = plain(LONG, causal, real)
+    fast = run(block, tensors, mask)
+    maps = []
+    block.observer, block.keep_weight_gradients = maps.append, True
+    context = run(block, tensors, mask)
+    torch.testing.assert_close(context, fast, **CLOSE)
+    upstream = torch.randn_like(context)
+    gradient, *kept = torch.autograd.grad((context * upstream).sum(), (maps[0], *tensors))
+    expected = upstream @ tensors[2].repeat_interleave(2, dim=1).mT
+    seen = maps[0] > 0
+    torch.testing.assert_close(gradient[seen], expected[seen], **CLOSE)
+    for one, other in zip(kept, torch.autograd.grad((fast * upstream).sum(), tensors)):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("position", SCHEMES, ids=lambda scheme: type(scheme).__name__)
+@pytest.mark.parametrize("cuts", [[1] * 25, [25], [2, 1, 13, 1, 8]])
+@torch.no_grad()
+def test_the_rolling_cache_gives_one_causal_pass(cuts, position, first):
+    tensors, block = inputs(25), kernel(4, first)
+    expected, _ = spelled_out(tensors, lambda i: keys_of(i, 25, 4, first, True), position)
+    maps = []
+    block.observer = maps.append
+    got = decoded(block, tensors, cuts, position)
+    torch.testing.assert_close(got.double(), expected, **CLOSE)
+    if "value_term" not in position.hooks:
+        values = tensors[2].repeat_interleave(2, dim=1)
+        seen = [row @ values[:, :, : row.shape[3]] for row in maps]
+        torch.testing.assert_close(torch.cat(seen, dim=2), got, **CLOSE)
+
+
+@pytest.mark.parametrize("first", [0, 3])
+@torch.no_grad()
+def test_memory_of_the_cache_stops_growing_at_the_window_and_the_globals(first):
+    block = kernel(7, first)
+    cache, held = block.make_cache(1), []
+    tensors = inputs(40, rows=1)
+    for t in range(40):
+        places = torch.arange(t + 1)
+        run(block, [x[:, :, t : t + 1] for x in tensors], Mask(places[t:], places), cache=cache)
+        held.append(cache.nbytes)
+    token = 2 * 2 * HEAD_DIM * 4
+    assert held == [min(t + 1, 7 + 1 + first) * token for t in range(40)]
+
+
+@pytest.mark.parametrize("first", [0, 3])
+@torch.no_grad()
+def test_beams_and_padded_prefixes_roll_each_in_its_own_row(first):
+    beams, prefix, steps = 2, 9, 6
+    block = kernel(3, first)
+    real = torch.ones(2, prefix, dtype=torch.bool)
+    real[0, :4] = False
+    cache = block.make_cache(beams)
+    drawn = inputs(prefix + steps, rows=2 * beams)
+    histories = [[x[row : row + 1, :, :prefix] for x in drawn] for row in range(2 * beams)]
+    histories = [
+        [x[:, :, real[row // beams]] for x in history] for row, history in enumerate(histories)
+    ]
+    padded = real
+    for t in range(prefix - 1, prefix + steps):
+        start = 0 if t < prefix else t
+        piece = [x[:, :, start : t + 1] for x in drawn]
+        if t >= prefix:
+            padded = torch.cat((padded, torch.ones(2, 1, dtype=torch.bool)), dim=1)
+            histories = [
+                [torch.cat((old, new[row : row + 1]), dim=2) for old, new in zip(history, piece)]
+                for row, history in enumerate(histories)
+            ]
+        places = (padded.long().cumsum(1) - 1).clamp(min=0).repeat_interleave(beams, 0)
+        mask = Mask(places[:, start:], places, padded, causal=True)
+        got = run(block, piece, mask, ROPE, cache)[:, :, -1]
+        for row, history in enumerate(histories):
+            alone = run(block, history, plain(history[0].shape[2]), ROPE)
+            torch.testing.assert_close(got[row], alone[0, :, -1], **CLOSE)
+        index = torch.tensor([[1, 0], [1, 1]]) if t % 2 else torch.tensor([[0, 0], [0, 1]])
+        cache.reorder(index)
+        flat = (index + torch.tensor([[0], [beams]])).flatten().tolist()
+        histories = [histories[row] for row in flat]
+
+
+@torch.no_grad()
+def test_sentences_that_leave_take_their_rows_along():
+    block, tensors = kernel(3), inputs(9, rows=3)
+    expected = run(block, tensors, plain(9))
+    cache = block.make_cache(1)
+    decoded(block, [x[:, :, :8] for x in tensors], [5, 1, 1, 1], cache=cache)
+    cache.keep(torch.tensor([2, 0]))
+    last = [x[[2, 0], :, 8:] for x in tensors]
+    got = run(block, last, Mask(torch.tensor([8]), torch.arange(9), causal=True), cache=cache)
+    torch.testing.assert_close(got, expected[[2, 0], :, 8:], **CLOSE)
+
+
+@pytest.mark.parametrize("global_tokens", [0, 3])
+def test_it_equals_longformer_with_copied_weights(global_tokens):
+    length, reach = 48, 4
+    config = LongformerConfig(
+        hidden_size=DIM,
+        num_attention_heads=HEADS,
+        attention_window=[2 * reach],
+        attention_probs_dropout_prob=0.0,
+    )
+    torch.manual_seed(0)
+    theirs = LongformerSelfAttention(config, layer_id=0).eval()
+    ours = MultiHeadAttention(
+        DIM, DIM, HEADS, HEADS, lambda **heads: kernel(reach, global_tokens, HEADS)
+    )
+    with torch.no_grad():
+        for name in ("query", "key", "value"):
+            parameters = getattr(ours, name).state_dict()
+            parameters["bias"] += torch.randn(DIM)
+            getattr(theirs, name).load_state_dict(parameters)
+            getattr(theirs, f"{name}_global").load_state_dict(parameters)
+        ours.output.weight.copy_(torch.eye(DIM))
+    x = torch.randn(2, length, DIM)
+    real = torch.ones(2, length, dtype=torch.bool)
+    real[1, 40:] = False
+    kind = torch.zeros(2, length).masked_fill(~real, -10000.0)  # masked, local, global: - 0 +
+    kind[:, :global_tokens] = 10000.0
+    (expected,) = theirs(
+        x,
+        attention_mask=kind,
+        is_index_masked=kind < 0,
+        is_index_global_attn=kind > 0,
+        is_global_attn=bool(global_tokens),
+    )[:1]
+    got = ours(x, ours.project(x), plain(length, False, real), NOWHERE)
+    torch.testing.assert_close(got[real], expected[real], **CLOSE)
+
+
+def test_no_tensor_of_a_pass_is_as_large_as_n_by_n():
+    length, sizes = 2048, []
+
+    class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            parts = out if isinstance(out, (tuple, list)) else (out,)
+            sizes.extend(part.numel() for part in parts if isinstance(part, torch.Tensor))
+            return out
+
+    tensors = inputs(length, rows=1)
+    for causal in (True, False):
+        for position in (NOWHERE, ROPE):
+            with Sizes():
+                run(kernel(16, 2), tensors, plain(length, causal), position).sum().backward()
+    assert max(sizes) < length * length / 8
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"window": 0}, "attention.kernel.window must be at least 1, got 0"),
+        ({"window": 2, "global_tokens": -1}, "attention.kernel.global_tokens must be at least 0,"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(options, text):
+    with pytest.raises(UserError, match=f"^{text}"):
+        kernel(**options)
+
+
+def test_a_mask_of_your_own_is_refused_in_decoding():
+    block, extra = kernel(3), torch.ones(1, 1, 1, 1, dtype=torch.bool)
+    with pytest.raises(UserError, match=r"^a mask of your own cannot be joined while Sliding"):
+        run(block, inputs(1), plain(1, extra=extra), cache=block.make_cache(1))
+
+
+def test_dropout_drops_weights_in_training_alone():
+    tensors, block = inputs(LONG, groups=4, rows=1), kernel(5, groups=4, dropout=0.5)
+    tensors[2] = torch.ones_like(tensors[2])
+    dropped = run(block.train(), tensors, plain(LONG))
+    assert dropped.std() > 0.05
+    torch.testing.assert_close(dropped.mean(), torch.tensor(1.0), atol=0.1, rtol=0)
+    ones = run(block.eval(), tensors, plain(LONG))
+    torch.testing.assert_close(ones, torch.ones_like(ones))
