@@ -1,0 +1,296 @@
+"""LSH attention against its definition by loops, full attention and Reformer's own layer."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.hashing import bucket_ids, random_rotations
+from seqattn.attention.kernels.lsh import LSHKernel
+from seqattn.attention.masks import Mask
+from seqattn.errors import UserError
+from seqattn.positions import Position, Stack
+from tests.builders import HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
+
+B, T, SIZE = 2, 17, 3
+NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))
+EVERYONE = torch.ones(B, T, dtype=torch.bool)
+RAGGED = EVERYONE.clone()
+RAGGED[1, :3] = RAGGED[1, -2:] = False
+
+
+def made(rounds=2, **options):
+    return LSHKernel(HEADS, HEADS, HEAD_DIM, **{"bucket_size": SIZE, "rounds": rounds, **options})
+
+
+def inputs(length=T, width=HEAD_DIM, scale=2.0):
+    x = (scale * torch.randn(B, HEADS, length, HEAD_DIM)).requires_grad_()
+    return x, torch.randn(B, HEADS, length, width, requires_grad=True)
+
+
+def attend(kernel, x, values, mask):
+    return kernel(x, KeysValues(x, values), mask, NOWHERE)
+
+
+def found(kernel, x, real):
+    """allowed (B, H, T, T), from the kernel's bucket ids, chunk by chunk in lists."""
+    size = kernel.bucket_size
+    buckets = bucket_ids(x, real, kernel.rotations, size)
+    allowed = torch.zeros(*x.shape[:3], x.shape[2], dtype=torch.bool)
+    for ids in buckets:
+        for b in range(x.shape[0]):
+            tokens = real[b].nonzero()[:, 0].tolist()
+            for h in range(HEADS):
+                order = sorted(tokens, key=lambda token: (ids[b, h, token].item(), token))
+                chunks = [order[i : i + size] for i in range(0, len(order), size)]
+                for number, chunk in enumerate(chunks):  # number - 1 is the last for the first
+                    for query in chunk:
+                        allowed[b, h, query, chunk + chunks[number - 1]] = True
+    return allowed
+
+
+def over_keys(x, allowed):
+    """Softmax in float64 over the allowed keys, a token itself only where there is no other."""
+    unit = x.double() / x.double().norm(dim=-1, keepdim=True)
+    other = allowed & ~torch.eye(x.shape[2], dtype=torch.bool)
+    allowed = torch.where(other.any(-1, keepdim=True), other, allowed)
+    power = (x.double() @ unit.transpose(2, 3)).exp() * allowed
+    return power / power.sum(-1, keepdim=True).clamp(min=1e-300)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("real", [EVERYONE, RAGGED])
+def test_it_equals_the_definition_made_from_its_own_buckets(rounds, real):
+    kernel = made(rounds)
+    x, values = inputs()
+    got = attend(kernel, x, values, full_mask(real))
+    allowed = found(kernel, x, real)
+    assert not allowed[0].all()
+    expected = over_keys(x, allowed) @ values.double()
+    rows = real[:, None, :, None]
+    torch.testing.assert_close(got.double() * rows, expected * rows, atol=1e-5, rtol=1e-5)
+    upstream = torch.randn(got.shape) * rows
+    ours = torch.autograd.grad((got * upstream).sum(), (x, values))
+    theirs = torch.autograd.grad((expected * upstream).sum(), (x, values))
+    for one, other in zip(ours, theirs):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_observed_weights_are_the_definitions_and_change_no_output():
+    kernel = made(3)
+    x, values = inputs()
+    before = attend(kernel, x, values, full_mask(RAGGED))
+    maps = []
+    kernel.observer = maps.append
+    assert torch.equal(attend(kernel, x, values, full_mask(RAGGED)), before)
+    expected = over_keys(x, found(kernel, x, RAGGED))
+    rows = RAGGED[:, None, :, None]
+    torch.testing.assert_close(maps[0].double() * rows, expected * rows, atol=1e-6, rtol=1e-5)
+    assert torch.equal((maps[0] > 0) & rows, (expected > 0) & rows)
+    kernel.keep_weight_gradients = True
+    context = attend(kernel, x, values, full_mask(RAGGED))
+    torch.testing.assert_close(context, before, atol=1e-6, rtol=1e-5)
+    (gradient,) = torch.autograd.grad(context.sum(), maps[1])
+    torch.testing.assert_close(gradient, values.sum(-1)[:, :, None].expand_as(gradient))
+
+
+def test_the_error_to_full_attention_falls_as_rounds_grow():
+    x, values = inputs(length=96)
+    mask = full_mask(torch.ones(B, 96, dtype=torch.bool))
+    full = over_keys(x, torch.ones(B, HEADS, 96, 96, dtype=torch.bool)) @ values.double()
+    errors = []
+    for rounds in (1, 2, 4, 8, 32):
+        kernel = made(rounds, bucket_size=4)
+        errors.append((attend(kernel, x, values, mask) - full).square().mean().sqrt().item())
+    assert errors == sorted(errors, reverse=True)
+    assert errors[2] < 0.7 * errors[0]
+    assert errors[4] < 0.2 * errors[0]
+
+
+@pytest.mark.parametrize("length", [2, SIZE, SIZE + 1, 2 * SIZE])
+def test_up_to_two_chunks_are_full_attention(length):
+    x, values = inputs(length)
+    everything = torch.ones(B, HEADS, length, length, dtype=torch.bool)
+    expected = over_keys(x, everything) @ values.double()
+    got = attend(made(), x, values, full_mask(torch.ones(B, length, dtype=torch.bool)))
+    torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_token_sees_itself_only_where_it_sees_nothing_else():
+    x, values = inputs(length=1)
+    alone = attend(made(), x, values, full_mask(torch.ones(B, 1, dtype=torch.bool)))
+    assert torch.equal(alone, values)
+    x, values = inputs()
+    kernel, maps = made(3), []
+    kernel.observer = maps.append
+    attend(kernel, x, values, full_mask(EVERYONE))
+    assert (maps[0].diagonal(dim1=2, dim2=3) == 0).all()
+
+
+def test_a_users_mask_is_honoured():
+    kernel = made(2)
+    x, values = inputs()
+    extra = torch.rand(B, 1, T, T) < 0.6
+    extra[0, 0, 4] = False  # nothing to see
+    extra[0, 0, 5] = torch.arange(T) == 5  # itself alone
+    got = attend(kernel, x, values, full_mask(RAGGED).joined(extra))
+    allowed = found(kernel, x, RAGGED) & extra
+    expected = over_keys(x, allowed) @ values.double()
+    rows = RAGGED[:, None, :, None]
+    torch.testing.assert_close(got.double() * rows, expected * rows, atol=1e-5, rtol=1e-5)
+    assert (got[0, :, 4] == 0).all()
+    torch.testing.assert_close(got[0, :, 5], values[0, :, 5])
+    gradients = torch.autograd.grad(got.square().sum(), (x, values))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (0, 40), (40, 0), (5, 9)])
+def test_which_keys_are_seen_does_not_depend_on_padding(before, after):
+    kernel, maps = made(3), []
+    kernel.observer = maps.append
+    x, values = inputs()
+    attend(kernel, x, values, full_mask(EVERYONE))
+    padded = [F.pad(part, (0, 0, before, after), value=9.0) for part in (x, values)]
+    attend(kernel, *padded, full_mask(F.pad(EVERYONE, (before, after))))
+    inner = slice(before, before + T)
+    torch.testing.assert_close(maps[1][:, :, inner, inner], maps[0], atol=1e-6, rtol=1e-5)
+    assert torch.equal(maps[1][:, :, inner, inner] > 0, maps[0] > 0)
+
+
+@pytest.mark.parametrize(
+    ("length", "buckets"), [(5, 1), (6, 2), (11, 2), (12, 4), (24, 8), (95, 16), (96, 32)]
+)
+def test_a_bucket_is_the_nearest_axis_and_their_number_follows_the_real_length(length, buckets):
+    x, _ = inputs(length + 7)
+    real = torch.zeros(B, length + 7, dtype=torch.bool)
+    real[0, 3 : 3 + length] = real[1, 7:] = True
+    rotations = random_rotations(2, HEADS, HEAD_DIM, seed=3)
+    got = bucket_ids(x, real, rotations, 6)
+    expected = torch.zeros_like(got)
+    if buckets > 1:
+        rotated = torch.einsum("bhtd,rhdc->rbhtc", x, rotations[:, 0, ..., : buckets // 2])
+        expected = torch.cat((rotated, -rotated), dim=-1).argmax(-1)
+    rows = real[:, None].expand_as(got)
+    assert torch.equal(got[rows], expected[rows])
+    assert (got[~rows] > got[rows].max()).all()
+
+
+def test_many_buckets_are_pairs_of_two_rotations():
+    x, _ = inputs(512)
+    rotations = random_rotations(1, HEADS, HEAD_DIM, seed=3)
+    got = bucket_ids(x, torch.ones(B, 512, dtype=torch.bool), rotations, 4)  # 2^8 buckets
+    rotated = torch.einsum("bhtd,fhdc->fbhtc", x, rotations[0, ..., :8])
+    first, second = torch.cat((rotated, -rotated), dim=-1).argmax(-1)
+    assert torch.equal(got[0], first + 16 * second)
+    assert len(got.unique()) > 100
+
+
+def test_the_seed_decides_the_rotations():
+    assert torch.equal(made(seed=1).rotations, made(seed=1).rotations)
+    assert not torch.equal(made(seed=1).rotations, made(seed=2).rotations)
+
+
+def test_no_tensor_that_is_kept_grows_as_the_square_of_the_length():
+    largest = []
+    for length in (64, 128, 256):
+        x, values = inputs(length)
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda part, sizes=sizes: sizes.append(part.numel()) or part, lambda part: part
+        ):
+            attend(made(), x, values, full_mask(torch.ones(B, length, dtype=torch.bool)))
+        largest.append(max(sizes))
+    assert largest[0] < B * HEADS * 64 * 64
+    assert largest[2] <= 4.4 * largest[0]
+
+
+def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones():
+    kernel, maps = made(3, dropout=0.4), []
+    kernel.observer = maps.append
+    x, _ = inputs()
+    identity = torch.eye(T).expand(B, HEADS, T, T)  # so that the context is the weights
+    dropped = attend(kernel, x, identity, full_mask(EVERYONE))
+    true = attend(kernel.eval(), x, identity, full_mask(EVERYONE))
+    torch.testing.assert_close(maps[0], true, atol=1e-6, rtol=1e-5)
+    kept = dropped != 0
+    assert 0.5 < kept.sum() / (true > 0).sum() < 0.7
+    torch.testing.assert_close(dropped[kept], true[kept] / 0.6, atol=1e-6, rtol=1e-5)
+
+
+def test_one_round_equals_reformers_own_layer():
+    reformer = pytest.importorskip("transformers.models.reformer.modeling_reformer")
+    config = reformer.ReformerConfig(
+        hidden_size=HEADS * HEAD_DIM,
+        num_attention_heads=HEADS,
+        attention_head_size=HEAD_DIM,
+        lsh_attn_chunk_length=SIZE,
+        num_hashes=1,
+        num_buckets=8,
+        hash_seed=5,
+        lsh_attention_probs_dropout_prob=0.0,
+        is_decoder=False,
+    )
+    layer = reformer.LSHSelfAttention(config, layer_idx=0).eval()
+    torch.nn.init.normal_(layer.query_key.weight)  # as it starts, all scores are near 0
+    ours = make_attention(heads_with_lsh())
+    length = 5 * SIZE
+    with torch.no_grad():
+        ours.key.weight.copy_(layer.query_key.weight)
+        ours.value.weight.copy_(layer.value.weight)
+        for projection in (ours.key, ours.value, ours.output):
+            projection.bias.zero_()
+        ours.output.weight.copy_(torch.eye(HEADS * HEAD_DIM))
+        torch.manual_seed(config.hash_seed)
+        rotations = torch.randn(HEADS, HEAD_DIM, 1, 4)
+        ours.kernel.rotations[0, 0, :, :, :4] = rotations[:, :, 0]
+    x, upstream = (torch.randn(B, length, HEADS * HEAD_DIM) for _ in range(2))
+    x.requires_grad_()
+    theirs = layer(x).hidden_states
+    mask = full_mask(torch.ones(B, length, dtype=torch.bool))
+    got = ours(x, ours.project(x), mask, NOWHERE)
+    torch.testing.assert_close(got, theirs, atol=1e-5, rtol=1e-4)
+    expected = torch.autograd.grad((theirs * upstream).sum(), x)
+    gradient = torch.autograd.grad((got * upstream).sum(), x)
+    torch.testing.assert_close(gradient, expected, atol=1e-4, rtol=1e-3)
+
+
+def heads_with_lsh(num_kv_heads=HEADS):
+    factory = heads(HEADS, num_kv_heads)
+    factory.keywords["kernel"] = lambda **sizes: LSHKernel(**sizes, bucket_size=SIZE, rounds=1)
+    return factory
+
+
+def test_it_makes_one_projection_of_queries_and_keys_and_needs_as_many_key_heads():
+    assert make_attention(heads_with_lsh()).query is None
+    with pytest.raises(UserError) as caught:
+        make_attention(heads_with_lsh(num_kv_heads=2))
+    assert str(caught.value) == (
+        "LSHKernel shares queries and keys, so num_kv_heads must be num_heads (4), got 2"
+    )
+
+
+@pytest.mark.parametrize("name", ["bucket_size", "rounds"])
+def test_a_size_below_1_is_refused(name):
+    with pytest.raises(UserError) as caught:
+        made(**{name: 0})
+    assert str(caught.value) == f"attention.kernel.{name} must be at least 1, got 0"
+
+
+def test_what_it_cannot_do_is_refused():
+    x, values = inputs()
+    with pytest.raises(UserError) as caught:
+        attend(made(), x, values, causal_mask(EVERYONE))
+    text = "LSHKernel cannot be causal; it fits an encoder's self-attention"
+    assert str(caught.value) == text
+    with pytest.raises(UserError) as caught:
+        made().make_cache(1)
+    assert str(caught.value) == "LSHKernel cannot decode; it fits an encoder's self-attention"
+
+
+def test_a_users_mask_that_leaves_nothing_gives_zero():
+    x, values = inputs()
+    mask = Mask(torch.arange(T), torch.arange(T), extra=torch.zeros(T, T, dtype=torch.bool))
+    out = attend(made(), x, values, mask)
+    assert torch.equal(out, torch.zeros_like(out))
+    for gradient in torch.autograd.grad(out.sum(), (x, values)):
+        assert torch.equal(gradient, torch.zeros_like(gradient))
