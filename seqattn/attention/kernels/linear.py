@@ -1,0 +1,201 @@
+"""Linear attention: weights that factor into feature maps of queries and keys."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import repeat
+
+import torch
+from torch import Tensor
+
+from seqattn.attention.base import Abilities, Kernel
+from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.kernels.recurrent import RecurrentCache
+from seqattn.attention.kernels.scan import LOWEST, Keys, joined, normalised, read, scan, summed
+from seqattn.attention.kernels.softmax import fold_beams, unfold_beams
+from seqattn.attention.masks import Mask
+from seqattn.errors import UserError
+from seqattn.positions.base import Position
+
+SEGMENT = 1024
+"""Tokens mapped at a time, so that what stands between two steps stays in the processor's cache."""
+
+
+class LinearKernel(Kernel):
+    """phi(Q) (phi(K)^T V) / phi(Q) (phi(K)^T 1), phi(x) = elu(x) + 1.
+
+    Katharopoulos et al. 2020, arXiv 2006.16236, eq. 5 to 7; causal by a scan over chunks, token
+    by token as their eq. 18 to 20. Time T*Dh*D and memory T*D; causal C*T*D more time and
+    C*T*H more memory for chunks of C tokens. The cache holds (Dh^2 + Dh)*G numbers in all,
+    however long the past. Bidirectional, causal, cross and incremental.
+
+    Rotary positions turn queries and keys before the feature map: weights stay positive and sum
+    to 1, and depend on both positions rather than on their distance alone. Sums are in float32
+    at least.
+
+    Args:
+        num_heads, num_kv_heads, head_dim, dropout: as every kernel's; it drops no weights.
+        chunk: tokens whose weights are written out together in a causal pass, at least 1. It
+            changes speed and memory, not the result.
+
+    Raises:
+        UserError: where the chunk is empty; in a call, where a mask of the user's own is given.
+    """
+
+    abilities = Abilities(
+        bidirectional=True,
+        causal=True,
+        cross=True,
+        incremental=True,
+        hooks=frozenset({"embed", "rotate"}),
+        dropout=False,
+        weights=True,
+    )
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dropout: float = 0.0,
+        chunk: int = 64,
+    ) -> None:
+        super().__init__(num_heads, num_kv_heads, head_dim, dropout)
+        if chunk < 1:
+            raise UserError(f"attention.kernel.chunk must be at least 1, got {chunk}")
+        self.chunk = chunk
+
+    def map_queries(self, query: Tensor, scale: float) -> Tensor:
+        """Their features, not negative: (B, H, T, Dh) -> (B, H, T, M).
+
+        Args:
+            query: rotated already.
+            scale: the factor on query-key products, for maps that stand for the softmax.
+        """
+        return elu_plus_one(query)
+
+    def map_keys(self, keys: Tensor, scale: float) -> tuple[Tensor, Tensor | None]:
+        """Their features (B, G, S, M), not negative, and log scales (B, G, S) without gradient.
+
+        The weight of key j for query i is in proportion to exp(log_scale_j) * phi(q_i) . phi(k_j);
+        None stands for log scales of 0.
+        """
+        return elu_plus_one(keys), None
+
+    def forward(
+        self,
+        query: Tensor,
+        new: KeysValues,
+        mask: Mask,
+        position: Position,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        if mask.extra is not None:
+            raise UserError(
+                f"{type(self).__name__} takes no mask of your own: it sums over keys before it "
+                "meets a query; use attention=mha"
+            )
+        assert cache is None or isinstance(cache, RecurrentCache)
+        beams = query.shape[0] // new.keys.shape[0]
+        scale = position.score_scale(self.head_dim)
+        with torch.autocast(query.device.type, enabled=False):
+            q = position.rotate(_wide(query), mask.query_positions)
+            places = mask.key_positions[..., -new.keys.shape[2] :]
+            k = position.rotate(_wide(new.keys), places)
+            if beams > 1:
+                q = fold_beams(q, beams)
+            if mask.real is not None:  # a row per sentence; decoding has one per beam
+                real = mask.real.repeat_interleave(k.shape[0] // mask.real.shape[0], dim=0)
+                mask = replace(mask, real=real)
+            context = self._attend(q, KeysValues(k, new.values), mask, scale, cache)
+        context = context.to(new.values.dtype)
+        return context if beams == 1 else unfold_beams(context, beams)
+
+    def _attend(
+        self, q: Tensor, new: KeysValues, mask: Mask, scale: float, cache: RecurrentCache | None
+    ) -> Tensor:
+        """The context (B, H, T, Dh) of q (B, H, T, Dh)."""
+        if self.observer is None:
+            return self._fast(q, new, mask, scale, cache)
+        (keys,) = self._keys(new, mask, scale, new.keys.shape[2])
+        seen = keys if cache is None else cache.remember(keys)
+        weights = self.weights(self.map_queries(q, scale), seen, mask)
+        self.observer(weights)
+        context = self._fast(q, new, mask, scale, cache)
+        if not self.keep_weight_gradients:
+            return context
+        groups = self.num_heads // self.num_kv_heads
+        return weights @ seen.values[..., :-1].repeat_interleave(groups, dim=1)
+
+    def _fast(
+        self, q: Tensor, new: KeysValues, mask: Mask, scale: float, cache: RecurrentCache | None
+    ) -> Tensor:
+        size = self.chunk * max(1, SEGMENT // self.chunk) if mask.causal else SEGMENT
+        segments = q.split(size, dim=2)
+        contexts = []
+        sums = None if cache is None else cache.sums
+        if mask.causal:
+            for part, keys in zip(segments, self._keys(new, mask, scale, size)):
+                out, sums = scan(self.map_queries(part, scale), keys, sums, self.chunk)
+                contexts.append(normalised(out))
+        else:
+            for keys in self._keys(new, mask, scale, size):
+                sums = summed(keys) if sums is None else joined(sums, summed(keys))
+            assert sums is not None
+            for part in segments:
+                contexts.append(normalised(read(self.map_queries(part, scale), sums)))
+        if cache is not None and sums is not None:
+            cache.advance(sums, q.shape[2])
+        return torch.cat(contexts, dim=2)
+
+    def _keys(self, new: KeysValues, mask: Mask, scale: float, size: int) -> Iterator[Keys]:
+        """Mapped keys and their values in segments of `size`, padding at weight 0."""
+        count = new.keys.shape[2]
+        padding = None if mask.real is None else ~mask.real[:, None, -count:]  # (B, 1, S)
+        hidden = repeat(None) if padding is None else padding.split(size, dim=2)
+        for k, v, blank in zip(new.keys.split(size, dim=2), new.values.split(size, dim=2), hidden):
+            mapped, log_scale = self.map_keys(k, scale)
+            if blank is not None:
+                mapped = mapped.masked_fill(blank[..., None], 0.0)
+                log_scale = None if log_scale is None else log_scale.masked_fill(blank, LOWEST)
+            values = torch.cat((_wide(v), mapped.new_ones(*v.shape[:-1], 1)), dim=-1)
+            yield Keys(mapped, values, log_scale)
+
+    def weights(self, queries: Tensor, keys: Keys, mask: Mask) -> Tensor:
+        """The weights written out, n x n: rows sum to 1, or to 0 with nothing to see.
+
+        Args:
+            queries: mapped, (B, H, T, M).
+            keys: mapped, (B, G, S, M).
+            mask: with a row of `real` for each of theirs.
+
+        Returns:
+            (B, H, T, S). Rows of a batch are hypotheses while decoding with several beams; in
+            cross-attention beams are folded into T.
+        """
+        groups = self.num_heads // self.num_kv_heads
+        weights = queries @ keys.keys.repeat_interleave(groups, dim=1).transpose(2, 3)
+        allowed = mask.dense()
+        hidden = torch.zeros_like(weights, dtype=torch.bool) if allowed is None else ~allowed
+        if keys.log_scale is not None:
+            scale = keys.log_scale.repeat_interleave(groups, dim=1)[:, :, None]  # (B, H, 1, S)
+            scale = scale.expand_as(weights).masked_fill(hidden, LOWEST)
+            weights = weights * (scale - scale.amax(dim=3, keepdim=True)).exp()
+        weights = weights.masked_fill(hidden, 0.0)
+        total = weights.sum(dim=3, keepdim=True)
+        return weights / total.masked_fill(total == 0, 1.0)
+
+    def make_cache(self, beams: int) -> Cache:
+        return RecurrentCache(beams)
+
+
+def elu_plus_one(x: Tensor) -> Tensor:
+    """elu(x) + 1 (eq. 7), precise for negative x too, and above 0 whatever x is.
+
+    Below -30 it stays at exp(-30): a sum of products of it is then never 0 in float32.
+    """
+    return x.clamp(-30.0, 0.0).exp() + x.relu()
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least float32, in which sums over thousands of keys can be held."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

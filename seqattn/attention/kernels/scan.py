@@ -1,0 +1,160 @@
+"""Weights that factor into feature maps: sums over keys, in chunks and from token to token.
+
+Where the weight of key j for query i is q_i . k_j, the context of a query needs the keys only as
+one matrix, the sum of k_j (outer) v_j (Katharopoulos et al. 2020, arXiv 2006.16236, eq. 5). A value
+has a last channel of ones throughout, so that the same matrix holds the normaliser's sum.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOWEST = -1e30
+"""The log scale of nothing: finite, so that the difference of two is 0 and not NaN."""
+
+
+class Keys(NamedTuple):
+    """Mapped keys, and their values.
+
+    The weight of key j for query i is in proportion to exp(log_scale_j) * q_i . k_j.
+    """
+
+    keys: Tensor
+    """(..., S, M), not negative, 0 where there is no key."""
+    values: Tensor
+    """(..., S, Dh+1), the last channel 1."""
+    log_scale: Tensor | None
+    """(..., S), constants without gradient, LOWEST where there is no key; None for all 0."""
+
+
+class Sums(NamedTuple):
+    """What is left of keys once they are summed."""
+
+    matrix: Tensor
+    """(..., M, Dh+1), the sum of exp(log_scale_j - maximum) k_j (outer) v_j."""
+    maximum: Tensor | None
+    """(...), the largest log scale; None where log scales are all 0."""
+
+
+def summed(keys: Keys) -> Sums:
+    """Sums over all keys."""
+    if keys.log_scale is None:
+        return Sums(keys.keys.transpose(-1, -2) @ keys.values, None)
+    maximum = keys.log_scale.amax(dim=-1)
+    values = keys.values * (keys.log_scale - maximum[..., None]).exp()[..., None]
+    return Sums(keys.keys.transpose(-1, -2) @ values, maximum)
+
+
+def joined(one: Sums, other: Sums) -> Sums:
+    """Sums over the keys of both."""
+    if one.maximum is None or other.maximum is None:
+        return Sums(one.matrix + other.matrix, None)
+    maximum = torch.maximum(one.maximum, other.maximum)
+    first = one.matrix * (one.maximum - maximum).exp()[..., None, None]
+    second = other.matrix * (other.maximum - maximum).exp()[..., None, None]
+    return Sums(first + second, maximum)
+
+
+def read(queries: Tensor, sums: Sums) -> Tensor:
+    """The context and, as last channel, its normaliser.
+
+    Args:
+        queries: mapped queries (B, H, T, M).
+        sums: of keys that all of them see, (B, G, M, Dh+1).
+
+    Returns:
+        (B, H, T, Dh+1).
+    """
+    grouped = queries.unflatten(1, (sums.matrix.shape[1], -1))  # (B, G, H/G, T, M)
+    steps = queries.shape[2]
+    out = grouped.flatten(2, 3) @ sums.matrix  # (B, G, H/G*T, Dh+1)
+    return out.unflatten(2, (-1, steps)).flatten(1, 2)  # -> (B, H, T, Dh+1)
+
+
+def normalised(out: Tensor) -> Tensor:
+    """Divides by the last channel: (..., Dh+1) -> (..., Dh); zeros where that is 0."""
+    total = out[..., -1:]
+    return out[..., :-1] / total.masked_fill(total == 0, 1.0)
+
+
+def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[Tensor, Sums]:
+    """Lets each query see the keys up to its own and all those before the first.
+
+    Within a chunk the weights are written out; what stands before it comes as sums, which N chunks
+    get by a product with an N x N triangle. Scales are taken against a running maximum, so that no
+    later key moves an earlier query.
+
+    Args:
+        queries: mapped queries (B, H, T, M).
+        keys: theirs, (B, G, T, ...).
+        before: sums over earlier keys (B, G, ...), None for none.
+        chunk: tokens in a chunk.
+
+    Returns:
+        The context and its normaliser (B, H, T, Dh+1), and the sums with these keys added.
+    """
+    steps, groups = queries.shape[2], keys.keys.shape[1]
+    if steps == 1:
+        after = summed(keys) if before is None else joined(before, summed(keys))
+        return read(queries, after), after
+    size = min(chunk, steps)
+    q = _in_chunks(queries, size).unflatten(1, (groups, -1))  # (B, G, H/G, N, C, M)
+    q = q.transpose(2, 3).flatten(3, 4)  # -> (B, G, N, H/G*C, M)
+    scale = keys.log_scale
+    if scale is not None:
+        scale = _in_chunks(scale[..., None], size, LOWEST)[..., 0]  # (B, G, N, C)
+    cut = Keys(_in_chunks(keys.keys, size), _in_chunks(keys.values, size), scale)
+    past, after = _before_each(summed(cut), before)
+    weights = (q @ cut.keys.transpose(3, 4)).unflatten(3, (-1, size))  # (B, G, N, H/G, C, C)
+    far = (q @ past.matrix).unflatten(3, (-1, size))  # (B, G, N, H/G, C, Dh+1)
+    weights = weights.tril()
+    if scale is not None and past.maximum is not None:
+        top = torch.maximum(scale.cummax(dim=3).values, past.maximum[..., None])  # (B, G, N, C)
+        weights = weights * _decay(scale, top)[:, :, :, None]
+        far = far * (past.maximum[..., None] - top).exp()[:, :, :, None, :, None]
+    near = weights.flatten(3, 4) @ cut.values  # (B, G, N, H/G*C, Dh+1)
+    out = (near.unflatten(3, (-1, size)) + far).transpose(2, 3)  # (B, G, H/G, N, C, Dh+1)
+    return out.flatten(3, 4).flatten(1, 2)[:, :, :steps], after
+
+
+def _in_chunks(x: Tensor, size: int, blank: float = 0.0) -> Tensor:
+    """(B, H, T, X) -> (B, H, N, C, X), the last chunk filled up."""
+    missing = -x.shape[2] % size
+    if missing:
+        x = F.pad(x, (0, 0, 0, missing), value=blank)
+    return x.unflatten(2, (-1, size))
+
+
+def _decay(scale: Tensor, top: Tensor) -> Tensor:
+    """exp(scale_j - top_i) where j <= i, else 0: (..., n), (..., n) -> (..., n, n)."""
+    count = scale.shape[-1]
+    later = torch.ones(count, count, dtype=torch.bool, device=scale.device).triu(1)
+    return (scale[..., None, :] - top[..., None]).masked_fill(later, -torch.inf).exp()
+
+
+def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
+    """The sums before each chunk (B, G, N, ...), and those after the last (B, G, ...).
+
+    Args:
+        own: of each chunk (B, G, N, ...).
+        before: of what stands before the first (B, G, ...), None for nothing.
+    """
+    maximum = own.maximum
+    if before is None:
+        nothing = torch.zeros_like(own.matrix[:, :, 0])
+        before = Sums(
+            nothing, None if maximum is None else torch.full_like(maximum[:, :, 0], LOWEST)
+        )
+    terms = torch.cat((before.matrix[:, :, None], own.matrix), dim=2)
+    if maximum is None or before.maximum is None:
+        factors = terms.new_ones(terms.shape[2], terms.shape[2]).tril()
+        top = None
+    else:
+        scale = torch.cat((before.maximum[:, :, None], maximum), dim=2)
+        top = scale.cummax(dim=2).values
+        factors = _decay(scale, top)
+    running = (factors @ terms.flatten(3)).unflatten(3, terms.shape[3:])
+    past = Sums(running[:, :, :-1], None if top is None else top[:, :, :-1])
+    return past, Sums(running[:, :, -1], None if top is None else top[:, :, -1])
