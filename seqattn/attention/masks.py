@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seqattn.attention.split import tokens_before
+
 
 def positions_of(real: Tensor) -> Tensor:
     """Positions that count real tokens only, so that padding on either side moves nothing.
@@ -15,7 +17,11 @@ def positions_of(real: Tensor) -> Tensor:
 
     Returns:
         (S,) where every row starts with a token, else (B, S); padding before the first gets 0.
+        Where sequences are split over ranks, (B, S) positions in whole ones.
     """
+    before = tokens_before(real)
+    if before is not None:
+        return (before + real.long().cumsum(dim=1) - 1).clamp(min=0)
     if not torch.compiler.is_compiling() and bool(real[:, 0].all()):
         return torch.arange(real.shape[1], device=real.device)
     return (real.long().cumsum(dim=1) - 1).clamp(min=0)

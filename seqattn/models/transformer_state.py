@@ -7,6 +7,7 @@ from torch import Tensor
 
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
+from seqattn.attention.split import split_group
 from seqattn.errors import UserError
 from seqattn.models.base import PAD, State
 
@@ -51,6 +52,8 @@ class TransformerState(State):
         """The mask of self-attention for ids (B*K, T), which from now on are part of the past."""
         if self.caches is None and self.length:
             raise UserError("a state started with cached=False serves one decode; start another")
+        if split_group() is not None:
+            raise UserError("a decoder reads whole sequences; leave sequence_parallel for it")
         steps = ids.shape[1]
         real = asking = None if steps == 1 and self.length else ids != PAD
         end = self.length + steps
