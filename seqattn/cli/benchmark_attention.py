@@ -24,7 +24,6 @@ def attention_suite(config: Config) -> list[Config]:
     import torch
 
     from seqattn.benchmarks.attention import AttentionPlan, measure_attention
-    from seqattn.benchmarks.attention_plots import plot_costs
 
     types = {"32": torch.float32, "bf16": torch.bfloat16}
     asked = config["attention"]
@@ -54,9 +53,7 @@ def attention_suite(config: Config) -> list[Config]:
             _print(title, asked, costs)
             results += [{"causal": causal, "precision": precision, **_row(cost)} for cost in costs]
             if asked["plots"] is not None:
-                stem = title.replace(", ", "_")
-                for path in plot_costs(costs, Path(asked["plots"]).expanduser(), stem, title):
-                    print(f"drawn to {path}", file=sys.stderr)
+                _draw(costs, title, Path(asked["plots"]).expanduser())
     return results
 
 
@@ -169,6 +166,20 @@ def _print(title: str, asked: Config, costs: "list[Cost]") -> None:
                 f"{cost.flops / 1e9:,.1f}",
             )
     console().print(table)
+
+
+def _draw(costs: "list[Cost]", title: str, directory: Path) -> None:
+    from seqattn.analysis.curves import curves
+    from seqattn.analysis.plots import save
+
+    for view, label in (("time", "time, ms"), ("memory", "peak memory beside the inputs, MB")):
+        series: dict[str, list[tuple[int, float]]] = {}
+        for cost in costs:
+            value = cost.seconds.median * 1e3 if view == "time" else cost.bytes / 1e6
+            series.setdefault(cost.name, []).append((cost.length, value))
+        stem = title.replace(", ", "_")
+        path = save(curves(series, title, label), directory / f"{stem}_{view}.png")
+        print(f"drawn to {path}", file=sys.stderr)
 
 
 def _row(cost: "Cost") -> Config:
