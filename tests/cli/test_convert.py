@@ -344,6 +344,19 @@ def test_an_attention_without_key_heads_of_its_own(capfd, corpus, tmp_path, refu
     assert model.decoder.layers[0].cross_attention.num_kv_heads == 1
 
 
+def test_a_recurrent_bundle(capfd, corpus, tmp_path, refused):
+    words = [
+        word
+        for word in train_arguments(corpus, f"run_dir={tmp_path}/run", steps=1, every=1)
+        if not word.startswith("model.")
+    ]
+    succeed(capfd, "train", "model=rnn", "model.dim=16", *words)
+    assert refused("heads=mqa", f"bundle={tmp_path}/run/model") == (
+        f"{tmp_path}/run/model holds a Recurrent, which has no key heads to pool; convert takes a "
+        "Transformer"
+    )
+
+
 def test_the_data_of_a_bundle_can_be_elsewhere(convert, corpus):
     _, out = convert("heads=mqa", *data_of(corpus), "split=test")
     assert "test BLEU" in out
