@@ -15,7 +15,7 @@ from tests.builders import HEAD_DIM, HEADS
 B, T, S = 2, 5, 7
 REAL = torch.tensor([[1] * 7, [0, 1, 1, 1, 1, 0, 0]], dtype=torch.bool)
 NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))
-ALPHAS = [1.02, 1.2, 1.5, 1.9, 2.0]
+ALPHAS = [1.003, 1.02, 1.2, 1.5, 1.9, 2.0]
 
 
 def by_halving(row, alpha):
