@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.kernels.band import Bands
+from seqattn.attention.kernels.fused import fused_attention
 from seqattn.attention.kernels.softmax import per_group
 from seqattn.positions.base import Position
 
@@ -59,15 +60,9 @@ class Block:
             q, keys = self._as_channels(self._turned_apart)
             values = F.pad(values, (0, keys.shape[3] - values.shape[3]))
         mask, alone = self._visible(self._term())
-        context = F.scaled_dot_product_attention(
-            q,
-            keys,
-            values,
-            attn_mask=mask,
-            dropout_p=dropout,
-            scale=self.position.score_scale(self.keys.shape[3]),
-            enable_gqa=q.shape[1] != keys.shape[1],
-        )[..., : self.values.shape[3]]
+        scale = self.position.score_scale(self.keys.shape[3])
+        context = fused_attention(q, keys, values, mask, dropout=dropout, scale=scale)
+        context = context[..., : self.values.shape[3]]
         return context if alone is None else context.masked_fill(alone, 0.0)
 
     def weights(self) -> Tensor:
