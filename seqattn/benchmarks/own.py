@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from seqattn.benchmarks.measure import Sample, timed
-from seqattn.benchmarks.shape import Shape, parameters_of, seqattn_model
+from seqattn.benchmarks.shape import RecurrentShape, Shape, parameters_of, seqattn_model
 from seqattn.data.batch import Batch
+from seqattn.models.base import Seq2SeqModel
 from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
 from seqattn.training.callbacks import Throughput
 from seqattn.training.optim import adamw
@@ -34,10 +35,20 @@ class OwnStep:
         shape: the model's.
         precision: 32, or bf16-mixed for autocast.
         lr: learning rate.
+        model: what is trained; None for our Transformer.
     """
 
-    def __init__(self, shape: Shape, precision: str = "32", lr: float = 1e-3) -> None:
-        self.model = seqattn_model(shape)
+    def __init__(
+        self,
+        shape: Shape | RecurrentShape,
+        precision: str = "32",
+        lr: float = 1e-3,
+        model: Seq2SeqModel | None = None,
+    ) -> None:
+        if model is None:
+            assert isinstance(shape, Shape)
+            model = seqattn_model(shape)
+        self.model = model
         self.precision = precision
         self.optimizer = adamw(self.model, lr=lr)
         optimization = Optimization(partial(_this, self.optimizer), constant(1), shape.smoothing)

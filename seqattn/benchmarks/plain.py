@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.benchmarks.measure import Sample, timed
-from seqattn.benchmarks.shape import Shape, parameters_of
+from seqattn.benchmarks.shape import RecurrentShape, Shape, parameters_of
 from seqattn.data.batch import Batch
 from seqattn.models.base import PAD
 
@@ -84,10 +84,20 @@ class PlainLoop:
         shape: the model's.
         precision: 32, or bf16-mixed for autocast.
         lr: learning rate.
+        model: takes sources and targets to logits; None for a `PlainTransformer`.
     """
 
-    def __init__(self, shape: Shape, precision: str = "32", lr: float = 1e-3) -> None:
-        self.model = PlainTransformer(shape)
+    def __init__(
+        self,
+        shape: Shape | RecurrentShape,
+        precision: str = "32",
+        lr: float = 1e-3,
+        model: nn.Module | None = None,
+    ) -> None:
+        if model is None:
+            assert isinstance(shape, Shape)
+            model = PlainTransformer(shape)
+        self.model = model
         self.criterion = nn.CrossEntropyLoss(label_smoothing=shape.smoothing, ignore_index=PAD)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=lr)
         self.autocast = precision == "bf16-mixed"

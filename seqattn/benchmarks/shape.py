@@ -1,12 +1,14 @@
-"""The one shape that every contestant of a benchmark has."""
+"""The shapes that every contestant of a benchmark has."""
 
 from dataclasses import dataclass
 from functools import partial
 
 from torch import nn
 
+from seqattn.attention.alignment import AlignmentFactory, Bahdanau, Luong
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.models.recurrent import Recurrent, RecurrentConfig
 from seqattn.models.transformer import Slots, Transformer, TransformerConfig
 from seqattn.positions import SinusoidalPosition
 
@@ -52,6 +54,48 @@ def seqattn_model(shape: Shape) -> Transformer:
     )
     slots = Slots(stack, stack, stack, SinusoidalPosition)
     return config.build(shape.vocabulary, shape.vocabulary, True, slots)
+
+
+RECURRENT: dict[str, AlignmentFactory] = {
+    "bahdanau": Bahdanau,
+    "luong_general": partial(Luong, score="general"),
+    "luong_concat": partial(Luong, score="concat"),
+}
+"""The alignments of recurrent contestants."""
+
+
+@dataclass(frozen=True)
+class RecurrentShape:
+    """LSTMs of one layer, the encoder in two directions, one table for both sides and the output.
+
+    Args:
+        vocabulary: V, of both sides.
+        dim: width D of everything; even.
+        attention: of `RECURRENT`, each in the order it was published in.
+        input_feeding: Luong's.
+        dropout: share dropped in training, on embeddings and features.
+        smoothing: label smoothing, 0 to 1.
+    """
+
+    vocabulary: int
+    dim: int = 256
+    attention: str = "bahdanau"
+    input_feeding: bool = False
+    dropout: float = 0.3
+    smoothing: float = 0.1
+
+    @property
+    def name(self) -> str:
+        """What a table calls it."""
+        return f"{self.attention}, fed" if self.input_feeding else self.attention
+
+
+def recurrent_model(shape: RecurrentShape) -> Recurrent:
+    """This package's recurrent model of that shape: `model=rnn`."""
+    config = RecurrentConfig(
+        dim=shape.dim, input_feeding=shape.input_feeding, dropout=shape.dropout
+    )
+    return config.build(shape.vocabulary, shape.vocabulary, True, RECURRENT[shape.attention])
 
 
 def parameters_of(model: nn.Module) -> int:

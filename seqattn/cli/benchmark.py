@@ -4,13 +4,15 @@ import itertools
 import json
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from seqattn.cli.benchmark_attention import attention_suite
+from seqattn.cli.benchmark_recurrent import recurrent_suite
 from seqattn.cli.config import compose_config, plain, require_values
 from seqattn.cli.tables import console, shown
 from seqattn.errors import UserError
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from seqattn.benchmarks.shape import Shape
 
 Config = dict[str, Any]
-SUITES = ("training", "decoding", "attention")
+SUITES = ("training", "decoding", "attention", "recurrent")
 _PROFILED = 20  # operators that a profile shows
 
 
@@ -35,7 +37,12 @@ def benchmark(overrides: Sequence[str]) -> None:
 
     if settled["threads"] is not None:
         torch.set_num_threads(settled["threads"])
-    suites = {"training": _training, "decoding": _decoding, "attention": attention_suite}
+    suites: dict[str, Callable[[Config], list[Any]]] = {
+        "training": _training,
+        "decoding": _decoding,
+        "attention": attention_suite,
+        "recurrent": partial(recurrent_suite, batches_of=_batches),
+    }
     found = suites[settled["suite"]](settled)
     results = {**_machine(), "settings": settled, "results": found}
     if settled["output"] is not None:

@@ -1,5 +1,7 @@
 """Help pages a newcomer can read."""
 
+import textwrap
+
 from seqattn.cli.config import groups
 
 _ABOUT = {
@@ -14,6 +16,7 @@ _EXAMPLES = {
     "train": [
         ("attention=gqa", "the bundled corpus, with grouped-query attention"),
         ("attention=mqa position=rope model.encoder_layers=6", "other parts, another depth"),
+        ("model=rnn attention=luong_general", "a recurrent model (attention=bahdanau by default)"),
         (
             "data=parallel_text data.root=DIR data.source_suffix=en data.target_suffix=fr",
             "your own DIR/train.en, DIR/train.fr, DIR/val.en, ...",
@@ -62,7 +65,7 @@ _KEYS = {
         ("init_from=BUNDLE", "begin with its weights and tokenizer; the model must be alike"),
         ("seed=1", "the same seed gives the same run"),
         ("trainer.max_steps=N  trainer.max_epochs=N  trainer.fast_dev_run=true", "how long"),
-        ("trainer.precision=32|bf16-mixed|16-mixed", "32 is quickest on a CPU"),
+        ("trainer.precision=32|bf16-mixed|16-mixed", "bf16-mixed is quicker where the CPU has it"),
         ("attention.num_heads=8  attention.num_kv_heads=2", "options of the chosen attention"),
         ("attention@decoder_attention=mqa", "one slot apart: encoder_, decoder_, cross_attention"),
         ("loader.max_tokens=4096", "batch size, in padded tokens"),
@@ -86,7 +89,10 @@ _KEYS = {
     ],
     "analyze": [("output=DIR", "where cross.png, encoder.png and decoder.png go")],
     "benchmark": [
-        ("suite=training|decoding", "what to measure; decoding needs pip install seqattn[bench]"),
+        (
+            "suite=training|decoding|attention|recurrent",
+            "decoding needs pip install seqattn[bench]",
+        ),
         ("steps=4 rounds=8", "training: steps of a turn, turns of each contestant"),
         ("sentences=200", "decoding: the first so many of the test split; 0 for all"),
         ("beam=[1,5]", "decoding: beam sizes; 1 is greedy search"),
@@ -115,7 +121,7 @@ def page(verb: str) -> str:
     choices = groups()
     if _GROUPS[verb]:
         lines += ["", "Parts to choose, as group=choice:"]
-        lines += [f"  {group:<12} {'  '.join(choices[group])}" for group in _GROUPS[verb]]
+        lines += [_choices(group, choices[group]) for group in _GROUPS[verb]]
     lines += ["", "Keys to set (--cfg job prints them all, with their values):"]
     lines += [f"  {key}\n      {meaning}" for key, meaning in _KEYS[verb]]
     lines += ["", "Examples:"]
@@ -123,6 +129,12 @@ def page(verb: str) -> str:
     if verb == "train":
         lines += ["", "-m runs every combination of comma-separated values, each in its own run."]
     return "\n".join(lines)
+
+
+def _choices(group: str, names: list[str]) -> str:
+    """A group and its choices, wrapped under themselves."""
+    joined = "  ".join(names)
+    return textwrap.fill(joined, 100, initial_indent=f"  {group:<12} ", subsequent_indent=" " * 15)
 
 
 def overview() -> str:

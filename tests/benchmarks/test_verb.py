@@ -72,10 +72,25 @@ def test_the_attention_suite_decodes(tmp_path, capsys):
     assert "late / early" in capsys.readouterr().out
 
 
+def test_the_recurrent_suite_writes_a_table_and_json(tmp_path, capsys):
+    code, figures = benchmark(
+        tmp_path, "suite=recurrent", "steps=1", "rounds=1", "max_tokens=128",
+        "recurrent.attentions=[bahdanau]", "recurrent.dim=16",
+    )  # fmt: skip
+    assert code == 0
+    rows = [(row["model"], row["loop"]) for row in figures["results"]]
+    assert rows == [("bahdanau", "textbook"), ("bahdanau", "seqattn")]
+    assert "x textbook" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("suite=speed", "suite must be one of training, decoding, attention, got speed"),
+        ("suite=speed", "must be one of training, decoding, attention, recurrent, got speed"),
+        (
+            "suite=recurrent recurrent.attentions=[none]",
+            "recurrent.attentions must be of bahdanau, luong_general, luong_concat, got none",
+        ),
         ("suite=attention attention.attentions=[mhb]", "there is no attention=mhb"),
         ("suite=attention attention.precisions=[8]", "precisions must be of 32, bf16, got 8"),
         ("suite=attention attention.positions=[rop]", "there is no position=rop"),

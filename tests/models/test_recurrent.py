@@ -435,3 +435,32 @@ def one_way(layer, suffix, x):
         hidden = cell(step[None], hidden)
         out.append(hidden[0] if lstm else hidden)
     return torch.cat(out), torch.cat(hidden if lstm else (hidden,))
+
+
+class Half(nn.Module):
+    """In dropout's place: halves everything, and notes the widths it saw."""
+
+    p = 0.5
+
+    def __init__(self):
+        super().__init__()
+        self.widths = []
+
+    def forward(self, x):
+        self.widths.append(x.shape[2])
+        return x * 0.5
+
+
+@pytest.mark.parametrize("variational", [True, False])
+def test_dropout_falls_on_embeddings_between_layers_and_on_features_in_loop_and_fused(variational):
+    model = make_recurrent(
+        "luong_general", encoder_layers=2, decoder_layers=2, variational=variational
+    ).train()
+    found = []
+    for loops in (False, True):
+        model.decoder.loops, model.dropout.drop = loops, Half()
+        with torch.no_grad():
+            found.append(model(SOURCES, targets(B, T)))
+        # source words, encoder outputs, target words, decoder outputs, features
+        assert model.dropout.drop.widths == [10, 12, 10, 14, 10]
+    torch.testing.assert_close(*found, **CLOSE)

@@ -1,0 +1,84 @@
+"""The recurrent benchmark: contestants that are one function, real training, a whole contest."""
+
+import pytest
+import torch
+from torch import nn
+
+from seqattn.benchmarks.joey import JoeyRecurrent, installed
+from seqattn.benchmarks.own import OwnStep
+from seqattn.benchmarks.plain import PlainLoop
+from seqattn.benchmarks.recurrent import RecurrentPlan, contestants, measure_recurrent
+from seqattn.benchmarks.shape import RecurrentShape, recurrent_model
+from seqattn.benchmarks.textbook import TextbookRecurrent
+from tests.benchmarks.small import SHAPE, copying_batches
+from tests.builders import randomised
+
+SHAPES = [
+    RecurrentShape(SHAPE.vocabulary, 24, name, feeding, dropout=0.0)
+    for name in ("bahdanau", "luong_general", "luong_concat")
+    for feeding in (False, True)
+    if not (feeding and name == "bahdanau")
+]
+
+
+def copy_weights(plain, own):
+    """Ours into the textbook's model."""
+    plain.embedding.load_state_dict(own.target_embedding.table.state_dict())
+    plain.encoder.load_state_dict(own.encoder.layers[0].state_dict())
+    plain.bridge.load_state_dict(own.bridge.maps[0].state_dict())
+    plain.cell_bridge.load_state_dict(own.bridge.maps[1].state_dict())
+    state = own.decoder.layers[0].rnn.state_dict()
+    plain.cell.load_state_dict({k.removesuffix("_l0"): v for k, v in state.items()})
+    for name in ("key", "query", "v"):
+        part = getattr(plain, name)
+        if isinstance(part, nn.Module):
+            part.load_state_dict(getattr(own.decoder.cross_attention.score, name).state_dict())
+    plain.merge.load_state_dict(own.decoder.readout.merge.state_dict())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_with_the_same_weights_ours_and_the_textbooks_take_the_same_steps(shape):
+    batches = copying_batches(3)
+    plain = PlainLoop(shape, model=TextbookRecurrent(shape))
+    own = OwnStep(shape, model=randomised(recurrent_model(shape), scale=0.1))
+    assert plain.parameters == own.parameters
+    copy_weights(plain.model, own.model)
+    plain.optimizer = torch.optim.AdamW(
+        plain.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0
+    )
+    plain.run(batches)
+    own.run(batches)
+    with torch.no_grad():
+        batch = batches[0]
+        theirs = plain.model.eval()(batch.source, batch.target_input)
+        ours = own.model.eval()(batch.source, batch.target_input)
+    real = batch.target_output != 0
+    torch.testing.assert_close(ours[real], theirs[real], atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.skipif(not installed(), reason="joeynmt is not installed")
+def test_joey_nmts_model_learns_and_does_not_depend_on_the_order_of_sentences():
+    shape = SHAPES[-1]
+    loop = PlainLoop(shape, lr=1e-2, model=JoeyRecurrent(shape))
+    batches = copying_batches(4)
+    loop.run(batches * 10)
+    assert sum(loop.losses[-4:]) < 0.8 * sum(loop.losses[:4])
+    batch, order = batches[0], torch.tensor([3, 1, 4, 0, 2])
+    logits = loop.model.eval()(batch.source, batch.target_input)
+    moved = loop.model(batch.source[order], batch.target_input[order])
+    torch.testing.assert_close(moved, logits[order], atol=1e-5, rtol=1e-5)
+
+
+def test_a_contest_compares_with_the_textbook_and_joey_where_it_is_installed():
+    shapes = (SHAPES[0], SHAPES[1])
+    rows = measure_recurrent(RecurrentPlan(shapes, copying_batches(4), steps=2))
+    joey = ["Joey NMT"] if installed() else []
+    assert [(row.model, row.loop) for row in rows] == [
+        ("bahdanau", "textbook"),
+        ("bahdanau", "seqattn"),
+        *(("luong_general", loop) for loop in ["textbook", *joey, "seqattn"]),
+    ]
+    assert rows[0].over_textbook == (1.0, 1.0, 1.0)
+    assert rows[1].over_joey is None
+    assert (rows[-1].over_joey is not None) is installed()
+    assert list(contestants(SHAPES[0])) == ["textbook", "seqattn"]
