@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
@@ -18,8 +19,10 @@ from seqattn.positions import LearnedPosition, Position, RotaryPosition, Sinusoi
 CONF = Path(__file__).parents[1] / "conf"
 DIM, HEADS, HEAD_DIM = 24, 4, 6
 VOCABULARY = 11
-SMALL_WITH = ("none", "rope", "alibi")
-"""Positions that small attentions are tried with: one for each way in which they act."""
+SMALL_WITH = {"none", "rope", "alibi"}
+"""Positions that small attentions are tried with."""
+TRIED = {*SMALL_WITH, "shaw", "deberta"}
+"""Positions that every attention is tried with: one for each way in which they act."""
 POSITIONS = {
     "none": Position,
     "sinusoidal": SinusoidalPosition,
@@ -45,17 +48,34 @@ def load_choice(group, name, small=False):
     return instantiate(node, _convert_="all")
 
 
-def has_sizes(name):
-    """Whether an attention has windows, strides, chunks and the like, in tokens."""
-    return bool(_sizes(OmegaConf.load(CONF / "attention" / f"{name}.yaml")))
-
-
 def attention_variants():
-    """Every attention as (name, small): as shipped, and small where its kernel has sizes."""
+    """Every attention as shipped, and as "NAME, small" where its kernel has sizes in tokens."""
     for name in attention_choices():
-        yield name, False
-        if has_sizes(name):
-            yield name, True
+        yield name
+        if _sizes(OmegaConf.load(CONF / "attention" / f"{name}.yaml")):
+            yield f"{name}, small"
+
+
+def load_variant(name):
+    """The factory of one of `attention_variants`."""
+    choice, _, small = name.partition(", ")
+    return load_choice("attention", choice, small=bool(small))
+
+
+def pairs(slot=None):
+    """Every variant, or those that fit a slot, with every position that it takes.
+
+    What acts through the same hooks as a tried position is exhaustive, but with multi-head
+    attention.
+    """
+    for name in attention_variants():
+        abilities = make_attention(load_variant(name)).abilities
+        tried = SMALL_WITH if ", " in name else TRIED
+        for scheme in position_choices():
+            hooks = make_position(load_choice("position", scheme)).hooks
+            if hooks <= abilities.hooks | {"embed"} and (slot is None or abilities.fits(slot)):
+                marks = () if scheme in tried or name == "mha" else pytest.mark.exhaustive
+                yield pytest.param(name, scheme, marks=marks, id=f"{name}-{scheme}")
 
 
 def _sizes(node):

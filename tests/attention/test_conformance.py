@@ -16,8 +16,10 @@ from tests.builders import (
     causal_mask,
     full_mask,
     load_choice,
+    load_variant,
     make_attention,
     make_position,
+    pairs,
     position_choices,
 )
 
@@ -27,14 +29,7 @@ EVERYONE = torch.ones(B, T, dtype=torch.bool)
 
 
 def built(name, dim=DIM, seed=0):
-    """As shipped, or with every size of its kernel at 2 (`NAME, small`), so that it restricts."""
-    choice, _, small = name.partition(", ")
-    return make_attention(load_choice("attention", choice, small=bool(small)), dim, seed=seed)
-
-
-def choices():
-    """Every attention as shipped, and small where its kernel has sizes."""
-    return [f"{name}, small" if small else name for name, small in attention_variants()]
+    return make_attention(load_variant(name), dim, seed=seed)
 
 
 def holds(name, law):
@@ -48,17 +43,8 @@ def shipped(name):
     return ", " not in name
 
 
-def pairs():
-    """Every attention with every position whose hooks it takes."""
-    for name in choices():
-        taken = built(name).abilities.hooks | {"embed"}
-        for scheme in position_choices():
-            if make_position(load_choice("position", scheme)).hooks <= taken:
-                yield name, scheme
-
-
 def slots(slot):
-    return [name for name in choices() if built(name).abilities.fits(slot)]
+    return [name for name in attention_variants() if built(name).abilities.fits(slot)]
 
 
 def self_masks(abilities):
@@ -152,7 +138,7 @@ def test_cross_attention_does_not_depend_on_the_padding_of_its_source(name):
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", choices())
+@pytest.mark.parametrize("name", list(attention_variants()))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_query_with_nothing_to_see_gets_zero_context_and_zero_gradient(name, dtype):
     holds(name, "blind")
@@ -193,7 +179,7 @@ def test_observed_weights_skip_masked_keys_sum_to_one_and_change_nothing(name, s
             torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float())
 
 
-@pytest.mark.parametrize("name", choices())
+@pytest.mark.parametrize("name", list(attention_variants()))
 def test_gradients_agree_with_finite_differences_in_float64(name):
     holds(name, "gradients")
     dim = 8
@@ -220,7 +206,7 @@ def test_gradients_agree_with_finite_differences_in_float64(name):
     assert torch.autograd.gradcheck(lambda *args: call(mask, *args), inputs)
 
 
-@pytest.mark.parametrize("name", choices())
+@pytest.mark.parametrize("name", list(attention_variants()))
 def test_autocast_to_bfloat16_stays_close_to_float32(name):
     holds(name, "autocast")
     attention = built(name)
@@ -233,7 +219,7 @@ def test_autocast_to_bfloat16_stays_close_to_float32(name):
         torch.testing.assert_close(rough.float(), exact, atol=0.05, rtol=0.05)
 
 
-@pytest.mark.parametrize("name", choices())
+@pytest.mark.parametrize("name", list(attention_variants()))
 def test_it_compiles_whole_and_gives_the_same(name):
     holds(name, "compile")
     attention = built(name)
@@ -254,7 +240,7 @@ def test_it_compiles_whole_and_gives_the_same(name):
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", choices())
+@pytest.mark.parametrize("name", list(attention_variants()))
 def test_a_state_dict_restores_it_exactly(name):
     attention = built(name)
     other = built(name, seed=1)

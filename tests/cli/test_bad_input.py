@@ -133,7 +133,7 @@ def test_a_vocabulary_that_the_corpus_cannot_give(refused):
         ("atention=gqa", "there is no key atention; did you mean attention?"),
         (
             "attention=gqaa",
-            "there is no attention=gqaa; did you mean gqa?; the choices are: gqa, mha, mqa",
+            "there is no attention=gqaa; did you mean gqa?; the choices are: bahdanau, ",
         ),
         ("model.dimm=16", "there is no key model.dimm; did you mean model.dim?"),
         ("max_steps=16", "there is no key max_steps; did you mean trainer.max_steps?"),

@@ -6,40 +6,24 @@ import torch
 from seqattn.errors import UserError
 from seqattn.models.base import BOS
 from tests.builders import (
-    SMALL_WITH,
-    attention_variants,
     load_choice,
-    make_position,
+    load_variant,
     make_transformer,
     padded,
-    position_choices,
+    pairs,
     random_ids,
     targets,
 )
-from tests.builders import make_attention as probe
 
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]])
 B, T, K = 3, 6, 3
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
-def pairs():
-    """Every attention that decodes with every position it takes, and small with some."""
-    for name, small in attention_variants():
-        abilities = probe(load_choice("attention", name)).abilities
-        for scheme in SMALL_WITH if small else position_choices():
-            position = make_position(load_choice("position", scheme))
-            if abilities.fits("decoder") and position.hooks <= abilities.hooks | {"embed"}:
-                yield pytest.param(
-                    (name, small, scheme), id="-".join((name, "small" * small, scheme))
-                )
-
-
-@pytest.fixture(params=list(pairs()))
+@pytest.fixture(params=[pytest.param(p.values, id=p.id, marks=p.marks) for p in pairs("decoder")])
 def model(request):
-    name, small, scheme = request.param
-    attention = load_choice("attention", name, small)
-    return make_transformer(attention, load_choice("position", scheme))
+    name, scheme = request.param
+    return make_transformer(load_variant(name), load_choice("position", scheme))
 
 
 def last_logits(model, sources, histories):

@@ -5,14 +5,11 @@ import torch
 
 from seqattn.models.base import PAD
 from tests.builders import (
-    SMALL_WITH,
-    attention_variants,
     load_choice,
-    make_attention,
-    make_position,
+    load_variant,
     make_transformer,
     padded,
-    position_choices,
+    pairs,
     targets,
 )
 
@@ -21,23 +18,10 @@ TARGETS = [[2, 5, 6], [2, 4, 4, 9, 10], [2, 7, 8, 8]]
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
-def pairs():
-    """Every attention with every position whose hooks it takes, and small with some."""
-    for name, small in attention_variants():
-        abilities = make_attention(load_choice("attention", name)).abilities
-        for scheme in SMALL_WITH if small else position_choices():
-            position = make_position(load_choice("position", scheme))
-            if position.hooks <= abilities.hooks | {"embed"}:
-                yield pytest.param(
-                    (name, small, scheme), id="-".join((name, "small" * small, scheme))
-                )
-
-
-@pytest.fixture(params=list(pairs()))
+@pytest.fixture(params=[pytest.param(p.values, id=p.id, marks=p.marks) for p in pairs()])
 def model(request):
-    name, small, scheme = request.param
-    attention = load_choice("attention", name, small)
-    return make_transformer(attention, load_choice("position", scheme))
+    name, scheme = request.param
+    return make_transformer(load_variant(name), load_choice("position", scheme))
 
 
 def alone(model, number):
