@@ -82,6 +82,8 @@ def test_a_training_command_of_the_readme_runs(command, run, tmp_path, capfd):
         arguments = [a for a in arguments if a.partition("=")[0] not in overridden]
         vocabulary = [] if "data.root" in command else ["tokenizer.vocab_size=300"]
         tiny = [a for a in TINY if not (vocabulary and a.startswith("tokenizer"))]
+        if "model=rnn" in arguments:
+            tiny.remove("model.ffn_dim=16")
         if any(a.startswith("experiment=") for a in arguments):
             tiny.append("schedule.warmup_steps=1")
         arguments += [*tiny, *vocabulary, f"run_dir={tmp_path / 'run'}"]
@@ -95,7 +97,11 @@ def test_a_command_of_the_readme_runs_on_a_bundle(command, run, tmp_path, capfd,
     if verb in ("demo", "benchmark"):
         pytest.skip("a program of minutes")
     places = {"=RUN": f"={run / 'RUN'}", "input=FILE": f"input={run / 'FILE'}"}
-    places |= {"output=FILE": f"output={tmp_path / 'out'}", "output=DIR": f"output={tmp_path}"}
+    places |= {
+        "output=DIR2": f"output={tmp_path / 'converted'}",
+        "output=FILE": f"output={tmp_path / 'out'}",
+        "output=DIR": f"output={tmp_path}",
+    }
     for placeholder, place in places.items():
         arguments = [argument.replace(placeholder, place) for argument in arguments]
     if verb == "generate" and not any(a.startswith("input=") for a in arguments):
