@@ -24,7 +24,9 @@ def attention_suite(config: Config) -> list[Config]:
     import torch
 
     from seqattn.benchmarks.attention import AttentionPlan, measure_attention
+    from seqattn.training.memory import keep_freed_memory
 
+    keep_freed_memory()  # as in training; without it page faults grow with n, and so do times
     types = {"32": torch.float32, "bf16": torch.bfloat16}
     asked = config["attention"]
     if asked["decode"] is not None:

@@ -8,9 +8,9 @@ from seqattn.models.base import EOS
 from seqattn.models.recurrent import RecurrentConfig
 from tests.builders import load_choice
 from tests.models.recurrents import ALIGNMENTS
-from tests.models.test_learning import TASKS, VOCABULARY, sentences, train
+from tests.models.test_learning import TASKS, VOCABULARY, lessons, sentences, train
 
-QUICK = {"bahdanau", "luong_general"}
+QUICK = {"bahdanau"}
 
 
 def tiny(name, **options):
@@ -25,14 +25,8 @@ def share_solved(model, task, words):
     return right / len(words)
 
 
-@pytest.mark.parametrize("task", sorted(TASKS))
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
-        for name in ALIGNMENTS
-        if name != "none"
-    ],
+    ("name", "task"), lessons([name for name in ALIGNMENTS if name != "none"], QUICK)
 )
 def test_a_tiny_model_learns_the_task_and_greedy_search_solves_unseen_sentences(name, task):
     model = tiny(name)
