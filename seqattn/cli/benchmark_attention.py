@@ -51,7 +51,8 @@ def attention_suite(config: Config) -> list[Config]:
                 memory_limit=asked["memory_limit"] * 1e9,
             )
             costs = measure_attention(plan)
-            title = f"{'causal' if causal else 'bidirectional'}, {precision}"
+            kind = str(plan.dtype).removeprefix("torch.")
+            title = f"{'causal' if causal else 'bidirectional'}, {kind}"
             _print(title, asked, costs)
             results += [{"causal": causal, "precision": precision, **_row(cost)} for cost in costs]
             if asked["plots"] is not None:
@@ -104,7 +105,8 @@ def contestants(asked: Config) -> "tuple[Contestant, ...]":
                 attention: Attention = make(_sized(node, asked, length))(
                     query_dim=dim, memory_dim=dim
                 )
-                return attention, make(position)(stack=Stack(dim, attention.num_heads))
+                scheme = make(position)(stack=Stack(dim, attention.num_heads))
+                return attention, scheme.at_layer(0)
 
             label = name if scheme == "none" else f"{name} + {scheme}"
             found.append(Contestant(label, build))

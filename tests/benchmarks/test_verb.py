@@ -62,6 +62,16 @@ def test_the_attention_suite_writes_tables_pictures_and_json(tmp_path, capsys):
     assert "x sdpa" in capsys.readouterr().out
 
 
+def test_the_attention_suite_takes_positions(tmp_path, capsys):
+    code, figures = benchmark(
+        tmp_path, "suite=attention", "attention.attentions=[mha]", "attention.lengths=[8]",
+        "attention.dim=16", "attention.num_heads=2", "attention.positions=[none,deberta]",
+    )  # fmt: skip
+    assert code == 0
+    names = [row["name"] for row in figures["results"] if row["causal"]]
+    assert names == ["sdpa", "mha", "mha + deberta"]
+
+
 def test_the_attention_suite_decodes(tmp_path, capsys):
     code, figures = benchmark(
         tmp_path, "suite=attention", "attention.attentions=[mqa]", "attention.decode=20",
