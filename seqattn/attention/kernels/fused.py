@@ -45,6 +45,8 @@ def fused_attention(
             enable_gqa=q.shape[1] != keys.shape[1],
         )
 
+    if q.device.type == "cpu" and keys.shape[1] == 1:  # its grouped backward pass is slower
+        keys, values = (part.expand(-1, q.shape[1], -1, -1) for part in (keys, values))
     if q.device.type != "cpu" or q.dtype != torch.bfloat16:
         return attend(q, keys, values, bias)
     if bias is not None and bias.dtype != torch.bool:
