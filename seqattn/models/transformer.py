@@ -1,6 +1,6 @@
 """The Transformer encoder-decoder, assembled from attentions and a position scheme."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from seqattn.attention.base import Attention, AttentionFactory
+from seqattn.attention.base import AttentionFactory
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
@@ -17,6 +17,7 @@ from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.encoder_layer import EncoderLayer, LayerShape
 from seqattn.layers.norm import make_norm
 from seqattn.models.base import PAD, Memory, Seq2SeqModel, State
+from seqattn.models.stack import check_position, first_heads, shortest
 from seqattn.models.transformer_state import TransformerState
 from seqattn.positions.base import Position, Stack
 
@@ -154,36 +155,6 @@ class Decoder(nn.Module):
             x = checkpoint(layer, x, *args, use_reentrant=False) if recompute else layer(x, *args)
         out: Tensor = self.norm(x)
         return out
-
-
-def first_heads(layers: nn.ModuleList) -> int:
-    """Query heads of the first layer's self-attention, which positions are made for."""
-    return next((attention.num_heads for attention in self_attentions(layers)), 1)
-
-
-def self_attentions(layers: nn.ModuleList) -> Iterator[Attention]:
-    """The self-attention of each layer, from the first."""
-    for layer in layers:
-        assert isinstance(layer.self_attention, Attention)
-        yield layer.self_attention
-
-
-def check_position(position: Position, layers: nn.ModuleList) -> None:
-    """Refuses a position scheme that acts through a hook which some self-attention cannot take."""
-    for attention in self_attentions(layers):
-        missing = position.hooks - attention.abilities.hooks - {"embed"}
-        if missing:
-            raise UserError(
-                f"{attention.name} cannot use {type(position).__name__}, which acts through "
-                f"{' and '.join(sorted(missing))}; it takes schemes that act through "
-                f"{', '.join(sorted(attention.abilities.hooks | {'embed'}))}"
-            )
-
-
-def shortest(position: Position, layers: nn.ModuleList) -> int | None:
-    """The longest sequence that the positions and every self-attention of a stack can take."""
-    limits = [position.max_length, *(own.max_length for own in self_attentions(layers))]
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 class Transformer(Seq2SeqModel):
