@@ -136,7 +136,7 @@ def _sized(node: Config, asked: Config, length: int) -> Config:
         kernel["stride"] = max(1, math.isqrt(length))
     if "max_length" in kernel:
         kernel["max_length"] = max(kernel["max_length"], length)
-    own = {key: value for key, value in asked["kernel"].items() if key in kernel}
+    own = {key: value for key, value in (asked["kernel"] or {}).items() if key in kernel}
     return {**node, **groups_of, "kernel": {**kernel, **own}} if kernel else {**node, **groups_of}
 
 

@@ -6,7 +6,7 @@ from transformers import LongformerConfig
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.attention.kernels.band import SMALLEST, Bands
+from seqattn.attention.kernels.parts.band import SMALLEST, Bands
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.window import SlidingWindowKernel
 from seqattn.attention.masks import Mask

@@ -8,9 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.attention.kernels import pieces
 from seqattn.attention.kernels.bigbird import BigBirdKernel
 from seqattn.attention.kernels.fixed import FixedKernel
+from seqattn.attention.kernels.parts import pieces
 from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.positions import Position, Stack
 from tests.builders import causal_mask, full_mask, make_transformer

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.attention.kernels.band import SMALLEST, Bands
+from seqattn.attention.kernels.parts.band import SMALLEST, Bands
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.streaming import StreamingKernel
 from seqattn.attention.masks import Mask

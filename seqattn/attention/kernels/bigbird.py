@@ -6,8 +6,8 @@ from torch import Tensor
 
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache
-from seqattn.attention.kernels.fused import fused_attention
-from seqattn.attention.kernels.sparse import Arranged, SparseKernel
+from seqattn.attention.kernels.parts.fused import fused_attention
+from seqattn.attention.kernels.parts.sparse import Arranged, SparseKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions.base import Position

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from seqattn.attention.kernels.factorized import FactorizedKernel
-from seqattn.attention.kernels.layouts import Blocks, Layout, Summaries
+from seqattn.attention.kernels.parts.factorized import FactorizedKernel
+from seqattn.attention.kernels.parts.layouts import Blocks, Layout, Summaries
 from seqattn.attention.kernels.strided import strided_layouts, strided_set
 from seqattn.errors import UserError
 

@@ -9,8 +9,16 @@ from torch import Tensor
 
 from seqattn.attention.base import Abilities, Kernel
 from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.kernels.recurrent import RecurrentCache
-from seqattn.attention.kernels.scan import LOWEST, Keys, joined, normalised, read, scan, summed
+from seqattn.attention.kernels.parts.recurrent import RecurrentCache
+from seqattn.attention.kernels.parts.scan import (
+    LOWEST,
+    Keys,
+    joined,
+    normalised,
+    read,
+    scan,
+    summed,
+)
 from seqattn.attention.kernels.softmax import fold_beams, unfold_beams
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.attention.base import Abilities, Kernel
 from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.kernels.hashing import Chunks, bucket_ids, random_rotations
+from seqattn.attention.kernels.parts.hashing import Chunks, bucket_ids, random_rotations
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions.base import Position

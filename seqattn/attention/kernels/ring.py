@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from seqattn.attention.base import Attention
 from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.kernels.ring_pass import Plan, ring_attention
+from seqattn.attention.kernels.parts.ring_pass import Plan, ring_attention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.attention.split import split_over

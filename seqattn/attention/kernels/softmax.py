@@ -6,7 +6,7 @@ from torch import Tensor
 
 from seqattn.attention.base import Abilities, Kernel
 from seqattn.attention.cache import Cache, GrowingCache, KeysValues
-from seqattn.attention.kernels.fused import fused_attention
+from seqattn.attention.kernels.parts.fused import fused_attention
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions.base import Position

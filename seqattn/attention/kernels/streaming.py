@@ -1,7 +1,7 @@
 """Streaming attention: a few first tokens and a rolling window, for generation without an end."""
 
 from seqattn.attention.base import Abilities
-from seqattn.attention.kernels.local import LocalKernel
+from seqattn.attention.kernels.parts.local import LocalKernel
 from seqattn.errors import UserError
 
 

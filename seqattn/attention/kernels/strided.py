@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from seqattn.attention.kernels.factorized import FactorizedKernel
-from seqattn.attention.kernels.layouts import Blocks, Columns, Layout
+from seqattn.attention.kernels.parts.factorized import FactorizedKernel
+from seqattn.attention.kernels.parts.layouts import Blocks, Columns, Layout
 from seqattn.errors import UserError
 
 

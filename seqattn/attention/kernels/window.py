@@ -1,7 +1,7 @@
 """Sliding-window attention: each query sees its neighbourhood, and a few tokens see everything."""
 
 from seqattn.attention.base import Abilities
-from seqattn.attention.kernels.local import LocalKernel
+from seqattn.attention.kernels.parts.local import LocalKernel
 from seqattn.errors import UserError
 
 

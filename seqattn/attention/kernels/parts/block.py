@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.kernels.band import Bands
-from seqattn.attention.kernels.fused import fused_attention
+from seqattn.attention.kernels.parts.band import Bands
+from seqattn.attention.kernels.parts.fused import fused_attention
 from seqattn.attention.kernels.softmax import per_group
 from seqattn.positions.base import Position
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.attention.kernels.layouts import Layout
-from seqattn.attention.kernels.sparse import Arranged
+from seqattn.attention.kernels.parts.layouts import Layout
+from seqattn.attention.kernels.parts.sparse import Arranged
 
 LARGEST = 2**20
 """Scores that a CPU makes at once; other devices, and compiled graphs, make all at once."""

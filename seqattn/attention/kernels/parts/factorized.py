@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.base import Abilities
-from seqattn.attention.kernels.layouts import Layout, Shares
-from seqattn.attention.kernels.pieces import Piece
+from seqattn.attention.kernels.parts.layouts import Layout, Shares
+from seqattn.attention.kernels.parts.pieces import Piece
+from seqattn.attention.kernels.parts.sparse import Arranged, SparseKernel
 from seqattn.attention.kernels.softmax import per_group
-from seqattn.attention.kernels.sparse import Arranged, SparseKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions.base import Position

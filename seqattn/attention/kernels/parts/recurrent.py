@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from seqattn.attention.kernels.scan import Keys, Sums
+from seqattn.attention.kernels.parts.scan import Keys, Sums
 from seqattn.errors import UserError
 
 

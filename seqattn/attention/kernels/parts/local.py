@@ -9,10 +9,10 @@ from torch import Tensor
 
 from seqattn.attention.base import Kernel
 from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.kernels.band import Bands
-from seqattn.attention.kernels.block import Block, Capped, Segment
-from seqattn.attention.kernels.ordered import Ordered, in_order
-from seqattn.attention.kernels.rolling import RollingCache
+from seqattn.attention.kernels.parts.band import Bands
+from seqattn.attention.kernels.parts.block import Block, Capped, Segment
+from seqattn.attention.kernels.parts.ordered import Ordered, in_order
+from seqattn.attention.kernels.parts.rolling import RollingCache
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
