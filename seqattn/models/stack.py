@@ -22,7 +22,19 @@ def self_attentions(layers: nn.ModuleList) -> Iterator[Attention]:
 
 
 def check_position(position: Position, layers: nn.ModuleList) -> None:
-    """Refuses a position scheme that acts through a hook which some self-attention cannot take."""
+    """Refuses a position scheme that some layer's self-attention cannot take.
+
+    Raises:
+        UserError: naming the hook that an attention lacks, or layers with other numbers of heads
+            where the scheme acts on heads.
+    """
+    heads = {attention.num_heads for attention in self_attentions(layers)}
+    if len(heads) > 1 and position.hooks - {"embed"}:
+        counts = " and ".join(map(str, sorted(heads)))
+        raise UserError(
+            f"{type(position).__name__} is made for one number of heads and the layers have "
+            f"{counts}; give them the same num_heads, or use position=sinusoidal, learned or none"
+        )
     for attention in self_attentions(layers):
         missing = position.hooks - attention.abilities.hooks - {"embed"}
         if missing:
