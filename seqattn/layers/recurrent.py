@@ -1,6 +1,7 @@
 """One layer of an LSTM or GRU, over a whole sequence at once or step by step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,23 @@ def cell_class(name: str) -> type[nn.LSTM] | type[nn.GRU]:
     if name not in CELLS:
         raise UserError(f"model.cell must be one of {', '.join(CELLS)}, got {name}")
     return CELLS[name]
+
+
+@contextmanager
+def full_precision_on_cpu(x: Tensor) -> Iterator[Tensor]:
+    """Runs a fused layer in float32 on a CPU under autocast, which lacks one in bfloat16 on many.
+
+    Args:
+        x: the layer's input.
+
+    Yields:
+        The input to give it.
+    """
+    if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        yield x
+        return
+    with torch.autocast("cpu", enabled=False):
+        yield x.float()
 
 
 class RecurrentLayer(nn.Module):
@@ -51,7 +69,9 @@ class RecurrentLayer(nn.Module):
     def forward(self, x: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
         """Outputs (B, T, D) and the state after inputs x (B, T, I), without extra ones."""
         first = tuple(part[None] for part in hidden)
-        out, last = self.rnn(x, first if self.parts == 2 else first[0])
+        with full_precision_on_cpu(x) as x:
+            first = tuple(part.to(x.dtype) for part in first)
+            out, last = self.rnn(x, first if self.parts == 2 else first[0])
         last = last if self.parts == 2 else (last,)
         return out, tuple(part[0] for part in last)
 

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqattn.attention.masks import real_first
 from seqattn.errors import UserError
-from seqattn.layers.recurrent import Hidden, StepDropout, cell_class
+from seqattn.layers.recurrent import Hidden, StepDropout, cell_class, full_precision_on_cpu
 
 
 class Encoded(NamedTuple):
@@ -65,8 +65,9 @@ class RecurrentEncoder(nn.Module):
         last = []
         for number, layer in enumerate(self.layers):
             x = x if number == 0 else self.dropout(x)
-            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-            packed, end = layer(packed)
+            with full_precision_on_cpu(x) as x:
+                packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+                packed, end = layer(packed)
             x, _ = pad_packed_sequence(packed, batch_first=True, total_length=real.shape[1])
             ends = end if self.parts == 2 else (end,)
             # (directions, B, D/directions) -> (B, parts, D)

@@ -5,25 +5,22 @@ import torch
 
 from seqattn.errors import UserError
 from seqattn.models.base import BOS
-from tests.builders import (
-    load_choice,
-    load_variant,
-    make_transformer,
-    padded,
-    pairs,
-    random_ids,
-    targets,
-)
+from tests.builders import padded, random_ids, targets
+from tests.models.families import families, make, transformers
 
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]])
 B, T, K = 3, 6, 3
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
-@pytest.fixture(params=[pytest.param(p.values, id=p.id, marks=p.marks) for p in pairs("decoder")])
+@pytest.fixture(params=families("decoder"))
 def model(request):
-    name, scheme = request.param
-    return make_transformer(load_variant(name), load_choice("position", scheme))
+    return make(request.param)
+
+
+@pytest.fixture(params=transformers("decoder"))
+def transformer(request):
+    return make(request.param)
 
 
 def last_logits(model, sources, histories):
@@ -96,9 +93,9 @@ def test_beams_that_are_reordered_and_sentences_that_leave_equal_full_passes(mod
 
 
 @torch.inference_mode()
-def test_one_copy_of_the_source_serves_every_beam(model):
-    state = model.start(model.encode(SOURCES), beams=5)
-    model.decode(torch.full((5 * B, 1), BOS), state)
+def test_one_copy_of_the_source_serves_every_beam(transformer):
+    state = transformer.start(transformer.encode(SOURCES), beams=5)
+    transformer.decode(torch.full((5 * B, 1), BOS), state)
     for pair in state.source:
         for part in pair:
             assert part.shape[0] == B
@@ -107,16 +104,16 @@ def test_one_copy_of_the_source_serves_every_beam(model):
 
 
 @torch.inference_mode()
-def test_without_a_cache_nothing_is_kept_and_the_logits_are_the_same(model):
+def test_without_a_cache_nothing_is_kept_and_the_logits_are_the_same(transformer):
     ids = targets(B, T)
-    cached = model.start(model.encode(SOURCES))
-    uncached = model.start(model.encode(SOURCES), cached=False)
-    expected = model.decode(ids, cached)
-    torch.testing.assert_close(model.decode(ids, uncached), expected, **CLOSE)
+    cached = transformer.start(transformer.encode(SOURCES))
+    uncached = transformer.start(transformer.encode(SOURCES), cached=False)
+    expected = transformer.decode(ids, cached)
+    torch.testing.assert_close(transformer.decode(ids, uncached), expected, **CLOSE)
     assert uncached.caches is None
     assert uncached.nbytes == 0
     assert cached.nbytes > 0
     with pytest.raises(UserError) as caught:
-        model.decode(ids[:, :1], uncached)
+        transformer.decode(ids[:, :1], uncached)
     text = "a state started with cached=False serves one decode; start another"
     assert str(caught.value) == text

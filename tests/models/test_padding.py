@@ -4,24 +4,17 @@ import pytest
 import torch
 
 from seqattn.models.base import PAD
-from tests.builders import (
-    load_choice,
-    load_variant,
-    make_transformer,
-    padded,
-    pairs,
-    targets,
-)
+from tests.builders import padded, targets
+from tests.models.families import families, make
 
 SOURCES = [[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]]
 TARGETS = [[2, 5, 6], [2, 4, 4, 9, 10], [2, 7, 8, 8]]
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
-@pytest.fixture(params=[pytest.param(p.values, id=p.id, marks=p.marks) for p in pairs()])
+@pytest.fixture(params=families())
 def model(request):
-    name, scheme = request.param
-    return make_transformer(load_variant(name), load_choice("position", scheme))
+    return make(request.param)
 
 
 def alone(model, number):
