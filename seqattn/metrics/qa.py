@@ -1,0 +1,228 @@
+"""Exact match and F1 of answers, as SQuAD's own scorers count them."""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from seqattn import __version__
+from seqattn.errors import UserError
+from seqattn.metrics.text import TextScore
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize(text: str) -> str:
+    """Gives a text without case, ASCII punctuation, English articles and surplus spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, answers: Iterable[str]) -> float:
+    """Says whether a prediction is one of the gold answers, after `normalize`.
+
+    Args:
+        prediction: the text, "" for "no answer".
+        answers: the gold answers; none for an unanswerable question. Those of which `normalize`
+            leaves nothing do not count, as in the scorer of SQuAD 2.0.
+
+    Returns:
+        1 or 0.
+    """
+    return max(float(normalize(prediction) == gold) for gold in _gold(answers))
+
+
+def f1(prediction: str, answers: Iterable[str]) -> float:
+    """Measures how many words a prediction shares with the gold answer that it meets best.
+
+    Args:
+        prediction: the text, "" for "no answer".
+        answers: as for `exact_match`.
+
+    Returns:
+        The harmonic mean of precision and recall over words, 0 to 1 (Rajpurkar et al. 2016,
+        arXiv 1606.05250, section 6.1); where either has no words, whether neither has.
+    """
+    words = normalize(prediction).split()
+    return max(_overlap(words, gold.split()) for gold in _gold(answers))
+
+
+def _gold(answers: Iterable[str]) -> list[str]:
+    return [kept for kept in map(normalize, answers) if kept] or [""]
+
+
+def _overlap(words: list[str], gold: list[str]) -> float:
+    if not words or not gold:
+        return float(words == gold)
+    shared = sum((Counter(words) & Counter(gold)).values())
+    return 2 * shared / (len(words) + len(gold))
+
+
+class Threshold(NamedTuple):
+    """Which no-answer probability is too much to answer, and the score that this gives."""
+
+    value: float
+    """A question whose probability lies above it is left unanswered; -1 leaves all so."""
+    score: float
+    """From 0 to 100, on the questions where it was found."""
+
+
+_MEASURES: Mapping[str, Callable[[str, Iterable[str]], float]] = {"em": exact_match, "f1": f1}
+
+
+def best_threshold(
+    predictions: Mapping[str, str],
+    questions: Mapping[str, Sequence[str]],
+    no_answer: Mapping[str, float],
+    measure: str = "f1",
+) -> Threshold:
+    """Finds the no-answer threshold that scores best (Rajpurkar et al. 2018, arXiv 1806.03822).
+
+    Search on a dev set and apply what is found to another; where the same set is scored with it,
+    as the official "best F1" does, the score flatters.
+
+    Args:
+        predictions: each question's best answer, by id.
+        questions: each question's gold answers, by id; none for an unanswerable one.
+        no_answer: each question's probability of having no answer, 0 to 1.
+        measure: "em" or "f1", what is to be best.
+
+    Returns:
+        The lowest of the best thresholds. Questions of one probability are answered or left
+        together, so that its score is what applying it gives; the official script parts them.
+
+    Raises:
+        UserError: another measure, or a question without a prediction or a probability.
+    """
+    if measure not in _MEASURES:
+        raise UserError(f"measure must be one of {', '.join(_MEASURES)}, got {measure!r}")
+    _check_complete(predictions, questions, "prediction")
+    _check_probabilities(no_answer, questions)
+    score = _MEASURES[measure]
+    gains: dict[float, float] = {}
+    for name, answers in questions.items():
+        gain = score(predictions[name], answers) - score("", answers)
+        gains[no_answer[name]] = gains.get(no_answer[name], 0.0) + gain
+    total = sum(score("", answers) for answers in questions.values())
+    best = Threshold(-1.0, total)
+    for value in sorted(gains):
+        total += gains[value]
+        if total > best.score:
+            best = Threshold(value, total)
+    return Threshold(best.value, 100 * best.score / len(questions))
+
+
+@dataclass(frozen=True)
+class QaScorer:
+    """Exact match and F1 over a set of questions.
+
+    Args:
+        threshold: no-answer probabilities above it turn a prediction into "no answer"; the
+            official default, 1, turns none. `best_threshold` finds one.
+    """
+
+    threshold: float = 1.0
+
+    def score(
+        self,
+        predictions: Mapping[str, str],
+        questions: Mapping[str, Sequence[str]],
+        no_answer: Mapping[str, float] | None = None,
+    ) -> list[TextScore]:
+        """Scores predictions on the scale of 0 to 100.
+
+        Args:
+            predictions: each question's answer, by id; "" for "no answer". Ids that
+                `questions` has not are left aside.
+            questions: each question's gold answers, by id; none for an unanswerable one.
+            no_answer: each question's probability of having no answer, 0 to 1; None where
+                "" alone says so.
+
+        Returns:
+            "EM" and "F1"; where some questions are unanswerable, also "HasAns EM", "HasAns F1",
+            "NoAns EM" and "NoAns F1" over those that have an answer and those that have none.
+
+        Raises:
+            UserError: no question, or one without a prediction or a probability.
+        """
+        _check_complete(predictions, questions, "prediction")
+        if no_answer is not None:
+            _check_probabilities(no_answer, questions)
+        rows: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+        for name, answers in questions.items():
+            left = no_answer is not None and no_answer[name] > self.threshold
+            text = "" if left else predictions[name]
+            rows[bool(answers)].append((exact_match(text, answers), f1(text, answers)))
+        signature = self._signature(len(rows[True]), len(rows[False]), no_answer is not None)
+        scores = _named("", rows[True] + rows[False], signature)
+        if rows[False]:
+            scores += _named("HasAns ", rows[True], signature)
+            scores += _named("NoAns ", rows[False], signature)
+        return scores
+
+    def _signature(self, answerable: int, unanswerable: int, probable: bool) -> str:
+        threshold = f"{self.threshold:g}" if probable else "none"
+        return (
+            f"questions:{answerable + unanswerable}|unanswerable:{unanswerable}|answers:best|"
+            f"norm:squad|threshold:{threshold}|version:seqattn-{__version__}"
+        )
+
+
+def _named(prefix: str, rows: list[tuple[float, float]], signature: str) -> list[TextScore]:
+    if not rows:
+        return []
+    means = [100 * sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    return [TextScore(prefix + n, m, signature) for n, m in zip(("EM", "F1"), means, strict=True)]
+
+
+def _check_complete(
+    values: Mapping[str, object], questions: Mapping[str, Sequence[str]], noun: str
+) -> None:
+    if not questions:
+        raise UserError("there must be a question to score, there is none")
+    missing = [name for name in questions if name not in values]
+    if missing:
+        raise UserError(
+            f"every question must have a {noun}, {len(missing):,} of {len(questions):,} have none, "
+            f"such as {missing[0]!r}; is this the file of another split?"
+        )
+
+
+def _check_probabilities(
+    no_answer: Mapping[str, float], questions: Mapping[str, Sequence[str]]
+) -> None:
+    _check_complete(no_answer, questions, "no-answer probability")
+    for name in questions:
+        if not 0 <= no_answer[name] <= 1:
+            raise UserError(
+                f"a no-answer probability must be in [0, 1], got {no_answer[name]} for {name!r}"
+            )
+
+
+class QaScores(Metric):
+    """Exact match and F1 of answers that arrive in batches and on several ranks."""
+
+    full_state_update = False
+    sums: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        # exact matches, F1 and questions
+        self.add_state("sums", default=torch.zeros(3, dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> None:
+        """Adds questions: a prediction ("" for "no answer") and the gold answers of each."""
+        for text, gold in zip(predictions, answers, strict=True):
+            row = [exact_match(text, gold), f1(text, gold), 1.0]
+            self.sums += torch.tensor(row, dtype=torch.float64, device=self.sums.device)
+
+    def compute(self) -> dict[str, Tensor]:
+        """`em` and `f1` from 0 to 100."""
+        matched, overlap, count = self.sums
+        return {"em": (100 * matched / count).float(), "f1": (100 * overlap / count).float()}

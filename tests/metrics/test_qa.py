@@ -1,0 +1,250 @@
+"""Answers are scored as SQuAD's own scripts score them."""
+
+import json
+import random
+
+import pytest
+import torch
+from torchmetrics.functional.text import squad
+
+from seqattn.errors import UserError
+from seqattn.metrics.qa import QaScorer, QaScores, best_threshold, exact_match, f1, normalize
+from seqattn.metrics.qa_files import read_no_answer, read_predictions, write_predictions
+
+PARTS = [
+    "the",
+    "a",
+    "An",
+    "cat",
+    "Cat",
+    "cat's",
+    "cats",
+    "3.5",
+    "3,5",
+    "35",
+    "\u2013",
+    "-",
+    "...",
+    "!",
+]
+PARTS += ["Café", "cafe\u0301", "ÄRGER", "ß", "李", "\u00a0", "\u2028", "\t", "“cat”", "U.S.", "us"]
+PARTS += ["theatre", "a.", "the-end", "theend", "$5", "5", "cat cat", "İ", "ﬁsh", "fish", ""]
+BY_HAND = [
+    ("", ["cat"]),
+    ("cat", ["cat."]),
+    ("the cat", ["cat"]),
+    ("cat cat cat", ["cat"]),
+    ("cat", ["cat cat cat"]),
+    ("a b a", ["a", "b", "the b"]),
+    ("  cat \n", ["cat"]),
+    ("!!!", ["cat", "dog"]),
+    ("dog", ["cat", "the dog runs"]),
+    ("the theatre", ["theatre"]),
+]
+
+
+def drawn(count=200, seed=4):
+    """Predictions with their answers, each answer with a word that normalisation leaves."""
+    source = random.Random(seed)
+
+    def text(least):
+        return " ".join(source.choices(PARTS, k=source.randint(least, 4)))
+
+    rows = list(BY_HAND)
+    while len(rows) < count:
+        answers = [text(1) for _ in range(source.randint(1, 3))]
+        prediction = source.choice([text(0), answers[-1], answers[0] + " cat"])
+        if all(normalize(answer) for answer in answers):
+            rows.append((prediction, answers))
+    return rows
+
+
+def test_exact_match_and_f1_are_those_of_torchmetrics():
+    for prediction, answers in drawn():
+        theirs = squad(
+            [{"id": "x", "prediction_text": prediction}],
+            [{"id": "x", "answers": {"text": answers, "answer_start": [0] * len(answers)}}],
+        )
+        ours = [100 * exact_match(prediction, answers), 100 * f1(prediction, answers)]
+        expected = [float(theirs["exact_match"]), float(theirs["f1"])]
+        assert ours == pytest.approx(expected, rel=1e-6), (prediction, answers)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "match", "overlap"),
+    [
+        ("", [], 1, 1),
+        ("cat", [], 0, 0),
+        ("The", [], 1, 1),
+        ("", ["the"], 1, 1),
+        ("cat", ["the", "a cat"], 1, 1),
+        ("", ["the", "a cat"], 0, 0),
+        ("New York City", ["york"], 0, 0.5),
+        ("cat cat dog", ["cat cat cat cat"], 0, 4 / 7),
+        ("x y", ["y z", "x y z"], 0, 0.8),
+    ],
+)
+def test_figures_by_hand(prediction, answers, match, overlap):
+    assert exact_match(prediction, answers) == match
+    assert f1(prediction, answers) == pytest.approx(overlap)
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("The U.S., a-la carte!", "us ala carte"),
+        ("An  ant\tand\u00a0a bee", "ant and bee"),
+        ("“The” end \u2013 THE END", "“ ” end \u2013 end"),
+        ("theatre", "theatre"),
+    ],
+)
+def test_normalisation_by_hand(text, normal):
+    assert normalize(text) == normal
+
+
+QUESTIONS = {
+    "a": ["cat"],
+    "b": ["a dog", "dogs"],
+    "c": [],
+    "d": ["red hat"],
+    "e": [],
+    "f": ["x"],
+    "g": [],
+}
+PREDICTIONS = {"a": "cat", "b": "wolf", "c": "bird", "d": "hat", "e": "", "f": "x", "g": "z"}
+NO_ANSWER = {"a": 0.1, "b": 0.6, "c": 0.7, "d": 0.4, "e": 0.4, "f": 0.9, "g": 0.4}
+
+
+def values(scores):
+    return {score.name: score.value for score in scores}
+
+
+def test_a_set_with_unanswerable_questions_is_scored_in_three_parts():
+    found = values(QaScorer().score({**PREDICTIONS, "other": "?"}, QUESTIONS))
+    assert found == pytest.approx(
+        {
+            "EM": 100 * 3 / 7,
+            "F1": 100 * (3 + 2 / 3) / 7,
+            "HasAns EM": 50,
+            "HasAns F1": 100 * (2 + 2 / 3) / 4,
+            "NoAns EM": 100 / 3,
+            "NoAns F1": 100 / 3,
+        }
+    )
+    answerable = {name: QUESTIONS[name] for name in "abdf"}
+    assert values(QaScorer().score(PREDICTIONS, answerable)) == pytest.approx(
+        {"EM": 50, "F1": 100 * (2 + 2 / 3) / 4}
+    )
+
+
+def test_a_threshold_leaves_what_lies_above_it_unanswered():
+    found = values(QaScorer(0.6).score(PREDICTIONS, QUESTIONS, NO_ANSWER))
+    # c is left, and right; f is left, and wrong
+    assert found["EM"] == pytest.approx(100 * 3 / 7)
+    assert found["NoAns EM"] == pytest.approx(100 * 2 / 3)
+    assert found["HasAns F1"] == pytest.approx(100 * (1 + 2 / 3) / 4)
+
+
+@pytest.mark.parametrize("measure", ["em", "f1"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_threshold_is_that_of_trying_all(measure, seed):
+    source = random.Random(seed)
+    names = [str(number) for number in range(30)]
+    questions = {n: source.choice([[], ["cat"], ["red cat", "x"]]) for n in names}
+    predictions = {n: source.choice(["", "cat", "red", "dog"]) for n in names}
+    no_answer = {n: source.choice([0.0, 0.1, 0.25, 0.5, 1.0]) for n in names}
+
+    def score(threshold):
+        found = QaScorer(threshold).score(predictions, questions, no_answer)
+        return values(found)[measure.upper()]
+
+    found = best_threshold(predictions, questions, no_answer, measure)
+    tried = [-1.0, 0.0, 0.1, 0.25, 0.5, 1.0]
+    assert found.score == pytest.approx(max(map(score, tried)))
+    assert found.value == min(t for t in tried if score(t) > found.score - 1e-9)
+
+
+def test_batches_and_ranks_add_up_to_the_scorers_figures():
+    rows = drawn()
+    whole, left, right = QaScores(), QaScores(), QaScores()
+    for metric, part in ((whole, rows), (left, rows[::3]), (right, rows[1::3] + rows[2::3])):
+        for start in (0, 1, 5):
+            stop = {0: 1, 1: 5, 5: None}[start]
+            predictions, answers = zip(*part[start:stop], strict=True)
+            metric.update(predictions, answers)
+    left.sums = left._reductions["sums"](torch.stack([left.sums, right.sums]))
+    torch.testing.assert_close(left.sums, whole.sums)
+    named = {str(place): row for place, row in enumerate(rows)}
+    scores = QaScorer().score(
+        {n: r[0] for n, r in named.items()}, {n: r[1] for n, r in named.items()}
+    )
+    theirs = values(scores)
+    assert float(left.compute()["em"]) == pytest.approx(theirs["EM"])
+    assert float(left.compute()["f1"]) == pytest.approx(theirs["F1"])
+
+
+def test_the_signature_says_what_was_scored_and_how():
+    import seqattn
+
+    end = f"version:seqattn-{seqattn.__version__}"
+    scores = QaScorer(0.25).score(PREDICTIONS, QUESTIONS, NO_ANSWER)
+    assert {score.signature for score in scores} == {
+        f"questions:7|unanswerable:3|answers:best|norm:squad|threshold:0.25|{end}"
+    }
+    [match, _] = QaScorer().score({"a": "x"}, {"a": ["x"]})
+    assert match.signature == (
+        f"questions:1|unanswerable:0|answers:best|norm:squad|threshold:none|{end}"
+    )
+
+
+def test_predictions_come_back_from_the_official_files(tmp_path):
+    texts = {"56a": "Zoë\u2019s “dog”\n", "0": ""}
+    write_predictions(tmp_path / "p.json", texts)
+    assert read_predictions(tmp_path / "p.json") == texts
+    assert json.loads((tmp_path / "p.json").read_text(encoding="utf-8")) == texts
+    write_predictions(tmp_path / "na.json", {"56a": 0.25, "0": 1.0})
+    assert read_no_answer(tmp_path / "na.json") == {"56a": 0.25, "0": 1.0}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["na.json", "p.json"]
+
+
+def refusal(action):
+    with pytest.raises(UserError) as caught:
+        action()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_wrong_with_predictions_is_said(tmp_path):
+    path = tmp_path / "p.json"
+    assert refusal(lambda: read_predictions(path)) == (
+        f"{path} must be a file of predictions, it does not exist"
+    )
+    path.write_text('{"a": "x",\n "b" "y"}')
+    assert refusal(lambda: read_predictions(path)) == (
+        f"{path} must be JSON, line 2 column 6: Expecting ':' delimiter"
+    )
+    path.write_text('["x"]')
+    assert refusal(lambda: read_no_answer(path)) == (
+        f"{path} must be one JSON object {{id: probability}}, it is a list"
+    )
+    path.write_text('{"a": true}')
+    assert refusal(lambda: read_predictions(path)) == f"{path} must be {{id: text}}, 'a' has True"
+    assert refusal(lambda: read_no_answer(path)) == (
+        f"{path} must be {{id: probability}}, 'a' has True"
+    )
+    assert refusal(lambda: QaScorer().score({"a": "x"}, QUESTIONS)) == (
+        "every question must have a prediction, 6 of 7 have none, such as 'b'; "
+        "is this the file of another split?"
+    )
+    assert refusal(lambda: QaScorer().score(PREDICTIONS, QUESTIONS, {"a": 0.5})).startswith(
+        "every question must have a no-answer probability, 6 of 7 have none, such as 'b'"
+    )
+    assert refusal(lambda: best_threshold(PREDICTIONS, QUESTIONS, {**NO_ANSWER, "c": -3.5})) == (
+        "a no-answer probability must be in [0, 1], got -3.5 for 'c'"
+    )
+    assert refusal(lambda: best_threshold(PREDICTIONS, QUESTIONS, NO_ANSWER, "bleu")) == (
+        "measure must be one of em, f1, got 'bleu'"
+    )
+    assert refusal(lambda: QaScorer().score({}, {})) == (
+        "there must be a question to score, there is none"
+    )
