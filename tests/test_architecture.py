@@ -34,6 +34,7 @@ HOMES_OF_OTHERS = {
     "datasets": {"data"},
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
+    "rouge_score": {"metrics"},
     "torchmetrics": {"metrics"},
     "transformers": {"benchmarks", "cli"},
 }

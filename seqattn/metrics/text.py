@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -11,14 +12,25 @@ from torchmetrics import Metric
 
 from seqattn.errors import UserError
 
+References = Sequence[str] | Sequence[Sequence[str]]
+"""A text for each row, or a list of texts for each row."""
+
 
 @dataclass(frozen=True)
 class TextScore:
-    """One score of a whole corpus, on sacrebleu's scale of 0 to 100, with its signature."""
+    """One score of a whole corpus, from 0 to 100, with its signature.
+
+    Attributes:
+        name: such as "BLEU".
+        value: on sacrebleu's scale.
+        signature: all that another must know to get the same figure.
+        interval: where 95 % of resampled corpora lie; None where that was not asked.
+    """
 
     name: str
     value: float
     signature: str
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -47,14 +59,43 @@ class TextScorer:
         # force: text that is tokenised on purpose needs no warning
         return BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True)
 
-    def score(self, hypotheses: Sequence[str], references: Sequence[str]) -> list[TextScore]:
-        """BLEU and chrF (Popović 2015) of line-aligned texts, one reference each."""
+    def score(self, hypotheses: Sequence[str], references: References) -> list[TextScore]:
+        """BLEU and chrF (Popović 2015) of line-aligned texts.
+
+        Args:
+            hypotheses: N texts.
+            references: a text for each, or a list of texts; rows may have different numbers.
+
+        Raises:
+            UserError: other numbers of hypotheses and references, or a row without a reference.
+        """
         bleu, chrf = self.bleu(), CHRF(lowercase=self.lowercase)
+        # sacrebleu wants the first reference of every row, then the second, None where a row
+        # has no more.
+        streams = [list(row) for row in zip_longest(*reference_lists(references, len(hypotheses)))]
         scores = []
         for name, metric in (("BLEU", bleu), ("chrF", chrf)):
-            value = metric.corpus_score(list(hypotheses), [list(references)]).score
+            value = metric.corpus_score(list(hypotheses), streams).score
             scores.append(TextScore(name, float(value), str(metric.get_signature())))
         return scores
+
+
+def reference_lists(references: References, count: int) -> list[list[str]]:
+    """Gives every row's references as a list.
+
+    Args:
+        references: a text for each row, or a list of texts.
+        count: how many rows there must be.
+
+    Raises:
+        UserError: there are others, or a row has no reference.
+    """
+    rows = [[row] if isinstance(row, str) else list(row) for row in references]
+    if len(rows) != count:
+        raise UserError(f"there must be a reference for each text, got {len(rows):,} for {count:,}")
+    if [] in rows:
+        raise UserError(f"every text must have a reference, row {rows.index([]) + 1} has none")
+    return rows
 
 
 class CorpusBleu(Metric):

@@ -6,6 +6,7 @@ import pytest
 import sacrebleu
 import torch
 
+from seqattn.errors import UserError
 from seqattn.metrics.text import CorpusBleu, TextScorer
 
 WORDS = ["the", "dog", "runs", ",", "it's", "not", "well-known", "3.5", "Hund", "(so)", ".", "A"]
@@ -97,3 +98,36 @@ def test_the_signature_says_how_texts_were_compared():
     assert "case:lc" in folded[0].signature
     assert "tok:13a" in folded[0].signature
     assert "case:lc" in folded[1].signature
+
+
+def test_several_references_are_sacrebleus_even_in_unequal_numbers():
+    hypotheses, references = corpus(4)
+    _, others = corpus(5)
+    pairs = [[one, two] for one, two in zip(references, others, strict=True)]
+    bleu, chrf = TextScorer("none").score(hypotheses, pairs)
+    theirs = sacrebleu.corpus_bleu(hypotheses, [references, others], tokenize="none", force=True)
+    assert bleu.value == theirs.score
+    assert chrf.value == sacrebleu.corpus_chrf(hypotheses, [references, others]).score
+    assert "nrefs:2|" in bleu.signature
+    assert TextScorer("none").score(hypotheses, [[one] for one in references]) == (
+        TextScorer("none").score(hypotheses, references)
+    )
+    # a reference that is there twice decides nothing
+    unequal = [[one, two][: 1 + place % 2] for place, (one, two) in enumerate(pairs)]
+    same = [[row[0], row[-1]] for row in unequal]
+    some, twice = (TextScorer("none").score(hypotheses, rows) for rows in (unequal, same))
+    assert [score.value for score in some] == [score.value for score in twice]
+    assert "nrefs:var|" in some[0].signature
+
+
+@pytest.mark.parametrize(
+    ("references", "message"),
+    [
+        (["a"], "there must be a reference for each text, got 1 for 2"),
+        ([["a"], []], "every text must have a reference, row 2 has none"),
+    ],
+)
+def test_a_text_without_a_reference_is_refused(references, message):
+    with pytest.raises(UserError) as caught:
+        TextScorer("none").score(["a", "b"], references)
+    assert str(caught.value) == message

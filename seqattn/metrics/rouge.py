@@ -1,0 +1,203 @@
+"""ROUGE by the `rouge-score` package, and how much of a summary is its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rouge_score.rouge_scorer import RougeScorer as Scorer
+from rouge_score.tokenizers import DefaultTokenizer
+from torch import Tensor
+from torchmetrics import Metric
+
+from seqattn.errors import UserError
+from seqattn.metrics.text import References, TextScore, reference_lists
+
+Floats = npt.NDArray[np.float64]
+
+KINDS = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeL", "ROUGE-Lsum": "rougeLsum"}
+_LONGEST_NOVEL = 3
+
+
+@dataclass(frozen=True)
+class RougeScorer:
+    """How summaries are compared with their references (Lin 2004).
+
+    Words are what `rouge-score` takes for them: runs of a-z and 0-9 after lowercasing, so that
+    text of another script scores 0. ROUGE-Lsum takes each line for a sentence; text without line
+    breaks is one sentence, and the figure then equals ROUGE-L's.
+
+    Args:
+        stemmer: whether words of more than three letters are cut by Porter's stemmer first, as
+            most papers do.
+        resamples: of the bootstrap that gives 95 % intervals; 0 for no intervals.
+        seed: of the bootstrap.
+
+    Raises:
+        UserError: `resamples` below 0.
+    """
+
+    stemmer: bool = True
+    resamples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.resamples < 0:
+            raise UserError(f"scorer.resamples must be at least 0, got {self.resamples}")
+
+    def measures(self, hypotheses: Sequence[str], references: References) -> Floats:
+        """Gives each summary's F1 on the scale of 0 to 100.
+
+        Args:
+            hypotheses: N summaries.
+            references: a text for each, or a list of texts; of several, each measure takes the
+                one with the best F1, as `rouge_score`'s `score_multi` does.
+
+        Returns:
+            (N, 4), the columns in the order of `KINDS`.
+
+        Raises:
+            UserError: other numbers of hypotheses and references, or a row without a reference.
+        """
+        scorer = Scorer(list(KINDS.values()), use_stemmer=self.stemmer)
+        rows = [
+            scorer.score_multi(texts, hypothesis)
+            for hypothesis, texts in zip(
+                hypotheses, reference_lists(references, len(hypotheses)), strict=True
+            )
+        ]
+        scores = [[100 * row[kind].fmeasure for kind in KINDS.values()] for row in rows]
+        return np.array(scores, np.float64).reshape(-1, len(KINDS))
+
+    def score(
+        self,
+        hypotheses: Sequence[str],
+        references: References,
+        sources: Sequence[str] | None = None,
+    ) -> list[TextScore]:
+        """Scores the summaries of a corpus.
+
+        Args:
+            hypotheses: N summaries.
+            references: as for `measures`.
+            sources: the N texts that were summarised; None leaves the novelty out.
+
+        Returns:
+            The mean F1 of ROUGE-1, -2, -L and -Lsum, each with its interval; then, with
+            `sources`, the share of 1-, 2- and 3-grams that do not stand in the source, in per
+            cent of all in the summaries, "novel 1-grams", and the references' own share beside
+            it, "novel 1-grams of references".
+
+        Raises:
+            UserError: no summary, or as `measures`.
+        """
+        if not hypotheses:
+            raise UserError("there must be a summary to score, there is none")
+        values = self.measures(hypotheses, references)
+        texts = reference_lists(references, len(hypotheses))
+        counts = {len(row) for row in texts}
+        signature = (
+            f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}|measure:f1|agg:mean|"
+            f"stem:{'yes' if self.stemmer else 'no'}|lsum:lines|version:{version('rouge-score')}"
+        )
+        lows, highs = self._intervals(values)
+        scores = []
+        for place, name in enumerate(KINDS):
+            interval = (float(lows[place]), float(highs[place])) if self.resamples else None
+            mean = float(values[:, place].mean())
+            scores.append(TextScore(name, mean, signature, interval))
+        return scores if sources is None else scores + _novelty(hypotheses, texts, sources)
+
+    def _intervals(self, values: Floats) -> tuple[Floats, Floats]:
+        """95 % of the means of corpora drawn from this one with replacement (Koehn 2004)."""
+        if self.resamples == 0:
+            return values[0], values[0]
+        generator = np.random.default_rng(self.seed)
+        count = len(values)
+        # one by one: all draws of a corpus of 10,000 at once would take 80 MB
+        means = [
+            values[generator.integers(count, size=count)].mean(0) for _ in range(self.resamples)
+        ]
+        low, high = np.percentile(np.array(means), [2.5, 97.5], axis=0)
+        return low, high
+
+
+def novel_share(texts: Iterable[str], sources: Iterable[str], n: int) -> float:
+    """Measures how much of some texts their sources do not say.
+
+    Words are ROUGE's, not stemmed. Each occurrence counts, over all texts together.
+
+    Args:
+        texts: summaries.
+        sources: the text that each was made from.
+        n: words in an n-gram.
+
+    Returns:
+        The share of n-grams that do not stand in the source, 0 to 1; 0 where there are none.
+    """
+    tokenizer = DefaultTokenizer(False)
+    novel = total = 0
+    for text, source in zip(texts, sources, strict=True):
+        known = set(_grams(tokenizer.tokenize(source), n))
+        grams = _grams(tokenizer.tokenize(text), n)
+        novel += sum(gram not in known for gram in grams)
+        total += len(grams)
+    return novel / total if total else 0.0
+
+
+def _grams(words: list[str], n: int) -> list[tuple[str, ...]]:
+    return [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
+
+
+def _novelty(
+    hypotheses: Sequence[str], references: list[list[str]], sources: Sequence[str]
+) -> list[TextScore]:
+    if len(sources) != len(hypotheses):
+        raise UserError(
+            f"there must be a source for each summary, got {len(sources):,} for {len(hypotheses):,}"
+        )
+    # a source as often as it has references
+    pairs = [
+        (text, source) for row, source in zip(references, sources, strict=True) for text in row
+    ]
+    signature = f"per:n-grams|case:lc|stem:no|version:{version('rouge-score')}"
+    scores = []
+    for n in range(1, _LONGEST_NOVEL + 1):
+        ours = novel_share(hypotheses, sources, n)
+        theirs = novel_share((text for text, _ in pairs), (source for _, source in pairs), n)
+        scores.append(TextScore(f"novel {n}-grams", 100 * ours, signature))
+        scores.append(TextScore(f"novel {n}-grams of references", 100 * theirs, signature))
+    return scores
+
+
+class CorpusRouge(Metric):
+    """Mean ROUGE F1 of a corpus that arrives in batches and on several ranks.
+
+    Args:
+        scorer: how texts are compared; its intervals are not computed.
+    """
+
+    full_state_update = False
+    sums: Tensor
+
+    def __init__(self, scorer: RougeScorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+        # the four measures and the number of summaries
+        zeros = torch.zeros(len(KINDS) + 1, dtype=torch.float64)
+        self.add_state("sums", default=zeros, dist_reduce_fx="sum")
+
+    def update(self, hypotheses: Sequence[str], references: References) -> None:
+        """Adds line-aligned texts, with one reference or several each."""
+        values = self.scorer.measures(hypotheses, references)
+        row = torch.tensor([*values.sum(0), len(values)], dtype=torch.float64)
+        self.sums += row.to(self.sums.device)
+
+    def compute(self) -> dict[str, Tensor]:
+        """`rouge1`, `rouge2`, `rougeL` and `rougeLsum` from 0 to 100."""
+        means = (self.sums[:-1] / self.sums[-1]).float()
+        return dict(zip(KINDS.values(), means, strict=True))
