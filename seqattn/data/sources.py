@@ -1,4 +1,4 @@
-"""Where sentence pairs come from: line-aligned files, tables, the Hugging Face hub."""
+"""Where pairs of texts come from: line-aligned files, tables, the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from seqattn.data.table import Table
 from seqattn.data.text_files import files_in, read_lines, scan_text
 from seqattn.errors import UserError
 
-__all__ = ["DemoTranslation", "Multi30k", "ParallelText", "Source", "Table"]
+__all__ = ["DemoTranslation", "Multi30k", "ParallelText", "Source", "Table", "references_of"]
 
-_BUNDLED = Path(__file__).parents[2] / "data"
+BUNDLED = Path(__file__).parents[2] / "data"
 
 
 class Source(Protocol):
@@ -28,6 +28,9 @@ class Source(Protocol):
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         """Reads a split into string columns "source" and, where there are targets, "target".
 
+        Where rows have several references, a column "references" holds a list of them, one at
+        least; the target is what training learns.
+
         Args:
             split: train, val or test.
             cache_dir: where `datasets` keeps its memory-mapped copy; None for its own place.
@@ -35,6 +38,22 @@ class Source(Protocol):
         Raises:
             UserError: the split is not there or cannot be read.
         """
+
+
+def references_of(texts: datasets.Dataset) -> list[list[str]]:
+    """Gives each row's references to score against: its "references", or else its "target".
+
+    Args:
+        texts: what `Source.load` gave.
+
+    Raises:
+        UserError: the rows have neither.
+    """
+    if "references" in texts.column_names:
+        return [list(row) for row in texts["references"]]
+    if "target" not in texts.column_names:
+        raise UserError("there must be references to score against, the data has only sources")
+    return [[text] for text in texts["target"]]
 
 
 class ParallelText:
@@ -158,4 +177,4 @@ class DemoTranslation(ParallelText):
     """The bundled English-German sentences, written by a grammar: see the head of its files."""
 
     def __init__(self) -> None:
-        super().__init__(str(_BUNDLED / "demo_translation"), "en", "de")
+        super().__init__(str(BUNDLED / "demo_translation"), "en", "de")

@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 
 from seqattn.data.quiet import quiet_datasets
-from seqattn.data.text_files import scan_text
+from seqattn.data.text_files import json_fault, scan_text
 from seqattn.errors import UserError
 
 _HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
@@ -26,16 +26,41 @@ _READERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# Source and target columns as data sets name them, the first that is there is taken. Among them
+# are those of CNN/DailyMail (article, highlights), XSum (document, summary), arXiv and PubMed
+# (article, abstract), SAMSum (dialogue, summary), BillSum (text, summary) and AESLC on the hub.
+KNOWN_PAIRS = (
+    ("source", "target"),
+    ("document", "summary"),
+    ("article", "highlights"),
+    ("article", "abstract"),
+    ("article", "summary"),
+    ("dialogue", "summary"),
+    ("text", "summary"),
+    ("text", "headline"),
+    ("text", "title"),
+    ("email_body", "subject_line"),
+    ("input", "output"),
+    ("src", "tgt"),
+)
+
+
 class Table:
     """Named columns of jsonl, json, csv, tsv or parquet files, or of a dataset on the hub.
+
+    Columns that are not named are found by the names that data sets give them (`KNOWN_PAIRS`), so
+    that CNN/DailyMail and XSum work as they are.
 
     Args:
         files: a file for each of train, val, test; the suffix says how to read it.
         dataset: instead of files, a dataset's name on the hub, such as "wmt/wmt16".
         name: the dataset's configuration, such as "de-en"; None for its only one.
         source_column: the source texts' column; a dot leads into nested ones
-            ("translation.en").
-        target_column: the target texts' column; None where there are only sources.
+            ("translation.en"); None finds it.
+        target_column: the target texts' column; None finds it, and where `source_column` is
+            given and none is known to go with it, there are only sources.
+        references_column: a column with a list of texts for each row, all of them references to
+            score against; a row with an empty list has its target. None for none.
         splits: the hub dataset's own names for train, val, test; those left out keep
             "train", "validation", "test".
 
@@ -48,8 +73,9 @@ class Table:
         files: Mapping[str, str | None] | None = None,
         dataset: str | None = None,
         name: str | None = None,
-        source_column: str = "source",
-        target_column: str | None = "target",
+        source_column: str | None = None,
+        target_column: str | None = None,
+        references_column: str | None = None,
         splits: Mapping[str, str] | None = None,
     ) -> None:
         given = {split: path for split, path in (files or {}).items() if path is not None}
@@ -66,9 +92,8 @@ class Table:
             if path.suffix not in _READERS:
                 raise UserError(f"a table's file must end in one of {_suffixes()}, got {path}")
         self.dataset, self.name = dataset, name
-        self.columns = {"source": source_column}
-        if target_column is not None:
-            self.columns["target"] = target_column
+        self.source_column, self.target_column = source_column, target_column
+        self.references_column = references_column
         self.hub_splits = {**_HUB_SPLITS, **(splits or {})}
 
     def splits(self) -> list[str]:
@@ -108,31 +133,73 @@ class Table:
 
     def _sides(self, table: datasets.Dataset, origin: str) -> datasets.Dataset:
         table = table.flatten()
-        for column in self.columns.values():
+        columns = self._columns(table.column_names, origin)
+        for column in columns.values():
             if column not in table.column_names:
                 known = ", ".join(table.column_names)
                 raise UserError(f"{origin} has no column {column!r}, it has {known}")
         if len(table) == 0:
             raise UserError(f"{origin} must hold text, it has no rows")
-        for column in self.columns.values():
-            kind = getattr(table.features[column], "dtype", "nested values")
-            if kind not in ("string", "large_string", "null"):
-                raise UserError(f"column {column!r} of {origin} must hold text, it holds {kind}")
-        table = table.select_columns(list(dict.fromkeys(self.columns.values())))
-        missing = any(table.data.column(c).null_count for c in self.columns.values())
-        if missing or list(self.columns.values()) != list(self.columns):
+        for side, column in columns.items():
+            _check_kind(table, side, column, origin)
+        table = table.select_columns(list(dict.fromkeys(columns.values())))
+        missing = any(table.data.column(c).null_count for c in columns.values())
+        if missing or list(columns.values()) != ["source", "target"][: len(columns)]:
             table = table.map(
                 _named,
                 batched=True,
-                fn_kwargs={"columns": self.columns},
+                fn_kwargs={"columns": columns},
                 remove_columns=table.column_names,
-                features=datasets.Features({s: datasets.Value("string") for s in self.columns}),
+                features=datasets.Features({side: _FEATURES[side] for side in columns}),
             )
         return table
 
+    def _columns(self, there: list[str], origin: str) -> dict[str, str]:
+        """Gives the column of each side: the named ones, and those that can be found."""
+        source, target = self.source_column, self.target_column
+        if source is None or target is None:
+            for pair in KNOWN_PAIRS:
+                fits = source in (None, pair[0]) and target in (None, pair[1])
+                if fits and set(pair) <= set(there):
+                    source, target = pair
+                    break
+        if source is None:
+            known = ", ".join("/".join(pair) for pair in KNOWN_PAIRS)
+            raise UserError(
+                f"{origin} must have two columns of a known pair ({known}), it has "
+                f"{', '.join(there)}; name them by data.source_column and data.target_column"
+            )
+        sides = {"source": source, "target": target, "references": self.references_column}
+        return {side: column for side, column in sides.items() if column is not None}
 
-def _named(rows: dict[str, list[str | None]], columns: dict[str, str]) -> dict[str, list[str]]:
-    return {side: [text or "" for text in rows[column]] for side, column in columns.items()}
+
+_TEXT = datasets.Value("string")
+_FEATURES = {"source": _TEXT, "target": _TEXT, "references": datasets.Sequence(_TEXT)}
+
+
+def _check_kind(table: datasets.Dataset, side: str, column: str, origin: str) -> None:
+    feature = table.features[column]
+    inner = getattr(feature, "feature", None) if side == "references" else feature
+    kind = getattr(inner, "dtype", "nested values" if side != "references" else "something else")
+    if kind not in ("string", "large_string", "null"):
+        must = "lists of texts" if side == "references" else "text"
+        raise UserError(f"column {column!r} of {origin} must hold {must}, it holds {kind}")
+
+
+def _named(rows: dict[str, list[Any]], columns: dict[str, str]) -> dict[str, list[Any]]:
+    named = {
+        side: [text or "" for text in rows[column]]
+        for side, column in columns.items()
+        if side != "references"
+    }
+    if "references" in columns:
+        own = named.get("target", [""] * len(named["source"]))
+        lists = rows[columns["references"]]
+        named["references"] = [
+            [text or "" for text in texts or []] or [target]
+            for texts, target in zip(lists, own, strict=True)
+        ]
+    return named
 
 
 def _read_file(path: Path, cache: str | None) -> datasets.Dataset:
@@ -149,7 +216,8 @@ def _read_file(path: Path, cache: str | None) -> datasets.Dataset:
     except (datasets.exceptions.DatasetsError, ValueError) as error:
         if "corresponds to no data" in str(error):
             raise UserError(f"{path} must hold text, it has no rows") from error
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        reason = json_fault(path) if kind == "json" else None
+        reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
         raise UserError(f"{path} must be {path.suffix[1:]}, cannot read it: {reason}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,3 +69,39 @@ def files_in(directory: Path) -> str:
     names = sorted(path.name for path in directory.iterdir() if path.is_file())
     shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     return shown or "no file"
+
+
+def json_fault(path: Path) -> str | None:
+    """Says in which line a file stops being JSON, and what should stand there.
+
+    Args:
+        path: a UTF-8 file; of ".jsonl" every line must be an object, of ".json" the whole a list
+            of objects.
+
+    Returns:
+        The fault, such as "line 3 must be a JSON object: Expecting value at column 9"; None
+        where there is none of this kind.
+    """
+    if path.suffix != ".jsonl":
+        return _whole_fault(path)
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            row = json.loads(line) if line.strip() else {}
+        except json.JSONDecodeError as error:
+            return f"line {number} must be a JSON object: {error.msg} at column {error.colno}"
+        if not isinstance(row, dict):
+            return f"line {number} must be a JSON object, it is a {type(row).__name__}"
+    return None
+
+
+def _whole_fault(path: Path) -> str | None:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except json.JSONDecodeError as error:
+        return f"line {error.lineno} is not JSON: {error.msg} at column {error.colno}"
+    if not isinstance(rows, list):
+        return f"it must be a list of objects, it is a {type(rows).__name__}"
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            return f"row {number} must be a JSON object, it is a {type(row).__name__}"
+    return None

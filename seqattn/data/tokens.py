@@ -107,6 +107,8 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
     """
     if "target" not in texts.column_names:
         raise UserError("training and validation data must have a target side, there is none")
+    # other columns, such as references, are nothing that is tokenised
+    texts = texts.select_columns(["source", "target"])
     key = hashlib.sha256(f"{content_digest(texts)} {tokenizer.fingerprint}".encode()).hexdigest()
     kept = cache_dir / "tokens" / f"{key[:32]}.arrow"
     kept.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,170 @@
+import json
+import os
+from pathlib import Path
+
+import datasets
+import pytest
+
+from seqattn.data.module import Seq2SeqData
+from seqattn.data.sources import ParallelText, Table, references_of
+from seqattn.data.summaries import Aeslc
+from seqattn.data.tokenizer import TokenizerConfig
+from seqattn.errors import UserError
+
+SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    folder = str(tmp_path_factory.mktemp("hf"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"train": str(path)}
+
+
+def columns(dataset):
+    return {name: list(dataset[name]) for name in dataset.column_names}
+
+
+def refusal(action):
+    with pytest.raises(UserError) as caught:
+        action()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("article", "highlights"), ("document", "summary"), ("dialogue", "summary")],
+)
+def test_columns_of_known_data_sets_are_found(tmp_path, source, target):
+    rows = [{"id": "1", target: "short", source: "long text"}, {"id": "2", target: "s", source: ""}]
+    found = Table(write(tmp_path / "t.jsonl", rows)).load("train")
+
+    assert columns(found) == {"source": ["long text", ""], "target": ["short", "s"]}
+
+
+def test_the_first_known_pair_that_fits_what_is_named_is_taken(tmp_path):
+    row = {"source": "a", "target": "b", "text": "c", "title": "d", "summary": "e"}
+    files = write(tmp_path / "t.jsonl", [row])
+
+    def found(**named):
+        return {
+            side: texts[0] for side, texts in columns(Table(files, **named).load("train")).items()
+        }
+
+    assert found() == {"source": "a", "target": "b"}
+    assert found(source_column="text") == {"source": "c", "target": "e"}
+    assert found(target_column="title") == {"source": "c", "target": "d"}
+    assert found(source_column="title") == {"source": "d"}
+    assert found(source_column="title", target_column="text") == {"source": "d", "target": "c"}
+
+
+def test_unknown_columns_are_refused_with_those_that_are_known_and_there(tmp_path):
+    files = write(tmp_path / "t.jsonl", [{"mail": "a", "summary": "b"}])
+
+    message = refusal(lambda: Table(files).load("train"))
+    assert message.startswith(
+        f"{tmp_path}/t.jsonl must have two columns of a known pair (source/target, "
+        "document/summary, article/highlights, "
+    )
+    assert message.endswith(
+        "), it has mail, summary; name them by data.source_column and data.target_column"
+    )
+
+
+def test_references_are_lists_with_one_text_at_least(tmp_path):
+    rows = [
+        {"text": "a", "title": "b", "others": ["c", "d"]},
+        {"text": "e", "title": "f", "others": []},
+        {"text": "g", "title": "h", "others": None},
+    ]
+    files = write(tmp_path / "t.jsonl", rows)
+    found = Table(files, references_column="others").load("train")
+
+    assert columns(found) == {
+        "source": ["a", "e", "g"],
+        "target": ["b", "f", "h"],
+        "references": [["c", "d"], ["f"], ["h"]],
+    }
+    assert references_of(found) == [["c", "d"], ["f"], ["h"]]
+    assert references_of(Table(files).load("train")) == [["b"], ["f"], ["h"]]
+    assert refusal(lambda: Table(files, references_column="title").load("train")) == (
+        f"column 'title' of {tmp_path}/t.jsonl must hold lists of texts, it holds something else"
+    )
+    (tmp_path / "train.en").write_text("x\n")
+    alone = ParallelText(str(tmp_path), "en", None).load("train")
+    assert refusal(lambda: references_of(alone)) == (
+        "there must be references to score against, the data has only sources"
+    )
+
+
+def test_a_line_that_is_no_json_object_is_named(tmp_path):
+    path = tmp_path / "t.jsonl"
+    good = '{"source": "a", "target": "b"}\n'
+
+    def message(text):
+        path.write_text(text)
+        return refusal(lambda: Table({"train": str(path)}).load("train"))
+
+    head = f"{path} must be jsonl, cannot read it: "
+    assert message(good * 2 + '{"source": a}\n' + good) == (
+        f"{head}line 3 must be a JSON object: Expecting value at column 12"
+    )
+    assert message(good + '["a", "b"]\n') == f"{head}line 2 must be a JSON object, it is a list"
+    assert message(good + '{"source": "a", "ta').startswith(f"{head}line 2 must be a JSON object")
+    path = tmp_path / "t.json"
+    head = f"{path} must be json, cannot read it: "
+    assert message('[{"source": "a"},\n {"source" "b"}]') == (
+        f"{head}line 2 is not JSON: Expecting ':' delimiter at column 12"
+    )
+
+
+def test_aeslc_scores_against_its_original_subjects_or_all(tmp_path):
+    write(tmp_path / "train.jsonl", [{"id": "1", "document": "Hi all", "summary": "greeting"}])
+    row = {"id": "2", "document": "Bye", "summary": "end", "references": ["end", "farewell"]}
+    write(tmp_path / "dev.jsonl", [row])
+
+    plain, several = Aeslc(str(tmp_path)), Aeslc(str(tmp_path), all_references=True)
+    assert plain.splits() == ["train", "val", "test"]
+    assert columns(plain.load("train")) == {"source": ["Hi all"], "target": ["greeting"]}
+    assert columns(several.load("train")) == columns(plain.load("train"))
+    for split in ("val", "test"):
+        assert references_of(plain.load(split)) == [["end"]]
+        assert references_of(several.load(split)) == [["end", "farewell"]]
+        assert list(several.load(split)["target"]) == ["end"]
+    (tmp_path / "dev.jsonl").unlink()
+    assert plain.splits() == ["train"]
+    assert refusal(lambda: plain.load("val")) == (
+        f"{tmp_path}/dev.jsonl must be a text file, it does not exist"
+    )
+
+
+def test_documents_of_nothing_and_references_do_not_keep_data_from_training(tmp_path):
+    rows = [{"document": "Hi all", "summary": "greeting"}, {"document": " ", "summary": "x"}]
+    write(tmp_path / "train.jsonl", [*rows, {"document": None, "summary": "y"}])
+    write(tmp_path / "dev.jsonl", [{**rows[0], "references": ["greeting", "z"]}])
+    data = Seq2SeqData(
+        Aeslc(str(tmp_path), all_references=True),
+        TokenizerConfig("bpe", 20),
+        cache_dir=str(tmp_path / "cache"),
+    )
+    data.setup("fit")
+
+    assert data.report() == [
+        "dropped 2 of 3 train pairs: 0 longer than 256 tokens, 2 with an empty side",
+        "kept all 1 val pairs",
+    ]
+
+
+@pytest.mark.skipif(not (SHARED / "aeslc").is_dir(), reason="AESLC is not here")
+def test_aeslc_is_read_whole():
+    source = Aeslc(str(SHARED / "aeslc"), all_references=True)
+    train, dev = source.load("train"), source.load("val")
+
+    assert (len(train), len(dev)) == (14436, 1960)
+    rows = zip(dev["target"], references_of(dev), strict=True)
+    assert all(target in references for target, references in rows)
