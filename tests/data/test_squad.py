@@ -1,0 +1,289 @@
+import json
+import os
+from pathlib import Path
+
+import datasets
+import pytest
+
+from seqattn.data.answer_pairs import AnswerPairs
+from seqattn.data.module import LoaderOptions, Seq2SeqData
+from seqattn.data.sources import references_of
+from seqattn.data.squad import Squad
+from seqattn.data.squad_rows import nearest
+from seqattn.data.tokenizer import TokenizerConfig
+from seqattn.errors import UserError
+
+SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
+CONTEXT = "Zoë has a cat. The cat has a dog."
+
+
+def entry(name, question, *answers, **more):
+    found = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": name, "question": question, "answers": found, **more}
+
+
+def document(*entries, context=CONTEXT):
+    return {"version": "1.1", "data": [{"paragraphs": [{"context": context, "qas": entries}]}]}
+
+
+def write(folder, content, name="train.json"):
+    text = content if isinstance(content, str) else json.dumps(content)
+    (folder / name).write_text(text, encoding="utf-8")
+    return Squad(str(folder))
+
+
+def columns(dataset):
+    return {name: list(dataset[name]) for name in dataset.column_names}
+
+
+def refusal(action):
+    with pytest.raises(UserError) as caught:
+        action()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_questions_come_with_their_answers_and_places(tmp_path):
+    source = write(
+        tmp_path,
+        document(
+            entry("1", "Who has a cat?", ("Zoë", 0)), entry("2", "What?", ("cat", 19), ("cat", 10))
+        ),
+    )
+    assert columns(source.load("train")) == {
+        "id": ["1", "2"],
+        "question": ["Who has a cat?", "What?"],
+        "context": [CONTEXT] * 2,
+        "answers": [["Zoë"], ["cat", "cat"]],
+        "starts": [[0], [19, 10]],
+    }
+    assert source.splits() == ["train"]
+    assert source.report() == ["2 train questions"]
+
+
+def test_val_and_test_are_the_dev_file(tmp_path):
+    source = write(tmp_path, document(entry("1", "Who?", ("Zoë", 0))), "dev.json")
+
+    assert source.splits() == ["val", "test"]
+    assert columns(source.load("val")) == columns(source.load("test"))
+    assert refusal(lambda: source.load("train")) == (
+        f"{tmp_path}/train.json must be a file in SQuAD's format, it does not exist"
+    )
+
+
+def test_unanswerable_questions_have_no_answers_whatever_is_plausible(tmp_path):
+    plausible = [{"text": "cat", "answer_start": 10}]
+    source = write(
+        tmp_path,
+        document(
+            entry("1", "Why?", is_impossible=True, plausible_answers=plausible),
+            entry("2", "Who?", ("Zoë", 0), is_impossible=False),
+        ),
+    )
+    assert columns(source.load("train"))["answers"] == [[], ["Zoë"]]
+    assert source.report() == ["2 train questions, 1 unanswerable"]
+
+
+def test_answers_are_moved_to_the_nearest_place_or_dropped_and_this_is_told(tmp_path):
+    source = write(
+        tmp_path,
+        document(
+            entry("right", "a?", ("cat", 19)),
+            entry("moved", "b?", ("cat", 16), ("dog", 0)),
+            entry("half", "c?", ("bird", 3), ("Zoë", 1)),
+            entry("lost", "d?", ("bird", 3)),
+        ),
+    )
+    found = columns(source.load("train"))
+    assert found["id"] == ["right", "moved", "half"]
+    assert found["answers"] == [["cat"], ["cat", "dog"], ["Zoë"]]
+    assert found["starts"] == [[19], [19, 29], [0]]
+    assert source.report() == [
+        "4 train questions, 3 answers moved to where they stand, "
+        "2 answers dropped that stand nowhere in their context, "
+        "1 questions left out that lost all their answers"
+    ]
+    assert all(
+        text == context[start : start + len(text)]
+        for context, texts, starts in zip(found["context"], found["answers"], found["starts"])
+        for text, start in zip(texts, starts)
+    )
+
+
+@pytest.mark.parametrize("start", range(-3, 12))
+def test_the_nearest_place_is_that_of_looking_everywhere(start):
+    context = "aba cabac"
+    places = [place for place in range(len(context)) if context.startswith("ab", place)]
+    best = min(places, key=lambda place: (abs(place - start), place))
+
+    assert nearest(context, "ab", start) == best
+    assert nearest(context, "x", start) is None
+    assert nearest(context, " ", start) is None
+
+
+def test_empty_questions_and_contexts_are_left_out_of_training_alone(tmp_path):
+    content = document(entry("1", " ", ("Zoë", 0)), entry("2", "Who?", ("Zoë", 0)))
+    content["data"] += document(entry("3", "Who?", ("Zoë", 0)), context="\n")["data"]
+    source = write(tmp_path, content)
+    write(tmp_path, content, "dev.json")
+
+    assert columns(source.load("train"))["id"] == ["2"]
+    found = columns(source.load("val"))
+    assert found["id"] == ["1", "2", "3"]
+    assert found["answers"] == [["Zoë"], ["Zoë"], []]
+    assert source.report() == [
+        "3 train questions, 2 with an empty question or context (left out)",
+        "3 val questions, 1 unanswerable, 2 with an empty question or context "
+        "(kept, unanswerable where the context is empty)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            '{"data": [\n{"paragraphs" []}]}',
+            'must be JSON as SQuAD\'s ({"data": [{"paragraphs": [...]}]}), '
+            "line 2 column 15: Expecting ':' delimiter",
+        ),
+        ("[]", "the whole must be an object, it is a list"),
+        ({"rows": []}, "the whole must have 'data', it has 'rows'"),
+        ({"data": {}}, "the whole must have a list as 'data', it is an object"),
+        (
+            {"data": [{"paragraphs": [3]}]},
+            "data[0].paragraphs[0] must be an object, it is a whole number",
+        ),
+        (
+            document({"id": "1", "question": "Who?"}),
+            "data[0].paragraphs[0].qas[0] must have 'answers', it has 'id', 'question'",
+        ),
+        (
+            document(entry("1", "a?"), entry(2, "b?")),
+            "data[0].paragraphs[0].qas[1] must have a text as 'id', it is a whole number",
+        ),
+        (
+            document(entry("1", "a?", ("Zoë", "0"))),
+            "data[0].paragraphs[0].qas[0].answers[0] must have a whole number as 'answer_start', "
+            "it is a text",
+        ),
+        (document(entry("1", "a?"), entry("1", "b?")), "must have each id once, '1' comes twice"),
+        (document(), "must hold questions, 0 train questions"),
+    ],
+)
+def test_what_is_not_squads_format_is_refused_with_its_place(tmp_path, content, message):
+    source = write(tmp_path, content)
+    said = refusal(lambda: source.load("train"))
+    assert said.startswith(f"{tmp_path}/train.json")
+    assert said.endswith(message)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path):
+    (tmp_path / "dev.json").write_bytes(b'{"a": "\xff"}')
+    assert refusal(lambda: Squad(str(tmp_path)).load("val")) == (
+        f"{tmp_path}/dev.json must be UTF-8 text, byte 7 is not"
+    )
+
+
+def test_questions_have_one_origin():
+    assert refusal(lambda: Squad()) == (
+        "questions must come from one of data.root, data.files and data.dataset, "
+        "got root=None, files=None, dataset=None"
+    )
+    assert refusal(lambda: Squad("a", {"train": "b"})).endswith(
+        "got root=a, files={'train': 'b'}, dataset=None"
+    )
+    assert refusal(lambda: Squad(files={"dev": "x"})) == (
+        "split must be one of train, val, test, got 'dev'"
+    )
+    alone = Squad(files={"train": "x.json", "val": None})
+    assert refusal(lambda: alone.load("val")) == "the val split must have a file, got train"
+
+
+def test_the_hub_gives_the_same_questions(monkeypatch, tmp_path):
+    content = document(
+        entry("1", "Who?", ("Zoë", 0)), entry("2", "What?", ("cat", 16)), entry("3", "Why?")
+    )
+    local = write(tmp_path, content, "dev.json").load("val")
+    asked = []
+
+    def load_dataset(name, split, cache_dir):
+        asked.append((name, split))
+        rows = [
+            {
+                "id": q["id"],
+                "title": "t",
+                "context": CONTEXT,
+                "question": q["question"],
+                "answers": {
+                    "text": [a["text"] for a in q["answers"]],
+                    "answer_start": [a["answer_start"] for a in q["answers"]],
+                },
+            }
+            for q in content["data"][0]["paragraphs"][0]["qas"]
+        ]
+        if name == "odd":
+            rows = [{"id": "1", "question": "Who?"}]
+        return datasets.Dataset.from_list(rows)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    hub = Squad(dataset="rajpurkar/squad_v2")
+
+    assert columns(hub.load("val")) == columns(local)
+    assert asked == [("rajpurkar/squad_v2", "validation")]
+    assert hub.report() == ["3 val questions, 1 unanswerable, 1 answers moved to where they stand"]
+    assert refusal(lambda: Squad(dataset="odd").load("train")) == (
+        "odd (train) must have columns as SQuAD's, no 'context' among id, question"
+    )
+
+
+def test_questions_as_pairs_are_texts_with_all_their_answers(tmp_path):
+    content = document(
+        entry("1", "Who?", ("Zoë", 0), ("cat", 10), ("Zoë", 0)),
+        entry("2", "Why?", is_impossible=True),
+    )
+    pairs = AnswerPairs(write(tmp_path, content))
+    found = pairs.load("train")
+
+    assert columns(found) == {
+        "id": ["1", "2"],
+        "question": ["Who?", "Why?"],
+        "context": [CONTEXT] * 2,
+        "answers": [["Zoë", "cat", "Zoë"], []],
+        "source": [f"question: Who? context: {CONTEXT}", f"question: Why? context: {CONTEXT}"],
+        "target": ["Zoë", "unanswerable"],
+        "references": [["Zoë", "cat"], ["unanswerable"]],
+    }
+    assert references_of(found) == [["Zoë", "cat"], ["unanswerable"]]
+    answerable = AnswerPairs(write(tmp_path, content), unanswerable=False)
+    assert columns(answerable.load("train"))["id"] == ["1"]
+    write(tmp_path, document(entry("1", "Why?", is_impossible=True)))
+    assert refusal(lambda: answerable.load("train")) == (
+        "the train split must hold questions with an answer, it has none"
+    )
+
+
+def test_pairs_of_questions_train_like_any_others(tmp_path):
+    content = document(entry("1", "Who?", ("Zoë", 0)), entry("2", "What?", ("cat", 10)))
+    write(tmp_path, content)
+    source = AnswerPairs(write(tmp_path, content, "dev.json"))
+    data = Seq2SeqData(
+        source, TokenizerConfig("bpe", 40), LoaderOptions(), cache_dir=str(tmp_path / "cache")
+    )
+    rows = {}
+    for batch in data.train_dataloader():
+        rows.update(
+            zip(batch.index.tolist(), data.tokenizer.decode_target(batch.target_output.tolist()))
+        )
+    assert rows == {0: "Zoë", 1: "cat"}
+
+
+@pytest.mark.skipif(not (SHARED / "squad").is_dir(), reason="SQuAD is not here")
+def test_every_answer_of_squad_stands_where_it_says():
+    source = Squad(str(SHARED / "squad"))
+    train, dev = source.load("train"), source.load("val")
+
+    assert (len(train), len(dev)) == (7995, 1113)
+    assert source.report() == ["7,995 train questions", "1,113 val questions"]
+    for row in dev:
+        for text, start in zip(row["answers"], row["starts"], strict=True):
+            assert row["context"][start : start + len(text)] == text
