@@ -135,17 +135,20 @@ def causal_mask(real):
     return Mask(positions, positions, real, causal=True)
 
 
-def make_transformer(attention=None, position=Position, layers=(2, 2), joint=True, **config):
+def make_transformer(
+    attention=None, position=Position, layers=(2, 2), joint=True, cross=None, **config
+):
     """A randomised Transformer in eval mode, its attention in each slot that it fits.
 
-    Slots that it does not fit get multi-head attention, and so does cross-attention.
+    Slots that it does not fit get multi-head attention, and so does cross-attention by default.
     """
     torch.manual_seed(0)
     attention = attention or heads()
     abilities = make_attention(attention).abilities
     encoder = attention if abilities.fits("encoder") else heads()
     decoder = attention if abilities.fits("decoder") else heads()
-    slots = Slots([encoder] * layers[0], [decoder] * layers[1], [heads()] * layers[1], position)
+    crosses = [cross or heads()] * layers[1]
+    slots = Slots([encoder] * layers[0], [decoder] * layers[1], crosses, position)
     shape = TransformerConfig(**{"dim": DIM, "ffn_dim": 20, "dropout": 0.0, **config})
     source_size = VOCABULARY if joint else VOCABULARY + 2
     model = shape.build(source_size, VOCABULARY, joint, slots)

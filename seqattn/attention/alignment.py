@@ -51,6 +51,8 @@ class Alignment(nn.Module, ABC):
     before: ClassVar[bool] = False
     """Whether it was published with the decoder's state of before the step asking."""
     has_weights: ClassVar[bool] = True
+    normalised: ClassVar[bool] = True
+    """Whether a query's weights sum to 1, or to 0 where it sees nothing."""
 
     def __init__(self, context_dim: int) -> None:
         super().__init__()
@@ -103,9 +105,17 @@ class Alignment(nn.Module, ABC):
         """
         if self.observer is None or self.keep_weight_gradients or not weights:
             return
-        parts = [part.unflatten(1, (beams, -1)) for part in weights]  # (B, K*T, S) -> (B, K, T, S)
-        whole = torch.cat(parts, dim=2).flatten(1, 2)
-        self.observer(whole[:, None])
+        self.observer(joined_steps(weights, beams).flatten(1, 2)[:, None])
+
+
+def joined_steps(weights: list[Tensor], beams: int) -> Tensor:
+    """The weights (B, K, T, S) of a whole target, from those of its calls.
+
+    Args:
+        weights: (B, K*T', S) of one or more calls, in the order of the target.
+        beams: K.
+    """
+    return torch.cat([part.unflatten(1, (beams, -1)) for part in weights], dim=2)
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
@@ -227,6 +237,8 @@ class LuongLocalPredictive(LuongLocal):
     Raises:
         UserError: as `LuongLocal`.
     """
+
+    normalised = False
 
     def __init__(self, query_dim: int, memory_dim: int, score: str, window: int = 10) -> None:
         super().__init__(query_dim, memory_dim, score, window)

@@ -44,6 +44,11 @@ class Abilities:
         decoder = self.causal and self.incremental
         return {"encoder": self.bidirectional, "decoder": decoder, "cross": self.cross}[slot]
 
+    @property
+    def copies(self) -> bool:
+        """Whether its weights over a source can be probabilities: they are there and sum to 1."""
+        return self.cross and self.weights and self.normalised
+
 
 LAWS = {
     "causality": "no output depends on a later token",
@@ -112,6 +117,21 @@ class Kernel(nn.Module, ABC):
             (B*K, H, T, Dh); zeros for a query with nothing to look at.
         """
 
+    def with_weights(
+        self, query: Tensor, new: KeysValues, mask: Mask, position: Position
+    ) -> tuple[Tensor, Tensor]:
+        """As `forward` of cross-attention, with the weights as a result that gradients go through.
+
+        Kernels whose `abilities.copies` is true have it.
+
+        Args: as `forward`.
+
+        Returns:
+            The context (B*K, H, T, Dh) and the weights that made it, (B*K, H, T, S), before any
+            dropout.
+        """
+        raise NotImplementedError(f"{type(self).__name__} gives no weights as a result")
+
     @abstractmethod
     def make_cache(self, beams: int) -> Cache:
         """An empty cache for `beams` hypotheses per sentence."""
@@ -132,6 +152,15 @@ class AuxiliaryLoss(NamedTuple):
     """Scalar, per token, weighted by its coefficients: to be added to the task's loss."""
     balance: Tensor
     """Scalar without gradient: the load-balance loss alone, 1 where all experts are used alike."""
+
+
+class Looked(NamedTuple):
+    """What cross-attention makes of queries, and where in the source it looked."""
+
+    output: Tensor
+    """(B*K, T, query_dim)."""
+    weights: Tensor
+    """(B*K, T, S), the mean over heads; 0 on padding."""
 
 
 class Attention(nn.Module, ABC):
@@ -165,6 +194,15 @@ class Attention(nn.Module, ABC):
         cache: Cache | None = None,
     ) -> Tensor:
         """Attends from query (B*K, T, query_dim) to `keys_values`; gives the shape of `query`."""
+
+    def with_weights(
+        self, query: Tensor, keys_values: KeysValues, mask: Mask, position: Position
+    ) -> Looked:
+        """As `forward` of cross-attention, with the weights as a result that gradients go through.
+
+        Attentions whose `abilities.copies` is true have it. Args: as `forward`.
+        """
+        raise NotImplementedError(f"{self.name} gives no weights as a result")
 
     @abstractmethod
     def make_cache(self, beams: int) -> Cache:

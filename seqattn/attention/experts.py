@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.attention.base import Attention, AuxiliaryLoss, KernelFactory
+from seqattn.attention.base import Attention, AuxiliaryLoss, KernelFactory, Looked
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
@@ -147,12 +147,36 @@ class MixtureOfAttention(Attention):
         cache: Cache | None = None,
     ) -> Tensor:
         routes = self.route(query)
-        every = self.query(query).unflatten(2, (self.num_experts, -1))  # (B, T, E, Dh)
-        place = routes.chosen[..., None].expand(-1, -1, -1, every.shape[3])  # (B, T, H, Dh)
-        q = every.gather(2, place).transpose(1, 2)  # (B, H, T, Dh)
+        q = self._queries(query, routes)
         context: Tensor = self.kernel(q, keys_values, mask, position, cache)
+        return self._gathered(context, routes, mask)
+
+    def with_weights(
+        self, query: Tensor, keys_values: KeysValues, mask: Mask, position: Position
+    ) -> Looked:
+        """As `Attention.with_weights`; the mean over heads is the one that the gates weight."""
+        routes = self.route(query)
+        q = self._queries(query, routes)
+        context, weights = self.kernel.with_weights(q, keys_values, mask, position)
+        # the backward pass must know that gates sum to 1, or the mean is no distribution there
+        gates = routes.gates / routes.gates.sum(dim=-1, keepdim=True)
+        gates = gates.transpose(1, 2)[..., None]  # (B, T, H) -> (B, H, T, 1)
+        return Looked(self._gathered(context, routes, mask), (weights * gates).sum(dim=1))
+
+    def _queries(self, query: Tensor, routes: Routes) -> Tensor:
+        """The queries (B, H, T, Dh) of each token's experts."""
+        every = self.query(query).unflatten(2, (self.num_experts, -1))  # (B, T, E, Dh)
+        return every.gather(2, self._places(routes)).transpose(1, 2)
+
+    def _places(self, routes: Routes) -> Tensor:
+        width = self.query.out_features // self.num_experts
+        return routes.chosen[..., None].expand(-1, -1, -1, width)  # (B, T, H, Dh)
+
+    def _gathered(self, context: Tensor, routes: Routes, mask: Mask) -> Tensor:
+        """The output (B, T, D) of the experts' contexts (B, H, T, Dh)."""
         gated = context.transpose(1, 2) * routes.gates[..., None].to(context.dtype)
-        spread = torch.zeros_like(every, dtype=gated.dtype).scatter(2, place, gated)
+        spread = gated.new_zeros(*gated.shape[:2], self.num_experts, gated.shape[3])
+        spread = spread.scatter(2, self._places(routes), gated)
         if self.training:  # collected or not: a recomputed layer must do the same again
             loss = self._auxiliary(routes, mask.real_queries)
             if self.collector is not None:

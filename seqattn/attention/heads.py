@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from seqattn.attention.base import Attention, KernelFactory
+from seqattn.attention.base import Attention, KernelFactory, Looked
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
@@ -101,6 +101,16 @@ class MultiHeadAttention(Attention):
     ) -> Tensor:
         q = self._heads((self.query or self.key)(query), self.num_heads)
         context: Tensor = self.kernel(q, keys_values, mask, position, cache)
+        return self._merged(context)
+
+    def with_weights(
+        self, query: Tensor, keys_values: KeysValues, mask: Mask, position: Position
+    ) -> Looked:
+        q = self._heads((self.query or self.key)(query), self.num_heads)
+        context, weights = self.kernel.with_weights(q, keys_values, mask, position)
+        return Looked(self._merged(context), weights.mean(dim=1))
+
+    def _merged(self, context: Tensor) -> Tensor:
         merged = context.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, H*Dh)
         out: Tensor = self.output(merged)
         return out

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from seqattn.attention.base import AttentionFactory
+from seqattn.attention.base import AttentionFactory, Looked
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.layers.encoder_layer import LayerShape
@@ -50,3 +50,24 @@ class DecoderLayer(nn.Module):
         x = self.cross(x, lambda h: cross(h, source, source_mask, self.no_position))
         out: Tensor = self.feed(x, self.feedforward)
         return out
+
+    def with_weights(
+        self,
+        x: Tensor,
+        mask: Mask,
+        position: Position,
+        source: KeysValues,
+        source_mask: Mask,
+        cache: Cache | None,
+    ) -> tuple[Tensor, Looked]:
+        """As `forward`, and what cross-attention saw."""
+        own, cross = self.self_attention, self.cross_attention
+        looked: list[Looked] = []
+
+        def look(h: Tensor) -> Tensor:
+            looked.append(cross.with_weights(h, source, source_mask, self.no_position))
+            return looked[0].output
+
+        x = self.attend(x, lambda h: own(h, own.project(h), mask, position, cache))
+        x = self.cross(x, look)
+        return self.feed(x, self.feedforward), looked[0]

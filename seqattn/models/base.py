@@ -2,9 +2,11 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
+
+from seqattn.models.copying import Copying, Mixture, SourceWords, mixed
 
 PAD, BOS, EOS = 0, 2, 3
 """Ids that every vocabulary keeps for padding, begin and end of a sequence."""
@@ -27,8 +29,31 @@ class Memory:
     last: Tensor | None = None
 
 
+class Attended(NamedTuple):
+    """What the decoder makes of target tokens, and where in the source it looked for that."""
+
+    features: Tensor
+    """(B*K, T, D)."""
+    weights: Tensor
+    """(B*K, T, S) of the last cross-attention, the mean of its heads; 0 on padding."""
+    evidence: Tensor
+    """(B*K, T, E) the context that came of it, the decoder's state and the word that was read."""
+
+
+class Decoded(NamedTuple):
+    """What follows target tokens, and where in the source the decoder looked for that."""
+
+    scores: Tensor
+    """(B*K, T, V) as `Seq2SeqModel.decode` gives them."""
+    weights: Tensor
+    """As `Attended`."""
+
+
 class State(Protocol):
     """What the decoder carries from one call to the next."""
+
+    words: SourceWords | None
+    """What can be copied; None where the model does not copy."""
 
     def reorder(self, index: Tensor) -> None:
         """Beam k of sentence b goes on from its beam index[b, k]. Args: index: (B, K)."""
@@ -46,12 +71,19 @@ class Seq2SeqModel(nn.Module, ABC):
 
     output: nn.Linear
     """From the decoder's features to the target vocabulary."""
+    gives_weights: bool = False
+    """Whether it can say where in the source it looked, as `features_with_weights` does."""
     feeds_itself: bool = False
     """Whether it can read its own tokens in training, so that teacher_forcing may be below 1."""
     max_source_length: int | None = None
     """Longest source in tokens, None where there is no limit."""
     max_target_length: int | None = None
     """Longest target in tokens, begin included, None where there is no limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copying: Copying | None = None
+        """How it copies source tokens; None where it does not."""
 
     @abstractmethod
     def encode(self, ids: Tensor) -> Memory:
@@ -76,6 +108,12 @@ class Seq2SeqModel(nn.Module, ABC):
     def features(self, ids: Tensor, state: State, teacher_forcing: float = 1.0) -> Tensor:
         """As `decode`, short of the output layer: (B*K, T, D), and `output` gives the logits."""
 
+    def features_with_weights(
+        self, ids: Tensor, state: State, teacher_forcing: float = 1.0
+    ) -> Attended:
+        """As `features`, and where the decoder looked; for models that give weights."""
+        raise NotImplementedError(f"{type(self).__name__} gives no weights")
+
     def decode(self, ids: Tensor, state: State, teacher_forcing: float = 1.0) -> Tensor:
         """Reads T more target tokens and says what follows each.
 
@@ -85,14 +123,36 @@ class Seq2SeqModel(nn.Module, ABC):
             teacher_forcing: share of steps that read the given token rather than the model's own.
 
         Returns:
-            Logits (B*K, T, V).
+            Logits (B*K, T, V), or log-probabilities where the model copies.
 
         Raises:
             UserError: where the model cannot feed itself and teacher_forcing is below 1, or the
                 target is longer than the model allows.
         """
+        if self.copying is not None:
+            return self.decode_with_weights(ids, state, teacher_forcing).scores
         logits: Tensor = self.output(self.features(ids, state, teacher_forcing))
         return logits
+
+    def decode_with_weights(
+        self, ids: Tensor, state: State, teacher_forcing: float = 1.0
+    ) -> Decoded:
+        """As `decode`, and where the decoder looked; for models that give weights."""
+        seen = self.features_with_weights(ids, state, teacher_forcing)
+        return Decoded(self.scores(seen, state), seen.weights)
+
+    def scores(self, seen: Attended, state: State) -> Tensor:
+        """What `decode` gives, (B*K, T, V), of what was attended to."""
+        logits: Tensor = self.output(seen.features)
+        if self.copying is None:
+            return logits
+        return mixed(logits, self.mixture(seen, state))
+
+    def mixture(self, seen: Attended, state: State) -> Mixture:
+        """How a model that copies shares each target token between generating and copying."""
+        assert self.copying is not None
+        assert state.words is not None
+        return self.copying.mixture(seen.weights, seen.evidence, state.words)
 
     def forward(self, source: Tensor, target: Tensor, teacher_forcing: float = 1.0) -> Tensor:
         """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""

@@ -11,10 +11,12 @@ from seqattn.attention.alignment import AlignmentFactory
 from seqattn.errors import UserError
 from seqattn.layers.embedding import make_table
 from seqattn.layers.recurrent import StepDropout
-from seqattn.models.base import PAD, Memory, Seq2SeqModel, State
+from seqattn.models.base import PAD, Attended, Memory, Seq2SeqModel, State
+from seqattn.models.copying import Copying, SourceWords, check_joint
 from seqattn.models.recurrent_decoder import ORDERS, DecoderShape, RecurrentDecoder
 from seqattn.models.recurrent_encoder import Bridge, RecurrentEncoder
-from seqattn.models.recurrent_state import RecurrentState
+from seqattn.models.recurrent_state import Reading, RecurrentState
+from seqattn.models.recurrent_trail import Trail
 
 SHARING = ("all", "target", "none")
 
@@ -38,6 +40,8 @@ class RecurrentConfig:
         variational: one dropout mask for all steps of a sentence.
         share_embeddings: `all` (source, target and output are one table: a joint vocabulary),
             `target` (target and output), or `none`.
+        copy: a target token may be copied from the source, as `Copying` says: a joint vocabulary,
+            and an attention whose weights sum to 1.
 
     Raises:
         UserError: for a width or depth below 1, or a word that is not one of these.
@@ -55,6 +59,7 @@ class RecurrentConfig:
     dropout: float = 0.2
     variational: bool = False
     share_embeddings: str = "all"
+    copy: bool = False
 
     def __post_init__(self) -> None:
         for name in ("dim", "encoder_dim", "decoder_dim", "encoder_layers", "decoder_layers"):
@@ -78,6 +83,8 @@ class RecurrentConfig:
                 "model.share_embeddings=all needs one vocabulary for both sides; set "
                 "tokenizer.joint=true, or model.share_embeddings=target"
             )
+        if self.copy:
+            check_joint(joint)
         return Recurrent(self, source_size, target_size, attention)
 
 
@@ -135,6 +142,14 @@ class Recurrent(Seq2SeqModel):
             nn.init.xavier_uniform_(self.output.weight)
         else:
             self.output.weight = target_table.weight
+        self.gives_weights = alignment.has_weights
+        if config.copy:
+            if not (alignment.has_weights and alignment.normalised):
+                raise UserError(
+                    "model.copy=true needs an attention whose weights over the source sum to 1, "
+                    "and this one has none; set attention=bahdanau or attention=luong_general"
+                )
+            self.copying = Copying(alignment.context_dim + hidden_dim + config.dim)
 
     def encode(self, ids: Tensor) -> Memory:
         real = ids != PAD
@@ -151,19 +166,29 @@ class Recurrent(Seq2SeqModel):
         if self.config.input_feeding:
             fed = layers[0][0].new_zeros(rows, self.config.dim)
         steps = torch.zeros(rows, dtype=torch.long, device=memory.ids.device)
-        return RecurrentState(source, layers, fed, steps, beams, cached)
+        words = SourceWords.of(memory.ids) if self.copying is not None else None
+        return RecurrentState(source, layers, fed, steps, beams, cached, words=words)
 
     def features(self, ids: Tensor, state: State, teacher_forcing: float = 1.0) -> Tensor:
         assert isinstance(state, RecurrentState)
+        x, reading, feed = self._read(ids, state, teacher_forcing)
+        return reading.as_given(self.decoder(x, reading, state, feed))
+
+    def features_with_weights(
+        self, ids: Tensor, state: State, teacher_forcing: float = 1.0
+    ) -> Attended:
+        assert isinstance(state, RecurrentState)
+        x, reading, feed = self._read(ids, state, teacher_forcing)
+        seen = self.decoder.with_weights(x, reading, state, feed)
+        return Attended(*(reading.as_given(part) for part in seen))
+
+    def _read(
+        self, ids: Tensor, state: RecurrentState, teacher_forcing: float
+    ) -> tuple[Tensor, Reading, "_OwnWords | None"]:
         reading = state.advance(ids)
         x = self.target_embedding(reading.ids)
-        feed = None
-        if teacher_forcing < 1:
-            feed = _OwnWords(self, x, teacher_forcing)
-        out: Tensor = self.decoder(x, reading, state, feed)
-        if reading.back is not None:
-            out = out.gather(1, reading.back[..., None].expand_as(out))
-        return out
+        feed = _OwnWords(self, x, teacher_forcing, state) if teacher_forcing < 1 else None
+        return x, reading, feed
 
 
 class WordEmbedding(nn.Module):
@@ -193,17 +218,22 @@ class _OwnWords:
         model: whose likeliest word is read where the given one is not.
         x: (B, T, D) the given words.
         ratio: share of them that is read.
+        state: the decoder's.
     """
 
-    def __init__(self, model: Recurrent, x: Tensor, ratio: float) -> None:
+    def __init__(self, model: Recurrent, x: Tensor, ratio: float, state: RecurrentState) -> None:
         self.model = model
         self.x = x
+        self.state = state
         self.given = torch.rand(*x.shape[:2], 1, device=x.device) < ratio
 
-    def __call__(self, t: int, features: Tensor) -> Tensor:
-        """The words (B, D) to read at step t, after the features (B, D) of the step before."""
+    def __call__(self, t: int, trail: Trail) -> Tensor:
+        """The words (B, D) to read at step t, after the steps before."""
         with torch.no_grad():
-            logits = self.model.output(features)
+            if self.model.copying is None:
+                logits = self.model.output(trail.features[-1])
+            else:
+                logits = self.model.scores(trail.last(self.state.beams), self.state)[:, 0]
             logits[:, PAD] = -torch.inf
             own = logits.argmax(dim=1)
         word = self.model.target_embedding(own[:, None])[:, 0]

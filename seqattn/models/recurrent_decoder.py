@@ -10,11 +10,13 @@ from seqattn.attention.alignment import Alignment
 from seqattn.layers.readout import MaxoutReadout, Readout, TanhReadout
 from seqattn.layers.recurrent import Hidden, RecurrentLayer, StepDropout
 from seqattn.layers.stepwise import StepLinear
+from seqattn.models.base import Attended
 from seqattn.models.recurrent_state import Reading, RecurrentState
+from seqattn.models.recurrent_trail import Trail, whole
 
 ORDERS = ("before", "after")
-OwnWord = Callable[[int, Tensor], Tensor]
-"""Gives the word (B*K, I) to read at a step, from the features (B*K, D) of the step before."""
+OwnWord = Callable[[int, Trail], Tensor]
+"""Gives the word (B*K, I) to read at a step, from the trail of the steps before."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +78,36 @@ class RecurrentDecoder(nn.Module):
             state: what came before.
             own_word: gives the words to read from the second step on; None to read x.
         """
+        return whole(self._trail(x, reading, state, own_word).features)
+
+    def with_weights(
+        self,
+        x: Tensor,
+        reading: Reading,
+        state: RecurrentState,
+        own_word: OwnWord | None = None,
+    ) -> Attended:
+        """As `forward`, and where the decoder looked; the evidence is context, state and word."""
+        return self._trail(x, reading, state, own_word).attended(state.beams)
+
+    def _trail(
+        self, x: Tensor, reading: Reading, state: RecurrentState, own_word: OwnWord | None
+    ) -> Trail:
         if self.loops or own_word is not None or reading.going is not None:
             return _Loop(self, x, reading, state, own_word).run()
+        trail = Trail()
+        trail.words.append(x)
         word = x
         for number, layer in enumerate(self.layers):
             x = self.dropout(x) if number else x
             x, state.layers[number] = layer(x, state.layers[number])
         context, weights = self.cross_attention(x, state.source, reading.steps)
         self.cross_attention.observe([weights], state.beams)
-        out: Tensor = self.dropout(self.readout(x, context, word))
-        return out
+        trail.tops.append(x)
+        trail.contexts.append(context)
+        trail.weights.append(weights)
+        trail.features.append(self.dropout(self.readout(x, context, word)))
+        return trail
 
 
 class _Loop:
@@ -113,52 +135,54 @@ class _Loop:
         self.after = factors(rows, count, decoder.shape.dim, x)
         merge = decoder.readout.merge
         self.merge = StepLinear(merge.bias.expand(rows, count, -1), [merge.weight])
-        self.weights: list[Tensor] = []
+        self.trail = Trail()
 
-    def run(self) -> Tensor:
-        """Features (B*K, T, D)."""
-        at_once = self.own_word is None and (self.decoder.before or self.state.fed is None)
-        out = self.read_all(*self.states()) if at_once else torch.stack(self.features(), dim=1)
-        self.decoder.cross_attention.observe(self.weights, self.state.beams)
-        return out
+    def run(self) -> Trail:
+        """Decodes every step."""
+        if self.own_word is None and (self.decoder.before or self.state.fed is None):
+            self.read_at_once()
+        else:
+            self.read_each()
+        self.decoder.cross_attention.observe(self.trail.weights, self.state.beams)
+        return self.trail
 
-    def states(self) -> tuple[Tensor, Tensor]:
-        """Topmost outputs (B*K, T, hidden) and contexts (B*K, T, M), where none reads features."""
-        tops, contexts = [], []
+    def read_at_once(self) -> None:
+        """The features of all steps together, where no step reads those of another."""
+        tops, trail = list[Tensor](), self.trail
         for t in range(self.x.shape[1]):
             if self.decoder.before:
-                contexts.append(self.ask(t, self.state.layers[-1][0]))
-            tops.append(self.step(t, contexts[-1:]))
+                self.ask(t, self.state.layers[-1][0])
+            tops.append(self.step(t, trail.contexts[-1:]))
         top = torch.stack(tops, dim=1)
-        if contexts:
-            return top, torch.stack(contexts, dim=1)
-        context, weights = self.decoder.cross_attention(top, self.state.source, self.reading.steps)
-        self.weights.append(weights)
-        return top, context
-
-    def read_all(self, top: Tensor, context: Tensor) -> Tensor:
-        """The features of all steps, from topmost outputs and contexts."""
+        if trail.contexts:
+            context = torch.stack(trail.contexts, dim=1)
+        else:
+            context, weights = self.decoder.cross_attention(
+                top, self.state.source, self.reading.steps
+            )
+            trail.weights.append(weights)
+        trail.words, trail.tops, trail.contexts = [self.x], [top], [context]
         out: Tensor = self.decoder.readout(top, context, self.x)
-        return out if self.after is None else out * self.after
+        trail.features.append(out if self.after is None else out * self.after)
 
-    def features(self) -> list[Tensor]:
-        """The features (B*K, D) of each step, where a step reads those of the one before."""
-        before, features = self.decoder.before, list[Tensor]()
+    def read_each(self) -> None:
+        """The features of each step, where a step reads those of the one before."""
+        before, trail = self.decoder.before, self.trail
         for t in range(self.x.shape[1]):
             word = self.x[:, t]
-            if self.own_word is not None and features:
-                word = self.own_word(t, features[-1])
+            if self.own_word is not None and trail.features:
+                word = self.own_word(t, trail)
             inputs = [] if self.own_word is None else [word]
             if before:
-                context = self.ask(t, self.state.layers[-1][0])
-                inputs.append(context)
+                inputs.append(self.ask(t, self.state.layers[-1][0]))
             elif self.state.fed is not None:
                 inputs.append(self.state.fed)
             top = self.step(t, inputs)
             if not before:
-                context = self.ask(t, top)
-            features.append(self.read(t, top, context, word))
-        return features
+                self.ask(t, top)
+            trail.words.append(word)
+            trail.tops.append(top)
+            trail.features.append(self.read(t, top, trail.contexts[-1], word))
 
     def step(self, t: int, inputs: list[Tensor]) -> Tensor:
         """One step of every layer; gives the topmost output (B*K, hidden)."""
@@ -181,8 +205,9 @@ class _Loop:
         """The context (B*K, M) of one step."""
         steps = self.reading.steps[:, t : t + 1]
         context, weights = self.decoder.cross_attention(query[:, None], self.state.source, steps)
-        self.weights.append(weights)
-        return context[:, 0]
+        self.trail.weights.append(weights)
+        self.trail.contexts.append(context[:, 0])
+        return self.trail.contexts[-1]
 
     def read(self, t: int, top: Tensor, context: Tensor, word: Tensor) -> Tensor:
         """The features (B*K, D) of one step."""

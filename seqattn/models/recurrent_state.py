@@ -11,6 +11,7 @@ from seqattn.attention.masks import real_first
 from seqattn.errors import UserError
 from seqattn.layers.recurrent import Hidden
 from seqattn.models.base import PAD, State
+from seqattn.models.copying import SourceWords
 
 
 class Reading(NamedTuple):
@@ -25,6 +26,10 @@ class Reading(NamedTuple):
     back: Tensor | None
     """(B*K, T) where each given token went; None where it stayed."""
 
+    def as_given(self, x: Tensor) -> Tensor:
+        """(B*K, T, ...) of the tokens as read, in the order in which they were given."""
+        return x if self.back is None else x.gather(1, self.back[..., None].expand_as(x))
+
 
 @dataclass
 class RecurrentState(State):
@@ -37,6 +42,8 @@ class RecurrentState(State):
         steps: (B*K,) how many target tokens were read.
         beams: K.
         cached: False for one call alone.
+        begun: whether a call was made.
+        words: of B sentences, what can be copied, where the model copies.
     """
 
     source: Annotations
@@ -46,6 +53,7 @@ class RecurrentState(State):
     beams: int
     cached: bool = True
     begun: bool = False
+    words: SourceWords | None = None
 
     def reorder(self, index: Tensor) -> None:
         first = torch.arange(index.shape[0], device=index.device) * self.beams
@@ -55,6 +63,7 @@ class RecurrentState(State):
         beams = torch.arange(self.beams, device=sentences.device)
         self._take((sentences[:, None] * self.beams + beams).flatten())
         self.source = self.source.keep(sentences)
+        self.words = None if self.words is None else self.words.keep(sentences)
 
     def _take(self, rows: Tensor) -> None:
         self.layers = [tuple(part.index_select(0, rows) for part in h) for h in self.layers]

@@ -1,7 +1,7 @@
 """The Transformer encoder-decoder, assembled from attentions and a position scheme."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -16,8 +16,10 @@ from seqattn.layers.decoder_layer import DecoderLayer
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.encoder_layer import EncoderLayer, LayerShape
 from seqattn.layers.norm import make_norm
-from seqattn.models.base import PAD, Memory, Seq2SeqModel, State
+from seqattn.models.base import PAD, Attended, Memory, Seq2SeqModel, State
+from seqattn.models.copying import Copying, SourceWords, check_joint
 from seqattn.models.stack import check_position, first_heads, shortest
+from seqattn.models.transformer_decoder import Decoder
 from seqattn.models.transformer_state import TransformerState
 from seqattn.positions.base import Position, Stack
 
@@ -56,6 +58,7 @@ class TransformerConfig:
         share_embeddings: `all` (source, target and output are one table: a joint vocabulary and
             equal widths), `target` (target and output), or `none`.
         checkpoint_activations: recompute layers in the backward pass to save memory.
+        copy: a target token may be copied from the source, as `Copying` says: a joint vocabulary.
 
     Raises:
         UserError: for a width below 1 or a depth below 0.
@@ -72,6 +75,7 @@ class TransformerConfig:
     dropout: float = 0.1
     share_embeddings: str = "all"
     checkpoint_activations: bool = False
+    copy: bool = False
 
     def __post_init__(self) -> None:
         least = {"dim": 1, "encoder_dim": 1, "ffn_dim": 1, "encoder_layers": 0, "decoder_layers": 0}
@@ -93,6 +97,8 @@ class TransformerConfig:
                 "model.share_embeddings=all needs one vocabulary for both sides; set "
                 "tokenizer.joint=true, or model.share_embeddings=target"
             )
+        if self.copy:
+            check_joint(joint)
         return Transformer(self, source_size, target_size, slots)
 
 
@@ -118,41 +124,6 @@ class Encoder(nn.Module):
                 x = checkpoint(layer, x, mask, position, use_reentrant=False)
             else:
                 x = layer(x, mask, position)
-        out: Tensor = self.norm(x)
-        return out
-
-
-class Decoder(nn.Module):
-    """A stack of decoder layers. Args: as `Transformer`."""
-
-    def __init__(self, config: TransformerConfig, memory_dim: int, slots: Slots) -> None:
-        super().__init__()
-        shape = config.shape(config.dim)
-        self.layers = nn.ModuleList(
-            DecoderLayer(shape, memory_dim, own, cross)
-            for own, cross in zip(slots.decoder, slots.cross, strict=True)
-        )
-        self.norm = make_norm(config.norm, config.dim) if config.pre_norm else nn.Identity()
-        stack = Stack(config.dim, first_heads(self.layers), len(self.layers), bidirectional=False)
-        self.position = slots.position(stack)
-        check_position(self.position, self.layers)
-        self.max_length = shortest(self.position, self.layers)
-        self.checkpointing = config.checkpoint_activations
-
-    def forward(self, x: Tensor, mask: Mask, state: TransformerState) -> Tensor:
-        """(B*K, T, D) -> (B*K, T, D)."""
-        recompute = self.checkpointing and self.training and torch.is_grad_enabled()
-        if recompute and state.caches is not None:
-            recompute = False  # a second pass would write the cache twice
-        source_mask = replace(
-            state.source_mask,
-            query_positions=mask.query_positions,
-            real_queries=mask.real_queries,
-        )
-        for number, layer in enumerate(self.layers):
-            cache = None if state.caches is None else state.caches[number]
-            args = (mask, self.position.at_layer(number), state.source[number], source_mask, cache)
-            x = checkpoint(layer, x, *args, use_reentrant=False) if recompute else layer(x, *args)
         out: Tensor = self.norm(x)
         return out
 
@@ -198,6 +169,15 @@ class Transformer(Seq2SeqModel):
             nn.init.xavier_uniform_(self.output.weight)
         else:
             self.output.weight = target_table.weight
+        self.gives_weights = self.decoder.copies
+        if config.copy:
+            if not self.decoder.copies:
+                raise UserError(
+                    "model.copy=true needs a last decoder layer whose cross-attention has weights "
+                    "that sum to 1; set attention@cross_attention=mha, and model.decoder_layers "
+                    "to 1 or more"
+                )
+            self.copying = Copying(3 * config.dim)
         self.max_source_length = self.encoder.max_length
         self.max_target_length = self.decoder.max_length
 
@@ -213,13 +193,28 @@ class Transformer(Seq2SeqModel):
         if cached:  # read at every step
             source = [KeysValues(*(part.contiguous() for part in pair)) for pair in source]
         caches = [layer.self_attention.make_cache(beams) for layer in layers] if cached else None
-        return TransformerState(source, Mask.full(memory.real), caches, beams)
+        words = SourceWords.of(memory.ids) if self.copying is not None else None
+        return TransformerState(source, Mask.full(memory.real), caches, beams, words=words)
 
     def features(self, ids: Tensor, state: State, teacher_forcing: float = 1.0) -> Tensor:
-        if teacher_forcing < 1:
-            raise UserError("a Transformer reads whole targets; set teacher_forcing=1")
         assert isinstance(state, TransformerState)
-        mask = state.advance(ids)
-        x = self.target_embedding(ids, mask.query_positions)
+        x, mask = self._read(ids, state, teacher_forcing)
         out: Tensor = self.decoder(x, mask, state)
         return out
+
+    def features_with_weights(
+        self, ids: Tensor, state: State, teacher_forcing: float = 1.0
+    ) -> Attended:
+        """As `Seq2SeqModel.features_with_weights`; the state in the evidence is the features."""
+        assert isinstance(state, TransformerState)
+        x, mask = self._read(ids, state, teacher_forcing)
+        features, looked = self.decoder.with_weights(x, mask, state)
+        return Attended(features, looked.weights, torch.cat((looked.output, features, x), dim=-1))
+
+    def _read(
+        self, ids: Tensor, state: TransformerState, teacher_forcing: float
+    ) -> tuple[Tensor, Mask]:
+        if teacher_forcing < 1:
+            raise UserError("a Transformer reads whole targets; set teacher_forcing=1")
+        mask = state.advance(ids)
+        return self.target_embedding(ids, mask.query_positions), mask

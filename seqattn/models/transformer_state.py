@@ -10,6 +10,7 @@ from seqattn.attention.masks import Mask
 from seqattn.attention.split import split_group
 from seqattn.errors import UserError
 from seqattn.models.base import PAD, State
+from seqattn.models.copying import SourceWords
 
 
 @dataclass
@@ -23,6 +24,8 @@ class TransformerState(State):
     length: int = 0
     real: Tensor | None = field(default=None)
     """(B, L) True where a past token is no padding; None while none was padded."""
+    words: SourceWords | None = None
+    """What can be copied, where the model copies."""
 
     def reorder(self, index: Tensor) -> None:
         for cache in self.caches or ():
@@ -43,6 +46,8 @@ class TransformerState(State):
         )
         if self.real is not None:
             self.real = self.real.index_select(0, sentences)
+        if self.words is not None:
+            self.words = self.words.keep(sentences)
 
     @property
     def nbytes(self) -> int:

@@ -13,6 +13,7 @@ from seqattn.metrics.text import CorpusBleu, TextScorer
 from seqattn.metrics.token import TokenScores
 from seqattn.models.base import PAD, Seq2SeqModel
 from seqattn.tasks.base import Optimization, SummedTask
+from seqattn.training.copy_loss import copying_cross_entropy
 from seqattn.training.loss import TokenLoss, output_cross_entropy
 
 __all__ = ["Optimization", "Sample", "Seq2SeqTask", "Validation"]
@@ -89,11 +90,15 @@ class Seq2SeqTask(SummedTask):
 
     def loss(self, batch: Batch, teacher_forcing: float = 1.0) -> TokenLoss:
         """Sums over the real target tokens of a batch."""
-        state = self.model.start(self.model.encode(batch.source), cached=False)
-        features = self.model.features(batch.target_input, state, teacher_forcing)
-        smoothing = self.optimization.label_smoothing
-        return output_cross_entropy(
-            features, self.model.output, batch.target_output, smoothing, PAD
+        model, smoothing = self.model, self.optimization.label_smoothing
+        state = model.start(model.encode(batch.source), cached=False)
+        if model.copying is None:
+            features = model.features(batch.target_input, state, teacher_forcing)
+            return output_cross_entropy(features, model.output, batch.target_output, smoothing, PAD)
+        seen = model.features_with_weights(batch.target_input, state, teacher_forcing)
+        mixture = model.mixture(seen, state)
+        return copying_cross_entropy(
+            seen.features, model.output, mixture, batch.target_output, smoothing, PAD
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

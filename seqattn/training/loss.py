@@ -1,5 +1,6 @@
 """Cross-entropy over a vocabulary, summed over real tokens."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -75,6 +76,72 @@ def _wide(x: Tensor) -> torch.dtype:
 _BLOCK_NUMBERS = 1 << 21  # logits of a block: 8 MiB in float32, which a CPU's caches hold
 
 
+class OutputBlocks:
+    """An output layer gone through a block of tokens at a time, and the gradients that it gathers.
+
+    Under autocast matrix products run in the autocast type, logits and sums are in float32.
+
+    Args:
+        features: (N, D).
+        weight: (V, D).
+        bias: (V,), or None.
+        needs_gradient: whether `learn` will be called for every block.
+    """
+
+    def __init__(
+        self, features: Tensor, weight: Tensor, bias: Tensor | None, needs_gradient: bool
+    ) -> None:
+        device = features.device.type
+        compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        self.compute = compute or features.dtype
+        self.accumulate = _wide(weight)
+        self.x, self.w = features.to(self.compute), weight.to(self.compute)
+        self.b = None if bias is None else bias.to(self.compute)
+        self.needs_gradient = needs_gradient
+        self.x_gradient = torch.empty_like(features) if needs_gradient else None
+        self.w_gradient = None
+        self.b_gradient = None
+        if needs_gradient:
+            self.w_gradient = torch.zeros_like(weight, dtype=self.accumulate)
+            if bias is not None:
+                self.b_gradient = torch.zeros_like(bias, dtype=self.accumulate)
+        self.dtypes = (weight.dtype, None if bias is None else bias.dtype)
+
+    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
+        """Rows and their logits (n, V), block by block."""
+        rows = max(64, _BLOCK_NUMBERS // self.w.shape[0])
+        for start in range(0, self.x.shape[0], rows):
+            block = slice(start, start + rows)
+            part = self.x[block]
+            logits = part @ self.w.T if self.b is None else torch.addmm(self.b, part, self.w.T)
+            yield block, logits.to(self.accumulate)
+
+    def learn(self, block: slice, gradient: Tensor) -> None:
+        """Takes the gradient (n, V) of a block's logits."""
+        assert self.x_gradient is not None
+        assert self.w_gradient is not None
+        part, narrow = self.x[block], gradient.to(self.compute)
+        self.x_gradient[block] = (narrow @ self.w).to(self.x_gradient.dtype)
+        if self.compute == self.accumulate:
+            self.w_gradient.addmm_(narrow.T, part)
+        else:
+            self.w_gradient += narrow.T @ part
+        if self.b_gradient is not None:
+            self.b_gradient += gradient.sum(dim=0)
+
+    def gradients(self, scale: Tensor) -> tuple[Tensor | None, ...]:
+        """Those of features, weight and bias, times `scale`."""
+        assert self.x_gradient is not None
+        assert self.w_gradient is not None
+        weight_type, bias_type = self.dtypes
+        b = self.b_gradient
+        return (
+            self.x_gradient * scale.to(self.x_gradient.dtype),
+            (self.w_gradient * scale).to(weight_type),
+            None if b is None else (b * scale).to(bias_type),
+        )
+
+
 class _OutputCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -86,24 +153,11 @@ class _OutputCrossEntropy(torch.autograd.Function):
         smoothing: float,
         needs_gradient: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        device = features.device.type
-        compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        compute = compute or features.dtype
-        x, w = features.to(compute), weight.to(compute)
-        accumulate = _wide(weight)
-        x_gradient = torch.empty_like(features) if needs_gradient else None
-        w_gradient = torch.zeros_like(weight, dtype=accumulate) if needs_gradient else None
-        b_gradient = None
-        if needs_gradient and bias is not None:
-            b_gradient = torch.zeros_like(bias, dtype=accumulate)
-        sums = torch.zeros(3, dtype=accumulate, device=features.device)
+        blocks = OutputBlocks(features, weight, bias, needs_gradient)
+        sums = torch.zeros(3, dtype=blocks.accumulate, device=features.device)
         size = weight.shape[0]
-        rows = max(64, _BLOCK_NUMBERS // size)
-        for start in range(0, x.shape[0], rows):
-            block = slice(start, start + rows)
-            part, gold = x[block], targets[block, None]
-            logits = part @ w.T if bias is None else torch.addmm(bias.to(compute), part, w.T)
-            logits = logits.to(accumulate)
+        for block, logits in blocks:
+            gold = targets[block, None]
             gold_logit, mean = logits.gather(1, gold), logits.mean(dim=-1, keepdim=True)
             peak = logits.amax(dim=-1, keepdim=True)
             probabilities = logits.softmax(dim=-1)
@@ -112,37 +166,19 @@ class _OutputCrossEntropy(torch.autograd.Function):
             sums += torch.stack(
                 [(norm - gold_logit).sum(), (norm - mean).sum(), (gold_logit == peak).sum()]
             )
-            if x_gradient is None or w_gradient is None:
+            if not needs_gradient:
                 continue
             gradient = probabilities
             if smoothing:
                 gradient.sub_(smoothing / size)
             gradient.scatter_add_(1, gold, gradient.new_full((), smoothing - 1).expand_as(gold))
-            narrow = gradient.to(compute)
-            x_gradient[block] = (narrow @ w).to(x_gradient.dtype)
-            if compute == accumulate:
-                w_gradient.addmm_(narrow.T, part)
-            else:
-                w_gradient += narrow.T @ part
-            if b_gradient is not None:
-                b_gradient += gradient.sum(dim=0)
+            blocks.learn(block, gradient)
         nll, spread, correct = sums.unbind()
-        ctx.gradients = (x_gradient, w_gradient, b_gradient)
-        ctx.dtypes = (weight.dtype, None if bias is None else bias.dtype)
+        ctx.blocks = blocks
         smoothed = (1 - smoothing) * nll + smoothing * spread
         ctx.mark_non_differentiable(correct)
         return smoothed, nll.clone(), correct
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scale = gradients[0]
-        x, w, b = ctx.gradients
-        weight_type, bias_type = ctx.dtypes
-        return (
-            x * scale.to(x.dtype),
-            (w * scale).to(weight_type),
-            None if b is None else (b * scale).to(bias_type),
-            None,
-            None,
-            None,
-        )
+        return (*ctx.blocks.gradients(gradients[0]), None, None, None)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import repeat
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +27,14 @@ from seqattn.positions.base import Position
 
 SEGMENT = 1024
 """Tokens mapped at a time, so that what stands between two steps stays in the processor's cache."""
+
+
+class _Asked(NamedTuple):
+    q: Tensor
+    new: KeysValues
+    mask: Mask
+    scale: float
+    beams: int
 
 
 class LinearKernel(Kernel):
@@ -97,26 +106,45 @@ class LinearKernel(Kernel):
         position: Position,
         cache: Cache | None = None,
     ) -> Tensor:
+        assert cache is None or isinstance(cache, RecurrentCache)
+        with torch.autocast(query.device.type, enabled=False):
+            asked = self._asked(query, new, mask, position)
+            context = self._attend(asked.q, asked.new, asked.mask, asked.scale, cache)
+        context = context.to(new.values.dtype)
+        return context if asked.beams == 1 else unfold_beams(context, asked.beams)
+
+    def with_weights(
+        self, query: Tensor, new: KeysValues, mask: Mask, position: Position
+    ) -> tuple[Tensor, Tensor]:
+        with torch.autocast(query.device.type, enabled=False):
+            asked = self._asked(query, new, mask, position)
+            (keys,) = self._keys(asked.new, asked.mask, asked.scale, new.keys.shape[2])
+            weights = self.weights(self.map_queries(asked.q, asked.scale), keys, asked.mask)
+            if self.observer is not None:
+                self.observer(weights)
+            context = self._weighted(weights, keys).to(new.values.dtype)
+        if asked.beams == 1:
+            return context, weights
+        return unfold_beams(context, asked.beams), unfold_beams(weights, asked.beams)
+
+    def _asked(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> "_Asked":
+        """What is asked of which keys: placed, in float32, the beams of a sentence folded."""
         if mask.extra is not None:
             raise UserError(
                 f"{type(self).__name__} takes no mask of your own: it sums over keys before it "
                 "meets a query; use attention=mha"
             )
-        assert cache is None or isinstance(cache, RecurrentCache)
         beams = query.shape[0] // new.keys.shape[0]
+        q = position.rotate(_wide(query), mask.query_positions)
+        places = mask.key_positions[..., -new.keys.shape[2] :]
+        k = position.rotate(_wide(new.keys), places)
+        if beams > 1:
+            q = fold_beams(q, beams)
+        if mask.real is not None:  # a row per sentence; decoding has one per beam
+            real = mask.real.repeat_interleave(k.shape[0] // mask.real.shape[0], dim=0)
+            mask = replace(mask, real=real)
         scale = position.score_scale(self.head_dim)
-        with torch.autocast(query.device.type, enabled=False):
-            q = position.rotate(_wide(query), mask.query_positions)
-            places = mask.key_positions[..., -new.keys.shape[2] :]
-            k = position.rotate(_wide(new.keys), places)
-            if beams > 1:
-                q = fold_beams(q, beams)
-            if mask.real is not None:  # a row per sentence; decoding has one per beam
-                real = mask.real.repeat_interleave(k.shape[0] // mask.real.shape[0], dim=0)
-                mask = replace(mask, real=real)
-            context = self._attend(q, KeysValues(k, new.values), mask, scale, cache)
-        context = context.to(new.values.dtype)
-        return context if beams == 1 else unfold_beams(context, beams)
+        return _Asked(q, KeysValues(k, new.values), mask, scale, beams)
 
     def _attend(
         self, q: Tensor, new: KeysValues, mask: Mask, scale: float, cache: RecurrentCache | None
@@ -131,8 +159,12 @@ class LinearKernel(Kernel):
         context = self._fast(q, new, mask, scale, cache)
         if not self.keep_weight_gradients:
             return context
+        return self._weighted(weights, seen)
+
+    def _weighted(self, weights: Tensor, keys: Keys) -> Tensor:
+        """The context (B, H, T, Dh) that weights (B, H, T, S) make of the keys' values."""
         groups = self.num_heads // self.num_kv_heads
-        return weights @ seen.values[..., :-1].repeat_interleave(groups, dim=1)
+        return weights @ keys.values[..., :-1].repeat_interleave(groups, dim=1)
 
     def _fast(
         self, q: Tensor, new: KeysValues, mask: Mask, scale: float, cache: RecurrentCache | None

@@ -52,6 +52,22 @@ class SoftmaxKernel(Kernel):
         context = self._attend(q, keys, values, mask, position)
         return context if beams == 1 else unfold_beams(context, beams)
 
+    def with_weights(
+        self, query: Tensor, new: KeysValues, mask: Mask, position: Position
+    ) -> tuple[Tensor, Tensor]:
+        beams = query.shape[0] // new.keys.shape[0]
+        q = position.rotate(query, mask.query_positions)
+        keys = position.rotate(new.keys, mask.key_positions)
+        if beams > 1:
+            q, mask = fold_beams(q, beams), fold_mask(mask, beams, None)
+        weights = self.weights(q, keys, mask, position)
+        if self.observer is not None:
+            self.observer(weights)
+        context = self._weighted(weights, new.values, mask, position)
+        if beams == 1:
+            return context, weights
+        return unfold_beams(context, beams), unfold_beams(weights, beams)
+
     def _attend(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
     ) -> Tensor:
