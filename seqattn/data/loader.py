@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from seqattn.data.batch import Batch
 from seqattn.data.bucketing import BucketSampler
-from seqattn.data.tokens import TokenDataset
 from seqattn.errors import UserError
 
+BatchT = TypeVar("BatchT")
 
-class BatchLoader(DataLoader[Batch]):
+
+class BatchLoader(DataLoader[BatchT]):
     """Loads the batches that a `BucketSampler` plans, and can say and restore how far it is.
 
     Lightning puts `state_dict()` into each checkpoint and hands it back on resuming, so that an
@@ -23,8 +23,8 @@ class BatchLoader(DataLoader[Batch]):
     has been handed out, not when a worker has prepared it.
 
     Args:
-        dataset: the tokenised pairs.
-        batches: which pairs make which batch.
+        dataset: gives a batch for a list of rows, by `__getitems__`.
+        batches: which rows make which batch.
         num_workers: processes that prepare batches; 0 prepares them here, which takes about a
             millisecond a batch.
         pin_memory: whether batches go to page-locked memory on the way to a GPU.
@@ -32,7 +32,7 @@ class BatchLoader(DataLoader[Batch]):
 
     def __init__(
         self,
-        dataset: TokenDataset,
+        dataset: Dataset[BatchT],
         batches: BucketSampler,
         num_workers: int = 0,
         pin_memory: bool = False,
@@ -40,7 +40,7 @@ class BatchLoader(DataLoader[Batch]):
         super().__init__(
             dataset,
             batch_sampler=batches,
-            collate_fn=_as_it_is,  # type: ignore[arg-type]  # `__getitems__` gives a Batch
+            collate_fn=_as_it_is,  # `__getitems__` gives a batch
             num_workers=num_workers,
             pin_memory=pin_memory,
             # a generator of its own: making an iterator draws from it, and dropout must not notice
@@ -52,7 +52,7 @@ class BatchLoader(DataLoader[Batch]):
         self._seen = (0, 0)  # an epoch, and its batches that have been handed out
         self._told: int | None = None  # the epoch that the trainer last said
 
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[BatchT]:  # type: ignore[override]
         """Gives the epoch's batches from where the sampler starts."""
         # A generator: Lightning makes the iterator before it sets the epoch, and workers would
         # begin to prepare the wrong one at once.
@@ -114,5 +114,5 @@ class BatchLoader(DataLoader[Batch]):
         return digest.hexdigest()[:16]
 
 
-def _as_it_is(batch: Batch) -> Batch:
+def _as_it_is(batch: BatchT) -> BatchT:
     return batch

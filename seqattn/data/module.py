@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from datasets import Dataset
@@ -11,54 +10,15 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
 from seqattn.data.batch import Batch
-from seqattn.data.bucketing import BatchLimits, BucketSampler
+from seqattn.data.bucketing import BucketSampler
 from seqattn.data.loader import BatchLoader
+from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import Source
 from seqattn.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from seqattn.data.tokens import TokenDataset, tokenize
 from seqattn.errors import UserError
 
-
-@dataclass(frozen=True)
-class LoaderOptions:
-    """How batches are made.
-
-    Args:
-        max_tokens: tokens in a batch at most: rows x the longest row of either side.
-        max_length: pairs with more tokens on either side (the end mark counted) are left out.
-        max_rows: pairs in a batch at most; None for no bound.
-        max_square: bound on rows x (longest row) squared, which attention's weights grow with;
-            None for no bound.
-        num_workers: processes that prepare batches; 0 is quick enough.
-        pin_memory: page-locked memory, of use with a GPU only.
-
-    Raises:
-        UserError: a bound below 1, or `max_length` beyond `max_tokens`.
-    """
-
-    max_tokens: int = 4096
-    max_length: int = 256
-    max_rows: int | None = None
-    max_square: int | None = None
-    num_workers: int = 0
-    pin_memory: bool = False
-
-    def __post_init__(self) -> None:
-        limits = self.limits
-        if self.max_length < 2:
-            raise UserError(f"max_length must be at least 2, got {self.max_length}")
-        if self.num_workers < 0:
-            raise UserError(f"num_workers must be at least 0, got {self.num_workers}")
-        if limits.rows(self.max_length) < 1:
-            raise UserError(
-                f"max_tokens and max_square must hold a row of max_length ({self.max_length}) "
-                f"tokens, got {self.max_tokens} and {self.max_square}"
-            )
-
-    @property
-    def limits(self) -> BatchLimits:
-        """The part that bounds a batch."""
-        return BatchLimits(self.max_tokens, self.max_rows, self.max_square)
+__all__ = ["LoaderOptions", "Seq2SeqData"]
 
 
 class Seq2SeqData(LightningDataModule):
@@ -129,7 +89,7 @@ class Seq2SeqData(LightningDataModule):
             if split not in self._splits:
                 self._splits[split] = self._tokenized(split)
 
-    def train_dataloader(self) -> BatchLoader:
+    def train_dataloader(self) -> BatchLoader[Batch]:
         """Gives the training batches of this rank, shuffled anew each epoch, resumable."""
         self.setup("fit")
         sampler = self._sampler("train", shuffle=True)
@@ -165,7 +125,7 @@ class Seq2SeqData(LightningDataModule):
         return source, target
 
     def report(self) -> list[str]:
-        """Says in a line for each split what the length limit left out."""
+        """Says in a line for each split what was left out, and what was cut."""
         return list(self._report.values())
 
     def _texts(self, split: str) -> Dataset:
@@ -173,16 +133,11 @@ class Seq2SeqData(LightningDataModule):
 
     def _tokenized(self, split: str) -> TokenDataset:
         table = tokenize(self._texts(split), self.tokenizer, self.cache_dir)
-        dataset = TokenDataset(table, self.options.max_length)
-        long, empty = dataset.dropped
-        dropped = (
-            f"dropped {long + empty:,} of {len(table):,} {split} pairs: {long:,} longer than "
-            f"{self.options.max_length} tokens, {empty:,} with an empty side"
-        )
+        dataset = TokenDataset(table, self.options.max_length, self.options.sources)
         if len(dataset) == 0:
+            dropped = self.options.account(dataset, split)[0]
             raise UserError(f"the {split} split must keep some pairs, {dropped}; raise max_length")
-        kept_all = f"kept all {len(table):,} {split} pairs"
-        self._report[split] = dropped if long + empty else kept_all
+        self._report[split] = "; ".join(self.options.account(dataset, split))
         return dataset
 
     def _sampler(self, split: str, shuffle: bool) -> BucketSampler:

@@ -9,15 +9,27 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import sentencepiece
 
 from seqattn.data.vocabulary import BOS, EOS, PAD, UNK, TokenizerConfig, content_key, train_models
 from seqattn.errors import UserError
 
-__all__ = ["BOS", "EOS", "PAD", "UNK", "Tokenizer", "TokenizerConfig", "train_tokenizer"]
+__all__ = ["BOS", "EOS", "PAD", "UNK", "Pieces", "Tokenizer", "TokenizerConfig", "train_tokenizer"]
 
 _FORMAT = "seqattn-tokenizer-1"
+
+
+class Pieces(NamedTuple):
+    """The ids of a text, and where each begins and ends in it, in characters.
+
+    The space before a word counts as a character of its piece. Of several pieces that spell one
+    character the last has it, and the others have none.
+    """
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
 
 
 class Tokenizer:
@@ -62,6 +74,10 @@ class Tokenizer:
         """Gives each text's ids with the end mark and no begin mark."""
         ids: list[list[int]] = self._target.encode(list(texts), out_type=int, add_eos=True)
         return ids
+
+    def source_offsets(self, texts: Sequence[str]) -> list[Pieces]:
+        """Gives each text's ids without marks, and the characters that each id stands for."""
+        return [_pieces(self._source, text) for text in texts]
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Gives each row's text; pad, begin and end marks say nothing, unknown says "⁇"."""
@@ -177,6 +193,15 @@ def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
             f"got {', '.join(map(str, marks))}"
         )
     return processor
+
+
+def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> Pieces:
+    try:
+        found = processor.encode(text, return_type="offset_mapping")
+    except TypeError:  # before sentencepiece 0.2.2
+        pieces = processor.encode(text, out_type="immutable_proto").pieces  # type: ignore[arg-type, unused-ignore]
+        return Pieces([p.id for p in pieces], [(p.begin, p.end) for p in pieces])
+    return Pieces(found["ids"], found["offsets"])
 
 
 def _read(path: Path, digest: str) -> bytes:

@@ -1,0 +1,221 @@
+"""Windows show every token, their labels say what they hold, and nothing is lost in silence."""
+
+import itertools
+
+import datasets
+import pytest
+import torch
+
+from seqattn.data.bucketing import BatchLimits
+from seqattn.data.span_encode import SpanEncoder
+from seqattn.data.span_module import SpanData, SpanOptions
+from seqattn.data.span_text import TextReader
+from seqattn.data.spans import SpanDataset, WindowLimits
+from seqattn.data.tokenizer import TokenizerConfig
+from seqattn.data.words import MATCHES
+from seqattn.errors import UserError
+from seqattn.models.word_match import MATCHES as MODEL_MATCHES
+from tests.data.small_spans import CONTEXTS, ROWS, FewQuestions, small_tokenizer
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    return TextReader(small_tokenizer(tmp_path_factory.mktemp("cache")))
+
+
+def dataset(reader, rows=ROWS, contexts=CONTEXTS, drops=True, **limits):
+    table = FewQuestions(rows, contexts).load("train")
+    return SpanDataset(table, reader, WindowLimits(**limits), drops)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(384, 192), (9, 4), (7, 7), (5, 1)])
+@pytest.mark.parametrize("tokens", [0, 1, 4, 5, 7, 8, 9, 10, 13, 27])
+def test_windows_hold_every_token_and_none_is_needless(window, stride, tokens):
+    starts = list(WindowLimits(window, stride).starts(tokens))
+    seen = {place for start in starts for place in range(start, min(start + window, tokens))}
+    assert seen == set(range(tokens))
+    assert starts[0] == 0
+    assert all(b - a == stride for a, b in itertools.pairwise(starts))
+    assert all(start + window < tokens for start in starts[:-1])
+
+
+@pytest.mark.parametrize(("window", "stride"), [(384, 192), (20, 5)])
+def test_each_answer_is_recovered_from_the_places_of_its_windows(reader, window, stride):
+    data = dataset(reader, window=window, stride=stride)
+    held = set()
+    for place in range(len(data)):
+        batch = data[place]
+        row = int(batch.index)
+        answers, context = ROWS[row][3], CONTEXTS[ROWS[row][2]]
+        width = batch.context.shape[1]
+        start, end = int(batch.start), int(batch.end)
+        if start == width:
+            assert end == width
+            continue
+        held.add(row)
+        assert context[int(batch.begins[0, start]) : int(batch.ends[0, end])] == answers[0]
+    assert held == {0, 1, 2, 3, 4, 6}
+    assert data.tally.inexact == data.tally.split == 0
+    assert data.tally.answered == 6
+
+
+def test_a_window_without_the_whole_answer_says_that_it_holds_none(reader):
+    data = dataset(reader, [ROWS[1]], window=20, stride=5)
+    labels = []
+    for window in data.windows:
+        begin, end = window.context.begins[window.start], window.context.ends[window.stop - 1]
+        at = CONTEXTS[0].index("US$5.2 million")
+        whole = begin <= at and at + len("US$5.2 million") <= end
+        labels.append((window.answer is not None, whole))
+    assert {holds for holds, _ in labels} == {True, False}
+    assert all(holds == whole for holds, whole in labels)
+
+
+def test_a_batch_is_its_rows_padded(reader):
+    data = dataset(reader)
+    batch = data.__getitems__([0, 4, 5])
+    for row, place in enumerate([0, 4, 5]):
+        alone = data[place]
+        width, asked = alone.context.shape[1], alone.question.shape[1]
+        for name in ("context", "match", "begins", "ends"):
+            padded = getattr(batch, name)[row]
+            assert torch.equal(padded[:width], getattr(alone, name)[0])
+            assert not padded[width:].any()
+        assert torch.equal(batch.question[row, :asked], alone.question[0])
+        assert not batch.question[row, asked:].any()
+    assert batch.start.tolist() == [data[0].start, data[4].start, batch.context.shape[1]]
+    assert batch.index.tolist() == [0, 4, 5]
+    assert len(MATCHES) == MODEL_MATCHES == batch.match.shape[2]
+
+
+def test_tokens_carry_the_match_of_their_word(reader):
+    data = dataset(reader, [ROWS[0]])
+    batch, read = data[0], data.windows[0].context
+    marked = {read.words[read.word[place]] for place in batch.match[0, :, 1].nonzero()}
+    assert marked == {"the", "mill", "down"}
+    assert {read.words[read.word[place]] for place in batch.match[0, :, 2].nonzero()} == marked
+
+
+def test_what_cannot_be_trained_on_is_left_out_and_counted(reader):
+    rows = [*ROWS, ("long", "Why " * 60, 0, ["mill"]), ("blank", " ", 0, ["mill"]),
+            ("empty", "Why?", 3, [])]  # fmt: skip
+    data = dataset(reader, rows, [*CONTEXTS, "  "], max_question=40)
+    assert {window.row for window in data.windows} == set(range(7))
+    assert (data.tally.questions, data.tally.long, data.tally.empty) == (10, 1, 2)
+    kept = dataset(reader, rows, [*CONTEXTS, "  "], drops=False, max_question=40)
+    assert {window.row for window in kept.windows} == set(range(10))
+    long = next(window.question for window in kept.windows if window.row == 7)
+    whole = reader.question("Why " * 60).ids
+    assert long.ids.tolist() == [*whole[:39].tolist(), 3]
+    assert kept.__getitems__([len(kept) - 1]).context.tolist() == [[0]]
+
+
+def test_answers_that_are_no_tokens_or_in_no_window_are_counted(tmp_path):
+    reader = TextReader(small_tokenizer(tmp_path, "bpe", vocab_size=140))
+    rows = [("a", "Who?", 1, ["ry's sis"]), ("b", "Who?", 1, ["Mary's sister, Ann, has a red"])]
+    data = dataset(reader, rows, window=12, stride=6)
+    assert (data.tally.inexact, data.tally.split) == (1, 1)
+
+
+def test_an_answer_must_stand_where_it_is_said_to(reader):
+    table = FewQuestions().table.map(lambda row: {"starts": [n + 1 for n in row["starts"]]})
+    with pytest.raises(UserError, match=r"question 1: the answer '1990' must stand at character 4"):
+        SpanDataset(table, reader, WindowLimits(), drops=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"window": 0}, "window must be at least 1, got 0"),
+        ({"stride": 500}, "stride must be at most window (384), so that no token is left out"),
+        ({"max_question": 1}, "max_question must be at least 2, got 1"),
+        ({"max_tokens": 100}, "must hold a window or question of 384 tokens, got 100 and None"),
+        ({"num_workers": -1}, "num_workers must be at least 0, got -1"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, words):
+    with pytest.raises(UserError) as refused:
+        SpanOptions(**options)
+    assert words in str(refused.value)
+
+
+def data_module(tmp_path, config=None, **options):
+    chosen = SpanOptions(**{"max_tokens": 256, "window": 32, "stride": 16, **options})
+    config = config or TokenizerConfig(vocab_size=80)
+    return SpanData(FewQuestions(), config, chosen, str(tmp_path), seed=3)
+
+
+def test_two_vocabularies_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"share a vocabulary; set tokenizer\.joint=true"):
+        data_module(tmp_path, TokenizerConfig(joint=False))
+
+
+def test_an_epoch_holds_every_window_once_and_resumes_where_it_stopped(tmp_path):
+    data = data_module(tmp_path, max_rows=2)
+    loader = data.train_dataloader()
+    batches = list(loader)
+    seen = sorted((int(i), int(o)) for b in batches for i, o in zip(b.index, b.offset))
+    assert seen == sorted((w.row, w.start) for w in data._splits["train"].windows)
+    again = data.train_dataloader()
+    begun = iter(again)
+    for _ in range(2):
+        next(begun)
+    resumed = data_module(tmp_path, max_rows=2).train_dataloader()
+    resumed.load_state_dict(again.state_dict())
+    rest = list(resumed)
+    assert len(rest) == len(batches) - 2
+    assert all(torch.equal(a.context, b.context) for a, b in zip(rest, batches[2:]))
+
+
+def test_the_module_says_what_became_of_the_questions(tmp_path):
+    data = data_module(tmp_path, max_question=5)
+    with pytest.raises(UserError, match="the train split must keep some questions, 7 train"):
+        data.setup("fit")
+    data = data_module(tmp_path)
+    data.setup("fit")
+    windows = len(data._splits["train"])
+    assert data.report() == [
+        f"7 {split} questions in {windows} windows" for split in ("train", "val")
+    ]
+    assert data.longest == (32, max(len(w.question.ids) for w in data._splits["val"].windows))
+    rows = data.rows("val")
+    assert rows.ids == [row[0] for row in ROWS]
+    assert rows.answers == [row[3] for row in ROWS]
+    assert rows.contexts[2] == CONTEXTS[1]
+
+
+def test_the_encoder_gives_all_windows_in_runs_within_the_budget(reader):
+    limits = WindowLimits(window=20, stride=7, max_question=30)
+    encoder = SpanEncoder(reader.tokenizer, limits, BatchLimits(max_tokens=64))
+    questions = [row[1] for row in ROWS] + ["Why " * 40]
+    contexts = [CONTEXTS[row[2]] for row in ROWS] + [""]
+    batches = list(encoder(questions, contexts))
+    for batch in batches:
+        rows, longest = batch.windows, max(batch.context.shape[1], batch.question.shape[1])
+        assert rows * longest <= 64
+    order = [int(n) for batch in batches for n in batch.index]
+    runs = [n for place, n in enumerate(order) if place == 0 or order[place - 1] != n]
+    assert sorted(runs) == list(range(len(questions)))
+    data = dataset(reader, drops=False, window=20, stride=7, max_question=30)
+    wanted = sorted((w.row, w.start) for w in data.windows)
+    got = sorted((int(i), int(o)) for b in batches for i, o in zip(b.index, b.offset))
+    assert got == [*wanted, (7, 0)]
+    assert encoder.cut == 1
+
+
+def test_the_encoder_wants_a_context_for_each_question(reader):
+    encoder = SpanEncoder(reader.tokenizer, WindowLimits())
+    with pytest.raises(UserError, match="each question must have a context, got 2 questions and 1"):
+        list(encoder(["a", "b"], ["c"]))
+
+
+def test_a_loader_of_workers_gives_the_same_batches(tmp_path):
+    here, there = (
+        data_module(tmp_path, max_rows=2, num_workers=n).val_dataloader() for n in (0, 1)
+    )
+    for mine, theirs in zip(here, there, strict=True):
+        assert torch.equal(mine.match, theirs.match)
+        assert torch.equal(mine.end, theirs.end)
+
+
+datasets.disable_progress_bars()
