@@ -13,8 +13,9 @@ import numpy.typing as npt
 from torch.utils.data import Dataset
 
 from seqattn.data.batch import Batch, collate
+from seqattn.data.cutting import LongSources, pieces
 from seqattn.data.quiet import quiet_datasets
-from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.tokenizer import EOS, Tokenizer
 from seqattn.errors import UserError
 
 Ints = npt.NDArray[np.int64]
@@ -32,25 +33,40 @@ class TokenDataset(Dataset[Batch]):
 
     Args:
         table: columns "source" and "target" of ids, as `tokenize` gives.
-        max_length: rows with more tokens on either side, the end mark counted, are left out, and
-            so are rows with an empty side.
+        max_length: rows with a longer target, the end mark counted, are left out, and so are rows
+            with an empty side.
+        sources: what becomes of long sources; None leaves those beyond `max_length` out.
 
     Attributes:
-        source_lengths: (N,) tokens of each source that is kept, the end mark counted.
+        source_lengths: (N,) tokens of each source, or piece of one, the end mark counted.
         target_lengths: (N,) likewise of the targets.
-        rows: (N,) the kept rows' numbers in `table`.
-        dropped: how many were left out, and why.
+        rows: (N,) the rows' numbers in `table`; a row read in windows comes as often.
+        total: rows of `table`.
+        dropped: how many of them were left out, and why.
+        cut: how many were kept with a source that is read in part or in windows.
+        pieces: how many of the N these are.
     """
 
-    def __init__(self, table: datasets.Dataset, max_length: int) -> None:
+    def __init__(
+        self, table: datasets.Dataset, max_length: int, sources: LongSources | None = None
+    ) -> None:
         self._source = _Lists(table, "source")
         self._target = _Lists(table, "target")
+        self._rule = sources or LongSources("drop", max_length)
         lengths = np.stack([self._source.lengths, self._target.lengths])  # (2, rows)
         empty = (lengths <= 1).any(0)  # nothing but the end mark
-        long = (lengths > max_length).any(0) & ~empty
-        self.rows = np.flatnonzero(~(empty | long))
+        beyond = lengths[0] > self._rule.maximum
+        long = (lengths[1] > max_length) & ~empty
+        if self._rule.how == "drop":
+            long |= beyond & ~empty
+        kept = np.flatnonzero(~(empty | long))
+        place, self._starts = pieces(lengths[0, kept], self._rule)
+        self.rows = kept[place]
         self.source_lengths, self.target_lengths = lengths[:, self.rows]
+        self.source_lengths = np.minimum(self.source_lengths, self._rule.maximum)
+        self.total = len(table)
         self.dropped = Dropped(int(long.sum()), int(empty.sum()))
+        self.cut, self.pieces = int(beyond[kept].sum()), int(beyond[self.rows].sum())
 
     def __len__(self) -> int:
         """Gives N, the pairs that are kept."""
@@ -67,7 +83,16 @@ class TokenDataset(Dataset[Batch]):
             places: B numbers from 0 to N - 1.
         """
         rows = self.rows[np.asarray(places)]
-        return collate(self._source.fetch(rows), self._target.fetch(rows), rows)
+        sources = self._source.fetch(rows)
+        if self.cut:
+            starts = self._starts[np.asarray(places)].tolist()
+            sources = [self._piece(*one) for one in zip(sources, starts, strict=True)]
+        return collate(sources, self._target.fetch(rows), rows)
+
+    def _piece(self, ids: npt.NDArray[np.int32], start: int) -> npt.NDArray[np.int32]:
+        if len(ids) <= self._rule.maximum:
+            return ids
+        return np.append(ids[start : start + self._rule.maximum - 1], np.int32(EOS))
 
 
 class _Lists:

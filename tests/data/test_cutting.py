@@ -1,0 +1,189 @@
+"""Sources that are too long are left out, cut short, or read in windows."""
+
+import numpy as np
+import pytest
+
+from seqattn.data.cutting import LongSources, cut, pieces
+from seqattn.data.module import LoaderOptions, Seq2SeqData
+from seqattn.data.sources import ParallelText
+from seqattn.data.tokenizer import EOS, TokenizerConfig
+from seqattn.errors import UserError
+from tests.data.test_module import train
+
+
+def test_a_source_that_fits_stays_as_it_is():
+    for how in ("drop", "truncate", "window"):
+        assert cut([7, 8, 9, EOS], LongSources(how, 4)) == [[7, 8, 9, EOS]]
+
+
+def test_a_long_source_is_left_out_cut_or_read_in_windows():
+    ids = [*range(10, 20), EOS]
+
+    assert cut(ids, LongSources("drop", 5)) == []
+    assert cut(ids, LongSources("truncate", 5)) == [[10, 11, 12, 13, EOS]]
+    assert cut(ids, LongSources("window", 5, stride=3)) == [
+        [10, 11, 12, 13, EOS],
+        [13, 14, 15, 16, EOS],
+        [16, 17, 18, 19, EOS],
+    ]
+    assert cut(ids, LongSources("window", 8)) == [
+        [10, 11, 12, 13, 14, 15, 16, EOS],
+        [13, 14, 15, 16, 17, 18, 19, EOS],
+    ]
+
+
+@pytest.mark.parametrize("maximum", range(2, 9))
+def test_windows_are_full_overlap_and_leave_nothing_out(maximum):
+    for stride in (None, *range(1, maximum)):
+        for length in range(maximum + 1, 30):
+            ids = [*range(100, 100 + length - 1), EOS]
+            found = cut(ids, LongSources("window", maximum, stride))
+            assert {len(piece) for piece in found} == {maximum}
+            assert all(piece[-1] == EOS for piece in found)
+            assert {token for piece in found for token in piece} == set(ids)
+            firsts = [piece[0] for piece in found]
+            assert (firsts[0], found[-1][-2]) == (100, ids[-2])
+            steps = np.diff(firsts)
+            assert (steps[:-1] == (stride or max(1, (maximum - 1) // 2))).all()
+            assert (steps > 0).all()
+            assert (steps <= (stride or maximum)).all()
+
+
+@pytest.mark.parametrize("how", ["drop", "truncate", "window"])
+def test_many_sources_are_cut_like_each(how):
+    rule = LongSources(how, 4, 2 if how == "window" else None)
+    lengths = np.array([2, 9, 4, 5, 3, 12])
+    rows, starts = pieces(lengths, rule)
+    found = []
+    for row, start in zip(rows, starts, strict=True):
+        ids = [*range(100 * row, 100 * row + lengths[row] - 1)]
+        found.append([*ids[start : start + 3], EOS])
+    each = [cut([*range(100 * n, 100 * n + size - 1), EOS], rule) for n, size in enumerate(lengths)]
+    assert found == [piece for some in each for piece in some]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = np.random.default_rng(5)
+    for split, count in (("train", 40), ("val", 9)):
+        lines = [
+            "".join(generator.choice(list("abc"), generator.integers(1, 30))) for _ in range(count)
+        ]
+        lines[3] = ""
+        (folder / f"{split}.s").write_text("".join(f"{line}\n" for line in lines))
+        (folder / f"{split}.t").write_text(
+            "".join(f"{line[: n % 9 + 1]}\n" for n, line in enumerate(lines))
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def build(corpus, cache, **changes):
+    options = LoaderOptions(**{"max_tokens": 60, "max_length": 9, **changes})
+    source = ParallelText(str(corpus), "s", "t")
+    return Seq2SeqData(source, TokenizerConfig("bpe", 8), options, str(cache), seed=2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"long_sources": "truncate"},
+        {"long_sources": "truncate", "max_source_length": 14},
+        {"long_sources": "window"},
+        {"long_sources": "window", "max_source_length": 6, "window_stride": 4},
+        {"max_source_length": 15},
+        {"max_source_length": 7},
+    ],
+)
+def test_batches_hold_just_what_cut_gives_with_the_whole_target(corpus, cache, changes):
+    data = build(corpus, cache, **changes)
+    found = []
+    for batch in data.train_dataloader():
+        assert max(batch.source.shape[1], batch.target_output.shape[1]) * len(batch.index) <= 60
+        rows = zip(batch.index.tolist(), batch.source.tolist(), batch.target_output.tolist())
+        for row, source, target in rows:
+            found.append((row, [t for t in source if t], [t for t in target if t]))
+    sources, targets = data.rows("train")
+    expected = []
+    encoded = zip(data.tokenizer.encode_source(sources), data.tokenizer.encode_target(targets))
+    for row, (source, target) in enumerate(encoded):
+        if min(len(source), len(target)) > 1 and len(target) <= 9:
+            expected += [(row, piece, target) for piece in cut(source, data.options.sources)]
+    assert sorted(found) == sorted(expected)
+    assert len(expected) >= 5
+    assert data.longest[0] <= data.options.sources.maximum
+
+
+def test_the_report_says_what_was_cut(corpus, cache):
+    sources, targets = build(corpus, cache).rows("train")
+    # a letter is a token; a mark for the word's beginning and the end mark come with them
+    short = [0 < len(target) <= 7 for target in targets]
+    cut_ones = sum(keep and len(s) > 6 for s, keep in zip(sources, short, strict=True))
+
+    def told(**changes):
+        data = build(corpus, cache, **changes)
+        data.setup("fit")
+        return data.report()[0]
+
+    dropped = f"dropped {40 - sum(short)} of 40 train pairs: {39 - sum(short)}"
+    assert 0 < cut_ones < sum(short) < 39
+    assert told(long_sources="truncate", max_source_length=8) == (
+        f"{dropped} with a target longer than 9 tokens, 1 with an empty side; "
+        f"cut {cut_ones} sources ({100 * cut_ones / 40:.1f} %) to their first 8 tokens"
+    )
+    windows = build(corpus, cache, long_sources="window", max_source_length=4, window_stride=3)
+    windows.setup("fit")
+    rule = windows.options.sources
+    encoded = windows.tokenizer.encode_source(sources)
+    each = [cut(ids, rule) for ids, keep in zip(encoded, short) if keep]
+    several = [found for found in each if len(found) > 1]
+    assert windows.report()[0].endswith(
+        f"; cut {len(several)} sources ({100 * len(several) / 40:.1f} %) "
+        f"into {sum(map(len, several))} windows of 4 tokens"
+    )
+    assert " with a source beyond 8 or a target beyond 9 tokens, " in told(max_source_length=8)
+
+
+def test_a_run_over_windows_goes_on_with_what_it_had_not_seen(corpus, cache, tmp_path):
+    def data(stride=3):
+        return build(corpus, cache, long_sources="window", window_stride=stride)
+
+    per_epoch = len(data().train_dataloader())
+    whole = train(data(), tmp_path / "a", max_epochs=2)
+    assert len(whole) == 2 * per_epoch
+    checkpoint = tmp_path / f"a/step={per_epoch + 3}.ckpt"
+    assert train(data(), tmp_path / "b", checkpoint, max_epochs=2) == whole[per_epoch + 3 :]
+    with pytest.raises(UserError, match="resuming after batch 3 of an epoch must find the same"):
+        train(data(stride=5), tmp_path / "c", checkpoint, max_epochs=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"long_sources": "cut"},
+            "long_sources must be one of drop, truncate, window, got 'cut'",
+        ),
+        ({"max_source_length": 1}, "max_source_length must be at least 2, got 1"),
+        (
+            {"long_sources": "window", "max_source_length": 9, "window_stride": 9},
+            "window_stride must be from 1 to 8 (max_source_length without the end mark), so that "
+            "no token is left out, got 9",
+        ),
+        ({"window_stride": 3}, "window_stride must go with long_sources=window, got drop"),
+        (
+            {"max_source_length": 5000},
+            "max_tokens and max_square must hold a row of max_source_length (5000) tokens, "
+            "got 4096 and None",
+        ),
+    ],
+)
+def test_rules_out_of_range_are_refused(changes, message):
+    with pytest.raises(UserError) as caught:
+        LoaderOptions(**changes)
+    assert str(caught.value) == message
