@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqattn.errors import UserError
 from seqattn.generation.packed import packed
-from seqattn.models.base import EOS, PAD, Memory, Seq2SeqModel, State
+from seqattn.models.base import PAD, Memory, Seq2SeqModel
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Hypothesis(NamedTuple):
     """One output.
 
     `ids` leave out begin and end; `log_probability` is the model's, in nats, the end included where
-    it was reached; `score` is that over the length penalty, by which hypotheses are ranked.
+    it was reached; `score` is that over the length penalty, with what a search adds to it, by which
+    hypotheses are ranked.
     """
 
     ids: tuple[int, ...]
@@ -144,19 +145,6 @@ class Generator:
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
-
-
-def next_scores(model: Seq2SeqModel, ids: Tensor, state: State, forbid_end: bool) -> Tensor:
-    """The model's log-probabilities (rows, V) after one more token each, in float32.
-
-    Padding is at -inf, and so is the end where it is forbidden; the others stay the model's own.
-    """
-    scores = model.decode(ids[:, None], state)[:, -1].float()
-    torch.log_softmax(scores, dim=-1, out=scores)  # in place: fresh memory costs as much again
-    scores[:, PAD] = -torch.inf
-    if forbid_end:
-        scores[:, EOS] = -torch.inf
-    return scores
 
 
 def largest(x: Tensor, bonus: Tensor, count: int, columns: int = 128) -> tuple[Tensor, Tensor]:

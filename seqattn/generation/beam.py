@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from seqattn.errors import UserError
+from seqattn.generation.asking import Asker
 from seqattn.generation.base import (
     Hypothesis,
     LengthLimit,
     Search,
     largest,
-    next_scores,
     worth_shrinking,
 )
+from seqattn.generation.processors import check_ngram, processors
 from seqattn.models.base import BOS, EOS, Memory, Seq2SeqModel
 
 
@@ -33,6 +34,11 @@ class BeamSearch(Search):
         length_penalty: alpha, on true lengths.
         early_stopping: stop a sentence at its K-th finished hypothesis; False goes on until no
             live beam can still beat the n_best finished ones.
+        no_repeat_ngram: n, so that no n tokens in a row are said twice; 0 for no such ban.
+        coverage_penalty: beta of Wu et al. 2016 (arXiv 1609.08144, eq. 14): a finished hypothesis
+            scores beta * sum_i log(min(sum_j a_ij, 1)) more, which is the lower the less of the
+            source it has looked at. a are the weights of the last cross-attention, the mean of its
+            heads, i every token of the source, its end included, j every token that was said.
 
     Raises:
         UserError: for a value out of its range.
@@ -43,6 +49,8 @@ class BeamSearch(Search):
     n_best: int = 1
     length_penalty: float = 1.0
     early_stopping: bool = True
+    no_repeat_ngram: int = 0
+    coverage_penalty: float = 0.0
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:
@@ -56,6 +64,11 @@ class BeamSearch(Search):
             raise UserError(
                 f"generation.length_penalty must be at least 0, got {self.length_penalty}"
             )
+        if self.coverage_penalty < 0:
+            raise UserError(
+                f"generation.coverage_penalty must be at least 0, got {self.coverage_penalty}"
+            )
+        check_ngram(self.no_repeat_ngram)
 
     def search(
         self, model: Seq2SeqModel, memory: Memory, numbers: Sequence[int]
@@ -64,16 +77,20 @@ class BeamSearch(Search):
         sentences = [_Sentence(self, length) for length in most]
         held = list(range(len(sentences)))  # sentences whose rows are still in the state
         beams, device = self.beam_size, memory.ids.device
-        state = model.start(memory, beams=beams)
+        asker = self._asker(model, memory)
         ids = torch.full((len(held), beams), BOS, device=device)
         scores = torch.full((len(held), beams), -torch.inf, device=device)
         scores[:, 0] = 0.0  # all beams are the same at first
         for step in range(max(most)):
-            following = next_scores(model, ids.flatten(), state, step < self.limit.minimum)
-            found = candidates(following.unflatten(0, (-1, beams)), scores)
+            found = candidates(asker.next(ids), scores)
+            covered = asker.coverage()
+            extras = (
+                torch.zeros_like(scores) if covered is None else covered * self.coverage_penalty
+            )
+            rows = zip(*(part.tolist() for part in (extras, *found)))
             chosen = [
                 sentences[number].advance(step + 1, *row)
-                for number, row in zip(held, zip(*(part.tolist() for part in found)), strict=True)
+                for number, row in zip(held, rows, strict=True)
             ]
             scores = torch.tensor([c[0] for c in chosen], device=device)
             parents = torch.tensor([c[1] for c in chosen], device=device)
@@ -81,13 +98,23 @@ class BeamSearch(Search):
             going = [row for row, number in enumerate(held) if not sentences[number].done]
             if not going:
                 break
-            state.reorder(parents)
+            asker.reorder(parents)
             if worth_shrinking(len(going), len(held)):
                 kept = torch.tensor(going, device=device)
-                state.keep(kept)
+                asker.keep(kept)
                 held = [held[row] for row in going]
                 scores, ids = scores[kept], ids[kept]
         return [sentence.best() for sentence in sentences]
+
+    def _asker(self, model: Seq2SeqModel, memory: Memory) -> Asker:
+        looks = self.coverage_penalty > 0
+        if looks and not model.gives_weights:
+            raise UserError(
+                "generation.coverage_penalty needs a model whose attention to the source has "
+                "weights, and this one's has none; set generation.coverage_penalty=0"
+            )
+        made = processors(self.limit.minimum, self.no_repeat_ngram)
+        return Asker(model, memory, self.beam_size, made, looks)
 
 
 def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -116,9 +143,22 @@ class _Sentence:
         self.done = False
 
     def advance(
-        self, length: int, scores: list[float], parents: list[int], tokens: list[int]
+        self,
+        length: int,
+        extras: list[float],
+        scores: list[float],
+        parents: list[int],
+        tokens: list[int],
     ) -> tuple[list[float], list[int], list[int]]:
-        """Takes the best candidates of a step; gives the K live beams' scores, parents, tokens."""
+        """Takes the best candidates of a step; gives the K live beams' scores, parents, tokens.
+
+        Args:
+            length: tokens of each candidate, end included.
+            extras: what a hypothesis that ends now scores beside its probability, by its parent.
+            scores: log-probabilities of the candidates, best first.
+            parents: the beam of each.
+            tokens: the last token of each.
+        """
         beams = self.search.beam_size
         kept: list[tuple[float, int, int]] = []
         if not self.done:
@@ -128,12 +168,12 @@ class _Sentence:
                     continue
                 if token == EOS:
                     if rank < beams:
-                        self._finish(self.live[parent], score, length)
+                        self._finish(self.live[parent], score, length, extras[parent])
                 elif len(kept) < beams:
                     kept.append(candidate)
             if length >= self.most:
                 for score, parent, token in kept:
-                    self._finish((*self.live[parent], token), score, length)
+                    self._finish((*self.live[parent], token), score, length, extras[parent])
             self.live = [(*self.live[parent], token) for _, parent, token in kept]
             self.done = length >= self.most or not kept or self._settled(kept[0][0], length)
         kept += [(-math.inf, 0, EOS)] * (beams - len(kept))
@@ -141,8 +181,10 @@ class _Sentence:
         live_scores, live_parents, live_tokens = zip(*kept, strict=True)
         return list(live_scores), list(live_parents), list(live_tokens)
 
-    def _finish(self, ids: tuple[int, ...], log_probability: float, length: int) -> None:
-        score = log_probability / length**self.search.length_penalty
+    def _finish(
+        self, ids: tuple[int, ...], log_probability: float, length: int, extra: float
+    ) -> None:
+        score = log_probability / length**self.search.length_penalty + extra
         self.finished.append(Hypothesis(ids, score, log_probability))
 
     def _settled(self, best_live: float, length: int) -> bool:
@@ -150,7 +192,7 @@ class _Sentence:
             return len(self.finished) >= self.search.beam_size
         if len(self.finished) < self.search.n_best:
             return False
-        # log-probabilities only fall, and a longer hypothesis divides them by more
+        # log-probabilities only fall, a longer hypothesis divides them by more, no extra is above 0
         reachable = best_live / self.most**self.search.length_penalty
         return self.best()[-1].score >= reachable
 

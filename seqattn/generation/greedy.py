@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 
 import torch
 
+from seqattn.generation.asking import Asker
 from seqattn.generation.base import (
     Hypothesis,
     LengthLimit,
     Search,
     largest,
-    next_scores,
     worth_shrinking,
 )
+from seqattn.generation.processors import check_ngram, processors
 from seqattn.models.base import BOS, EOS, Memory, Seq2SeqModel
 
 
@@ -22,9 +23,17 @@ class GreedySearch(Search):
 
     Args:
         limit: how long a hypothesis may be.
+        no_repeat_ngram: n, so that no n tokens in a row are said twice; 0 for no such ban.
+
+    Raises:
+        UserError: for a negative n.
     """
 
     limit: LengthLimit = field(default_factory=LengthLimit)
+    no_repeat_ngram: int = 0
+
+    def __post_init__(self) -> None:
+        check_ngram(self.no_repeat_ngram)
 
     def search(
         self, model: Seq2SeqModel, memory: Memory, numbers: Sequence[int]
@@ -37,10 +46,10 @@ class GreedySearch(Search):
         rows = torch.arange(count, device=device)  # sentence of each row still held
         done = torch.zeros(count, dtype=torch.bool, device=device)
         ids = torch.full((count,), BOS, device=device)
-        state = model.start(memory)
+        asker = Asker(model, memory, made=processors(self.limit.minimum, self.no_repeat_ngram))
         for step in range(longest):
-            scores = next_scores(model, ids, state, step < self.limit.minimum)
-            best, place = largest(scores[:, None], scores.new_zeros(len(rows), 1), 1)
+            scores = asker.next(ids[:, None])
+            best, place = largest(scores, scores.new_zeros(len(rows), 1), 1)
             log_probability, ids = best[:, 0], place[:, 0]
             totals[rows] += log_probability.masked_fill(done, 0.0)
             ids = ids.masked_fill(done, EOS)
@@ -51,7 +60,7 @@ class GreedySearch(Search):
                 break
             if worth_shrinking(live, len(rows)):
                 going = (~done).nonzero()[:, 0]
-                state.keep(going)
+                asker.keep(going)
                 rows, ids, done = rows[going], ids[going], done[going]
         return [
             [finished(row, most_tokens, total)]

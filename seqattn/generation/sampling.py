@@ -7,14 +7,10 @@ import torch
 from torch import Tensor
 
 from seqattn.errors import UserError
-from seqattn.generation.base import (
-    Hypothesis,
-    LengthLimit,
-    Search,
-    next_scores,
-    worth_shrinking,
-)
+from seqattn.generation.asking import Asker
+from seqattn.generation.base import Hypothesis, LengthLimit, Search, worth_shrinking
 from seqattn.generation.greedy import finished
+from seqattn.generation.processors import check_ngram, processors
 from seqattn.models.base import BOS, EOS, Memory, Seq2SeqModel
 
 
@@ -33,6 +29,7 @@ class Sampling(Search):
             2020, arXiv 1904.09751); 1 for all.
         n_best: samples of each source.
         seed: whole number.
+        no_repeat_ngram: n, so that no n tokens in a row are said twice; 0 for no such ban.
 
     Raises:
         UserError: for a value out of its range.
@@ -44,8 +41,10 @@ class Sampling(Search):
     top_p: float = 1.0
     n_best: int = 1
     seed: int = 0
+    no_repeat_ngram: int = 0
 
     def __post_init__(self) -> None:
+        check_ngram(self.no_repeat_ngram)
         if self.temperature <= 0:
             raise UserError(f"generation.temperature must be above 0, got {self.temperature}")
         if not 0 < self.top_p <= 1:
@@ -68,9 +67,10 @@ class Sampling(Search):
         held = torch.arange(count, device=device)  # sentences still held
         done = torch.zeros(count, beams, dtype=torch.bool, device=device)
         ids = torch.full((count, beams), BOS, device=device)
-        state = model.start(memory, beams=beams)
+        made = processors(self.limit.minimum, self.no_repeat_ngram)
+        asker = Asker(model, memory, beams, made)
         for step in range(longest):
-            scores = next_scores(model, ids.flatten(), state, step < self.limit.minimum)
+            scores = asker.next(ids).flatten(0, 1)
             ids, log_probability = self._draw(scores, draws[held, :, step].flatten())
             ids = ids.view_as(done).masked_fill(done, EOS)
             totals[held] += log_probability.view_as(done).masked_fill(done, 0.0)
@@ -80,7 +80,7 @@ class Sampling(Search):
             if len(going) == 0:
                 break
             if worth_shrinking(len(going), len(held)):
-                state.keep(going)
+                asker.keep(going)
                 held, ids, done = held[going], ids[going], done[going]
         return [
             _distinct([finished(row, most_tokens, total) for row, total in zip(rows, sums)])

@@ -1,0 +1,261 @@
+"""Bans, minimum lengths and the coverage penalty, in every search, against searches in lists."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+
+from seqattn.analysis import capture
+from seqattn.errors import UserError
+from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
+from seqattn.generation.processors import NoRepeatedNgrams
+from seqattn.models.base import BOS, EOS, Attended
+from tests.builders import POSITIONS, heads, load_choice, make_transformer
+from tests.generation.table_model import TableModel
+from tests.generation.test_beam import assert_same, exhaustive
+from tests.models.recurrents import make_recurrent
+
+SOURCES = [[4, 5, 3], [5, 3], [4, 4, 5, 5, 3], [5, 4, 3]]
+SEARCHES = [GreedySearch, partial(BeamSearch, beam_size=3, n_best=3), partial(Sampling, n_best=3)]
+
+
+def banned(prefix, n):
+    """Tokens that would say n tokens in a row again."""
+    if n == 0 or len(prefix) < n:
+        return set()
+    grams = [prefix[i : i + n] for i in range(len(prefix) - n + 1)]
+    return {gram[-1] for gram in grams if gram[:-1] == prefix[len(prefix) - n + 1 :]}
+
+
+def allowed(following, n, minimum):
+    """`following` under a ban on n-grams and a minimum length."""
+
+    def scores(prefix):
+        own = following(prefix)
+        no = banned(prefix, n) | ({EOS} if len(prefix) < minimum else set())
+        left = [-math.inf if token in no else score for token, score in enumerate(own)]
+        if all(score == -math.inf for score in left):
+            left[EOS] = own[EOS]
+        return left
+
+    return scores
+
+
+class LookingModel(TableModel):
+    """A table model that also looks at its source, as drawn once for every pair."""
+
+    gives_weights = True
+
+    def start(self, memory, beams=1, cached=True):
+        self.width = memory.ids.shape[1]
+        self.places = {
+            tuple(t for t in row if t): [i for i, t in enumerate(row) if t]
+            for row in memory.ids.tolist()
+        }
+        return super().start(memory, beams, cached)
+
+    def look(self, source, prefix):
+        """The weights on each token of a source, few of them above a half."""
+        numbers = self.random_logits(("weights", *source), prefix) * len(source)
+        return torch.tensor(numbers[: len(source)]).softmax(0).tolist()
+
+    def features_with_weights(self, ids, state, teacher_forcing=1.0):
+        features = self.features(ids, state)
+        weights = torch.zeros(len(ids), 1, self.width)
+        rows = [(s, h) for s, own in zip(state.sources, state.histories) for h in own]
+        for row, (source, history) in enumerate(rows):
+            weights[row, 0, self.places[source]] = torch.tensor(self.look(source, history[1:]))
+        return Attended(features, weights, features)
+
+    def coverage(self, source, said):
+        """sum_i log(min(sum_j a_ij, 1)) after `said`, end included."""
+        sums = [0.0] * len(source)
+        for j in range(len(said)):
+            sums = [a + b for a, b in zip(sums, self.look(tuple(source), tuple(said[:j])))]
+        return sum(math.log(min(total, 1.0)) for total in sums)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 9, 30])
+def test_what_would_repeat_is_banned_and_nothing_else(n, length):
+    said, scores = torch.randint(4, 7, (8, length)), torch.zeros(8, 9)
+    NoRepeatedNgrams(n)(scores, said)
+    expected = [banned(tuple(row), n) for row in said.tolist()]
+    assert [set((row == -math.inf).nonzero()[:, 0].tolist()) for row in scores] == expected
+    assert (scores[scores > -math.inf] == 0).all()
+
+
+@pytest.mark.parametrize(("n", "minimum", "alpha"), [(1, 0, 0.0), (1, 3, 1.0), (2, 2, 1.0)])
+def test_a_wide_beam_under_bans_finds_what_exhaustive_search_finds(n, minimum, alpha):
+    model = TableModel(6, scale=1.0)
+    limit = LengthLimit(0.0, 4, minimum)
+    search = BeamSearch(limit, 700, 9, alpha, early_stopping=False, no_repeat_ngram=n)
+    for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
+        follow = allowed(lambda p, s=source: model.following(s, p), n, minimum)
+        assert_same(found, exhaustive(follow, 4, alpha)[:9])
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("beta", [0.3, 5.0])
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_wide_beam_ranks_by_coverage_as_exhaustive_search_does(n, beta, alpha, early):
+    model = LookingModel(6, scale=1.0)
+    size = 300 if early else 150  # stops no sooner than it has all of them
+    search = BeamSearch(LengthLimit(0.0, 3), size, 9, alpha, early, n, beta)
+    moved = 0
+    for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
+        follow = allowed(lambda p, s=source: model.following(s, p), n, 0)
+        plain = exhaustive(follow, 3, alpha)
+        whole = [
+            (ids, score + beta * model.coverage(source, [*ids, EOS][:3]), total)
+            for ids, score, total in plain
+        ]
+        expected = sorted(whole, key=lambda hypothesis: -hypothesis[1])[:9]
+        assert_same(found, expected)
+        moved += [ids for ids, _, _ in expected] != [ids for ids, _, _ in plain[:9]]
+    assert moved  # or the penalty was too small to be seen
+
+
+LOOKING = {
+    "transformer": lambda: make_transformer(heads(4, 2), POSITIONS["rope"]),
+    "performer": lambda: make_transformer(cross=load_choice("attention", "performer")),
+    "copying": lambda: make_transformer(copy=True),
+    "recurrent": lambda: make_recurrent("luong_general", input_feeding=True),
+    "local": lambda: make_recurrent("luong_local_p"),
+    "copying recurrent": lambda: make_recurrent("bahdanau", copy=True),
+}
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_scores_hold_the_coverage_of_the_captured_weights(name):
+    model = LOOKING[name]()
+    search = BeamSearch(LengthLimit(1.0, 4), 4, 4, 0.7, coverage_penalty=0.4)
+    plain = BeamSearch(LengthLimit(1.0, 4), 4, 4, 0.7)
+    both = (Generator(model, kind).generate(SOURCES) for kind in (search, plain))
+    for source, found, without in zip(SOURCES, *both):
+        for hypothesis in found:
+            said = [*hypothesis.ids, EOS][: len(source) + 4]
+            target = torch.tensor([[BOS, *said[:-1]]])
+            with torch.inference_mode(), capture(model) as maps:
+                model(torch.tensor([source]), target)
+            last = [key for key in maps if key.endswith("cross_attention")][-1]
+            looked = maps[last][0].mean(dim=1)[0].sum(dim=0)
+            extra = 0.4 * looked.clamp(min=torch.finfo(looked.dtype).tiny, max=1).log().sum().item()
+            score = hypothesis.log_probability / len(said) ** 0.7
+            assert hypothesis.score == pytest.approx(score + extra, rel=1e-4, abs=1e-4)
+        own = {hypothesis.ids: hypothesis.log_probability for hypothesis in without}
+        for hypothesis in found:  # the same candidates, in another order
+            known = own.get(hypothesis.ids, hypothesis.log_probability)
+            assert hypothesis.log_probability == pytest.approx(known, abs=1e-4)
+
+
+@pytest.mark.parametrize(("n", "minimum"), [(1, 0), (2, 3)])
+def test_greedy_search_is_a_beam_of_one_and_no_batch_changes_it(n, minimum):
+    limit = LengthLimit(1.0, 5, minimum)
+    for model in (TableModel(9), make_transformer(copy=True), make_recurrent("luong_general")):
+        found = [
+            Generator(model, search, batch_size).generate(SOURCES)
+            for search in (
+                GreedySearch(limit, n),
+                BeamSearch(limit, 1, no_repeat_ngram=n),
+            )
+            for batch_size in (1, 3)
+        ]
+        for results in zip(*found):
+            (first,) = results[0]
+            assert len(first.ids) >= minimum
+            for (other,) in results[1:]:
+                assert other.ids == first.ids
+                assert other.log_probability == pytest.approx(first.log_probability, abs=1e-4)
+
+
+@pytest.mark.parametrize("make_search", SEARCHES)
+def test_no_batch_changes_what_a_search_under_all_options_finds(make_search):
+    options = {"no_repeat_ngram": 2}
+    if getattr(make_search, "func", None) is BeamSearch:
+        options["coverage_penalty"] = 0.5
+    search = make_search(LengthLimit(1.5, 6, 2), **options)
+    for model in (LookingModel(7), make_transformer(copy=True), make_recurrent(copy=True)):
+        alone, together = (Generator(model, search, size).generate(SOURCES) for size in (1, 4))
+        for one, other in zip(alone, together):
+            assert [hypothesis.ids for hypothesis in one] == [h.ids for h in other]
+            assert all(len(hypothesis.ids) >= 2 for hypothesis in one)
+            for ids in (hypothesis.ids for hypothesis in one):
+                assert not any(token in banned(ids[:end], 2) for end, token in enumerate(ids))
+            for mine, theirs in zip(one, other):
+                assert mine.score == pytest.approx(theirs.score, abs=1e-4)
+
+
+@pytest.mark.parametrize("make_search", SEARCHES)
+def test_where_every_continuation_is_banned_the_hypothesis_ends(make_search):
+    model = TableModel(6)
+    search = make_search(LengthLimit(0.0, 9, 9), no_repeat_ngram=1)
+    for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
+        for hypothesis in found:
+            assert set(hypothesis.ids) <= {1, 2, 4, 5}
+            assert len(hypothesis.ids) == len(set(hypothesis.ids)) == 4
+            said = (*hypothesis.ids, EOS)
+            total = sum(model.following(source, said[:j])[token] for j, token in enumerate(said))
+            assert hypothesis.log_probability == pytest.approx(total, abs=1e-4)
+
+
+@pytest.mark.parametrize("make_search", SEARCHES)
+def test_a_minimum_is_kept_whatever_the_model_says(make_search):
+    model = TableModel(6, lambda source, prefix: [0.0, 0.0, 0.0, 9.0, 0.0, 0.1])
+    found = Generator(model, make_search(LengthLimit(0.0, 7, 5))).generate(SOURCES)
+    assert all(len(h.ids) >= 5 for hypotheses in found for h in hypotheses)
+    free = Generator(model, make_search(LengthLimit(0.0, 7))).generate(SOURCES)
+    assert any(len(h.ids) < 5 for hypotheses in free for h in hypotheses)
+
+
+def test_sampling_draws_in_proportion_among_what_is_not_banned():
+    logits = [0.0, 0.3, -0.7, -9.0, 1.5, 0.9]
+    model = TableModel(6, lambda source, prefix: logits)
+    search = Sampling(LengthLimit(0, 2), no_repeat_ngram=1)
+    found = Generator(model, search, 0).generate([[4, 3]] * 4000)
+    second = [best.ids[1] for (best,) in found if best.ids[:1] == (4,) and len(best.ids) == 2]
+    assert len(second) > 1000
+    left = torch.tensor(logits)[[1, 2, 5]].softmax(0).tolist()
+    for token, share in zip((1, 2, 5), left):
+        bound = 4 * math.sqrt(share * (1 - share) / len(second))
+        assert second.count(token) / len(second) == pytest.approx(share, abs=bound)
+
+
+def test_a_place_that_was_never_looked_at_costs_much_and_stays_finite():
+    model = make_transformer(cross=load_choice("attention", "entmax"))
+    search = BeamSearch(LengthLimit(0.0, 3), 3, 3, coverage_penalty=0.1)
+    for found in Generator(model, search).generate(SOURCES):
+        assert all(math.isfinite(hypothesis.score) for hypothesis in found)
+
+
+@pytest.mark.parametrize(
+    ("make_search", "text"),
+    [
+        *(
+            (partial(search, no_repeat_ngram=-1), "generation.no_repeat_ngram must be at least 0, "
+             "got -1")
+            for search in (GreedySearch, BeamSearch, Sampling)
+        ),
+        (
+            partial(BeamSearch, coverage_penalty=-0.5),
+            "generation.coverage_penalty must be at least 0, got -0.5",
+        ),
+    ],
+)  # fmt: skip
+def test_options_out_of_range_are_refused_in_words(make_search, text):
+    with pytest.raises(UserError) as caught:
+        make_search()
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("make_model", [lambda: TableModel(6), lambda: make_recurrent("none")])
+def test_coverage_without_weights_is_refused_in_words(make_model):
+    generator = Generator(make_model(), BeamSearch(coverage_penalty=0.2))
+    with pytest.raises(UserError) as caught:
+        generator.generate(SOURCES)
+    assert str(caught.value) == (
+        "generation.coverage_penalty needs a model whose attention to the source has weights, and "
+        "this one's has none; set generation.coverage_penalty=0"
+    )
