@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "training": MODELS,
     "data": set(),
     "metrics": set(),
-    "tasks": {*BELOW_TASKS, "data.batch", "metrics"},
+    "tasks": {*BELOW_TASKS, "data.batch", "data.span_batch", "metrics"},
     "analysis": BELOW_TASKS,
     "benchmarks": {*BELOW_TASKS, "tasks", "data.batch", "metrics"},
     "cli": {*BELOW_TASKS, "tasks", "benchmarks", "analysis", "data", "metrics"},

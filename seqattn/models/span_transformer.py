@@ -1,0 +1,152 @@
+"""A Transformer that answers by spans, with any encoder attention and position scheme."""
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from seqattn.attention.masks import Mask
+from seqattn.errors import UserError
+from seqattn.layers.dropout import Dropout
+from seqattn.layers.embedding import Embedding, make_table
+from seqattn.models.base import PAD
+from seqattn.models.span import SpanHead, SpanInput, SpanModel, SpanScores, joined_with
+from seqattn.models.transformer import Encoder, Slots, TransformerConfig
+from seqattn.models.word_match import WordMatch
+from seqattn.positions.base import Position, Stack
+
+
+@dataclass(frozen=True)
+class SpanTransformerConfig:
+    """The shape of a span model of Transformer layers.
+
+    Args:
+        dim: width D.
+        encoder_layers: layers that read question and context, the same for both.
+        model_layers: layers that read the context again with the question in mind.
+        ffn_dim: width inside the feed-forward sublayers.
+        activation: relu, gelu or swiglu.
+        norm: layernorm or rmsnorm.
+        pre_norm: norms before the sublayers or after them.
+        dropout: share dropped on embeddings and residual branches.
+        word_match: whether tokens know whether their words stand in the question; see `WordMatch`.
+        checkpoint_activations: recompute layers in the backward pass to save memory.
+
+    Raises:
+        UserError: for a width below 1 or a depth below 0.
+    """
+
+    dim: int = 128
+    encoder_layers: int = 2
+    model_layers: int = 3
+    ffn_dim: int = 256
+    activation: str = "relu"
+    norm: str = "layernorm"
+    pre_norm: bool = True
+    dropout: float = 0.1
+    word_match: bool = True
+    checkpoint_activations: bool = False
+
+    def __post_init__(self) -> None:
+        least = {"dim": 1, "ffn_dim": 1, "encoder_layers": 0, "model_layers": 0}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise UserError(f"model.{name} must be at least {bound}, got {getattr(self, name)}")
+
+    @property
+    def layers(self) -> int:
+        """How many attentions `Slots.encoder` must hold: those of both stacks."""
+        return self.encoder_layers + self.model_layers
+
+    def stack(self, layers: int) -> TransformerConfig:
+        """The shape of one of its stacks."""
+        return TransformerConfig(
+            dim=self.dim,
+            encoder_layers=layers,
+            ffn_dim=self.ffn_dim,
+            activation=self.activation,
+            norm=self.norm,
+            pre_norm=self.pre_norm,
+            dropout=self.dropout,
+            checkpoint_activations=self.checkpoint_activations,
+        )
+
+    def build(self, vocabulary_size: int, slots: Slots) -> "SpanTransformer":
+        """A model over a vocabulary of this size.
+
+        Args:
+            vocabulary_size: of questions and contexts together.
+            slots: `layers` encoder attentions, one cross-attention, and the position scheme.
+
+        Raises:
+            UserError: for another number of attentions.
+        """
+        if len(slots.encoder) != self.layers or len(slots.cross) != 1:
+            raise UserError(
+                f"a span model of {self.layers} layers needs as many encoder attentions and one "
+                f"cross-attention, got {len(slots.encoder)} and {len(slots.cross)}"
+            )
+        return SpanTransformer(self, vocabulary_size, slots)
+
+
+class SpanTransformer(SpanModel):
+    """Question and context are read apart by the same layers, the context asks the question, and
+    more layers read what it heard, as in QANet (Yu et al. 2018, arXiv 1804.09541).
+
+    Read apart, every token of the context meets every token of the question whatever the layers'
+    attention sees (a window, a bucket), in S*Q rather than (S+Q)^2 time; and what is to be matched
+    need not be learnt from a few thousand questions, as in one joint sequence it must.
+
+    Args:
+        config: the shape.
+        vocabulary_size: of questions and contexts together.
+        slots: encoder attentions of both stacks, one cross-attention, and the position scheme.
+
+    Raises:
+        UserError: for a shape that cannot be.
+    """
+
+    def __init__(self, config: SpanTransformerConfig, vocabulary_size: int, slots: Slots) -> None:
+        super().__init__()
+        dim, first = config.dim, config.encoder_layers
+        self.config = config
+        self.encoder = Encoder(
+            config.stack(first), dim, slots._replace(encoder=slots.encoder[:first])
+        )
+        self.reader = Encoder(
+            config.stack(config.model_layers), dim, slots._replace(encoder=slots.encoder[first:])
+        )
+        table = make_table(vocabulary_size, dim)
+        self.embedding = Embedding(table, self.encoder.position, config.dropout)
+        self.segments = make_table(2, dim)
+        self.word_match = WordMatch(dim) if config.word_match else None
+        self.matched = nn.Linear(self.word_match.width, dim) if self.word_match else None
+        self.question_attention = slots.cross[0](query_dim=dim, memory_dim=dim)
+        self.position = Position(Stack(dim, self.question_attention.num_heads, 1))
+        self.join = nn.Linear(3 * dim, dim)
+        self.dropout = Dropout(config.dropout)
+        self.head = SpanHead(dim)
+        limits = [self.encoder.max_length, self.reader.max_length]
+        self.max_source_length = min((n for n in limits if n is not None), default=None)
+
+    def forward(self, batch: SpanInput) -> SpanScores:
+        asking, real = batch.question != PAD, batch.context != PAD
+        own, mask = Mask.full(asking), Mask.full(real)
+        question = self.embedding(batch.question, own.query_positions) + self.segments.weight[0]
+        context = self.embedding(batch.context, mask.query_positions) + self.segments.weight[1]
+        if self.word_match is not None and self.matched is not None:
+            found = self.word_match(context, question, asking, batch.match)
+            context = context + self.dropout(self.matched(found))
+        asked, read = self.encoder(question, own), self.encoder(context, mask)
+        heard = self._heard(read, mask, asked, own)
+        joined = self.dropout(self.join(joined_with(read, heard)))
+        joined = self.reader.position.embed(joined, mask.query_positions)
+        features = self.reader(joined, mask)
+        scores: SpanScores = self.head(features, real, asked, asking)
+        return scores
+
+    def _heard(self, read: Tensor, mask: Mask, asked: Tensor, own: Mask) -> Tensor:
+        """What each token of the context (B, S, D) hears from the question: (B, S, D)."""
+        across = replace(own, query_positions=mask.query_positions, real_queries=mask.real_queries)
+        attention = self.question_attention
+        heard: Tensor = attention(read, attention.project(asked), across, self.position)
+        return heard

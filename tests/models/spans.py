@@ -1,0 +1,49 @@
+"""Small span models and batches for them."""
+
+from typing import NamedTuple
+
+import torch
+
+from seqattn.models.span_recurrent import SpanRecurrentConfig
+from seqattn.models.span_transformer import SpanTransformerConfig
+from seqattn.models.transformer import Slots
+from seqattn.positions.base import Position
+from tests.builders import DIM, VOCABULARY, heads, padded, randomised
+
+QUESTIONS = [[5, 4, 3], [9, 8, 10, 4, 7, 3], [6, 3]]
+CONTEXTS = [[4, 5, 6, 7, 8, 9, 10, 4], [9, 4, 5], [6, 6, 7, 10, 4]]
+
+
+class Inputs(NamedTuple):
+    """What a span model reads."""
+
+    question: torch.Tensor
+    context: torch.Tensor
+    match: torch.Tensor
+
+
+def inputs(questions=QUESTIONS, contexts=CONTEXTS, question_left=False, context_left=False):
+    """A batch whose matches are random, but the same for the same token in the same place."""
+    rows = [
+        [[(7 * t + n + k) % 5 / 4 for k in range(4)] for n, t in enumerate(c)] for c in contexts
+    ]
+    longest = max(map(len, rows))
+    match = torch.zeros(len(rows), longest, 4)
+    for number, row in enumerate(rows):
+        start = longest - len(row) if context_left else 0
+        match[number, start : start + len(row)] = torch.tensor(row)
+    return Inputs(padded(questions, question_left), padded(contexts, context_left), match)
+
+
+def make_recurrent(**config):
+    torch.manual_seed(0)
+    shape = SpanRecurrentConfig(**{"dim": DIM, "num_heads": 4, "dropout": 0.0, **config})
+    return randomised(shape.build(VOCABULARY), scale=0.1).eval()
+
+
+def make_transformer_reader(attention=None, position=Position, layers=(1, 2), **config):
+    torch.manual_seed(0)
+    options = {"dim": DIM, "ffn_dim": 20, "dropout": 0.0, **config}
+    shape = SpanTransformerConfig(encoder_layers=layers[0], model_layers=layers[1], **options)
+    slots = Slots([attention or heads()] * shape.layers, [], [heads()], position)
+    return randomised(shape.build(VOCABULARY, slots), scale=0.1).eval()

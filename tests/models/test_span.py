@@ -1,0 +1,268 @@
+"""Span models: what may move a row's scores, what padding is worth, and that they learn."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from seqattn.errors import UserError
+from seqattn.layers.bidirectional import BidirectionalReader
+from seqattn.layers.recurrent import StepDropout
+from seqattn.models.span import SpanHead
+from seqattn.models.span_recurrent import SpanRecurrentConfig
+from seqattn.models.span_transformer import SpanTransformerConfig
+from seqattn.models.transformer import Slots
+from seqattn.models.word_match import WordMatch
+from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition
+from tests.builders import (
+    DIM,
+    VOCABULARY,
+    attention_variants,
+    heads,
+    load_variant,
+    make_attention,
+    randomised,
+)
+from tests.models.spans import (
+    CONTEXTS,
+    QUESTIONS,
+    Inputs,
+    inputs,
+    make_recurrent,
+    make_transformer_reader,
+)
+
+CLOSE = {"atol": 2e-5, "rtol": 1e-5}
+MODELS = {
+    "lstm": make_recurrent,
+    "gru, deep": partial(make_recurrent, cell="gru", encoder_layers=2, model_layers=2),
+    "lstm, no match": partial(make_recurrent, word_match=False),
+    "transformer, no match": partial(
+        make_transformer_reader, position=SinusoidalPosition, word_match=False
+    ),
+    "transformer, rope, post-norm": partial(
+        make_transformer_reader, position=RotaryPosition, pre_norm=False
+    ),
+    "transformer, learned": partial(
+        make_transformer_reader, position=partial(LearnedPosition, max_length=20)
+    ),
+}
+for variant in attention_variants():
+    if make_attention(load_variant(variant)).abilities.fits("encoder"):
+        MODELS[f"transformer, {variant}"] = partial(make_transformer_reader, load_variant(variant))
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return MODELS[request.param]()
+
+
+def assert_rows_as_alone(model, batch):
+    for scores, name in zip(model(batch), ("start", "end")):
+        for row, (question, context) in enumerate(zip(QUESTIONS, CONTEXTS)):
+            alone = getattr(model(inputs([question], [context])), name)[0]
+            real = torch.cat((batch.context[row] != 0, torch.ones(1, dtype=torch.bool)))
+            torch.testing.assert_close(scores[row, real], alone, **CLOSE)
+            assert (scores[row, ~real] == -torch.inf).all()
+            assert alone.isfinite().all()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("left", [(False, False), (True, False), (False, True), (True, True)])
+def test_scores_depend_on_neither_neighbours_nor_the_side_of_the_padding(model, left):
+    assert_rows_as_alone(model, inputs(question_left=left[0], context_left=left[1]))
+
+
+@torch.inference_mode()
+def test_scores_do_not_depend_on_how_much_padding_there_is(model):
+    batch = inputs()
+    blank = torch.zeros(3, 2, dtype=torch.long)
+    more = batch._replace(
+        question=torch.cat((blank, batch.question, blank), dim=1),
+        context=torch.cat((blank, batch.context, blank), dim=1),
+        match=F.pad(batch.match, (0, 0, 2, 2)),
+    )
+    assert_rows_as_alone(model, more)
+
+
+def test_scores_depend_on_the_question_and_on_every_token_of_the_context():
+    for model in (make_recurrent(), make_transformer_reader()):
+        batch = inputs()
+        base = model(batch).start
+        for row in range(3):
+            asked = batch.question.clone()
+            asked[row, 0] = 10
+            moved = (model(batch._replace(question=asked)).start - base).nan_to_num(0).abs()
+            assert moved[row].max() > 1e-4
+            assert moved[torch.arange(3) != row].max() < 1e-5
+        for place in range(8):
+            read = batch.context.clone()
+            read[0, place] = 11 - read[0, place] or 4
+            moved = (model(batch._replace(context=read)).start[0] - base[0]).abs()
+            assert moved[-1] > 1e-6 or moved.max() > 1e-4
+
+
+def test_matches_count_only_where_they_are_asked_for():
+    for make in (make_recurrent, make_transformer_reader):
+        batch = inputs()
+        other = batch._replace(match=1 - batch.match)
+        with_, without = make(), make(word_match=False)
+        assert not torch.allclose(with_(batch).end[0], with_(other).end[0])
+        assert torch.equal(without(batch).end, without(other).end)
+
+
+def test_an_empty_context_or_question_gives_finite_scores_and_gradients():
+    for make in (make_recurrent, make_transformer_reader):
+        batch = inputs()
+        batch.context[1] = 0
+        batch.question[2] = 0
+        model = make()
+        scores = model(batch)
+        assert (scores.start[1, :-1] == -torch.inf).all()
+        assert scores.start[:, -1].isfinite().all()
+        F.cross_entropy(scores.start, torch.tensor([2, 8, 1])).backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_every_parameter_gets_a_gradient():
+    for make in (make_recurrent, partial(make_transformer_reader, position=SinusoidalPosition)):
+        model = make()
+        scores = model(inputs())
+        gold = torch.tensor([1, 8, 2])
+        (F.cross_entropy(scores.start, gold) + F.cross_entropy(scores.end, gold)).backward()
+        still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+        # a bias on all keys alike moves no softmax
+        assert [name for name in still if not name.endswith("key.bias")] == []
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_the_reader_is_pytorchs_own_over_packed_sequences(cell):
+    torch.manual_seed(1)
+    ours = randomised(BidirectionalReader(cell, 5, 8, 2, StepDropout(0.0, False)))
+    theirs = {"lstm": nn.LSTM, "gru": nn.GRU}[cell](5, 4, 2, batch_first=True, bidirectional=True)
+    for layer in range(2):
+        for part, ending in ((ours.ahead, ""), (ours.back, "_reverse")):
+            for name, weight in part[layer].named_parameters():
+                other = getattr(theirs, name.replace("_l0", f"_l{layer}{ending}"))
+                other.data.copy_(weight)
+    x, lengths = torch.randn(3, 7, 5), torch.tensor([4, 7, 1])
+    real = torch.arange(7) < lengths[:, None]
+    got = ours(x, real)
+    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    want, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True)
+    torch.testing.assert_close(got, want)
+    weight = torch.randn_like(want)
+    (got * weight).sum().backward()
+    (want * weight).sum().backward()
+    torch.testing.assert_close(ours.back[0].weight_ih_l0.grad, theirs.weight_ih_l0_reverse.grad)
+    turned = ours(x.flip(1), real.flip(1))
+    swapped = randomised(BidirectionalReader(cell, 5, 8, 1, StepDropout(0.0, False)))
+    ahead, back = swapped(x.flip(1), real.flip(1)).flip(1).chunk(2, dim=2)
+    swapped.ahead, swapped.back = swapped.back, swapped.ahead
+    torch.testing.assert_close(swapped(x, real), torch.cat((back, ahead), dim=2))
+    assert (turned[~real.flip(1)] == 0).all()
+
+
+def test_word_match_averages_the_question_by_likeness():
+    torch.manual_seed(0)
+    match = WordMatch(6)
+    context, question = torch.randn(2, 4, 6), torch.randn(2, 3, 6)
+    asking = torch.tensor([[True, True, False], [True, True, True]])
+    features = torch.rand(2, 4, 4)
+    out = match(context, question, asking, features)
+    for row in range(2):
+        words = question[row, asking[row]]
+        scores = match.alike(context[row]).relu() @ match.alike(words).relu().T
+        torch.testing.assert_close(out[row, :, 6:12], scores.softmax(1) @ words)
+    assert torch.equal(out[..., :6], context)
+    assert torch.equal(out[..., 12:], features)
+
+
+def test_the_head_is_bilinear_in_the_summary_of_the_question():
+    torch.manual_seed(0)
+    head = SpanHead(6)
+    features, question = torch.randn(1, 4, 6), torch.randn(1, 3, 6)
+    real = torch.tensor([[True, True, True, False]])
+    scores = head(features, real, question, torch.ones(1, 3, dtype=torch.bool))
+    weights = (question[0] @ head.asked.weight[0]).softmax(0)
+    summary = weights @ question[0]
+    want = features[0, :3] @ head.end(summary) / 6**0.5
+    torch.testing.assert_close(scores.end[0, :3], want)
+    none = head.none(torch.cat((summary, features[0, :3].amax(0))))
+    torch.testing.assert_close(torch.stack((scores.start[0, -1], scores.end[0, -1])), none)
+
+
+@pytest.mark.parametrize("kind", ["recurrent", "transformer"])
+def test_a_tiny_model_learns_to_find_the_word_that_is_asked_for(kind):
+    """The answer is the word and what follows it; there is none where the word is not there."""
+    torch.manual_seed(0)
+    source = torch.Generator().manual_seed(0)
+    make = {
+        "recurrent": partial(make_recurrent, word_match=False),
+        "transformer": partial(make_transformer_reader, position=SinusoidalPosition),
+    }[kind]
+    model = make(dim=32).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+
+    def batch(rows):
+        contexts = torch.stack([torch.randperm(7, generator=source) + 4 for _ in range(rows)])
+        place = torch.randint(0, 8, (rows,), generator=source)
+        asked = torch.where(place < 7, contexts.gather(1, place.clamp(max=6)[:, None])[:, 0], 0)
+        missing = place == 7
+        asked = torch.where(missing, contexts[:, 0], asked)
+        contexts[missing, 0] = 3
+        start = torch.where(missing, 7, place)
+        end = torch.where(missing, 7, (place + 1).clamp(max=6))
+        question = torch.stack((asked, torch.full_like(asked, 3)), dim=1)
+        match = torch.zeros(rows, 7, 4)
+        match[..., 0] = contexts == asked[:, None]
+        return Inputs(question, contexts, match), start, end
+
+    for _ in range(200):
+        read, start, end = batch(32)
+        scores = model(read)
+        loss = F.cross_entropy(scores.start, start) + F.cross_entropy(scores.end, end)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    read, start, end = batch(200)
+    scores = model.eval()(read)
+    right = (scores.start.argmax(1) == start) & (scores.end.argmax(1) == end)
+    assert right.float().mean() > 0.9
+
+
+def test_a_stack_says_how_much_it_can_read():
+    limited = partial(LearnedPosition, max_length=9)
+    assert make_transformer_reader(position=limited).max_source_length == 9
+    short = make_transformer_reader(load_variant("linformer, small"))
+    assert short.max_source_length == make_attention(load_variant("linformer, small")).max_length
+    assert make_transformer_reader().max_source_length is None
+    assert make_recurrent().max_source_length is None
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "words"),
+    [
+        (SpanRecurrentConfig, {"dim": 0}, "model.dim must be at least 1, got 0"),
+        (SpanRecurrentConfig, {"model_layers": 0}, "model.model_layers must be at least 1, got 0"),
+        (SpanTransformerConfig, {"ffn_dim": 0}, "model.ffn_dim must be at least 1, got 0"),
+        (SpanTransformerConfig, {"model_layers": -1}, "model.model_layers must be at least 0"),
+    ],
+)
+def test_shapes_that_cannot_be_are_refused(config, options, words):
+    with pytest.raises(UserError) as refused:
+        config(**options)
+    assert words in str(refused.value)
+
+
+def test_an_odd_width_an_unknown_cell_and_missing_attentions_are_refused():
+    with pytest.raises(UserError, match=r"model\.dim must be even in two directions, got 9"):
+        make_recurrent(dim=9, num_heads=3)
+    with pytest.raises(UserError, match=r"model\.cell must be one of lstm, gru, got rnn"):
+        make_recurrent(cell="rnn")
+    slots = Slots([heads()] * 2, [], [heads()], Position)
+    with pytest.raises(UserError, match="a span model of 3 layers needs as many encoder"):
+        SpanTransformerConfig(dim=DIM, encoder_layers=1, model_layers=2).build(VOCABULARY, slots)

@@ -1,0 +1,159 @@
+"""The span task: one big batch's gradient, and scores of real answers."""
+
+import itertools
+from dataclasses import replace
+
+import lightning
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+from seqattn.data.span_batch import collate_windows
+from seqattn.data.span_module import SpanData, SpanOptions
+from seqattn.data.tokenizer import TokenizerConfig
+from seqattn.errors import UserError
+from seqattn.generation.spans import Answerer, SpanSearch
+from seqattn.metrics.qa import exact_match, f1
+from seqattn.models.span_recurrent import SpanRecurrentConfig
+from seqattn.tasks.base import Optimization
+from seqattn.tasks.span import SpanTask, SpanValidation
+from seqattn.training.optim import adamw
+from seqattn.training.schedules import constant
+from tests.builders import load_variant
+from tests.data.small_spans import ROWS, FewQuestions
+from tests.models.spans import make_transformer_reader
+
+SIZES = (3, 1, 4, 2)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    options = SpanOptions(max_tokens=256, window=48, stride=24)
+    cache = str(tmp_path_factory.mktemp("cache"))
+    data = SpanData(FewQuestions(), TokenizerConfig(vocab_size=80), options, cache)
+    data.setup("fit")
+    return data
+
+
+class Recorded(SpanTask):
+    """Keeps the gradient of every optimizer step, as it is before clipping."""
+
+    def on_before_optimizer_step(self, optimizer):
+        super().on_before_optimizer_step(optimizer)
+        self.gradients = [*getattr(self, "gradients", []), gradients_of(self.model)]
+
+
+def gradients_of(model):
+    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+def no_steps(model, fused):
+    return torch.optim.SGD(model.parameters(), lr=0.0)
+
+
+def model_of(data, **config):
+    torch.manual_seed(0)
+    shape = {"dim": 12, "num_heads": 2, "dropout": 0.0, **config}
+    return SpanRecurrentConfig(**shape).build(data.tokenizer.source_size)
+
+
+def trainer_of(**options):
+    return lightning.Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        **{"devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0, **options},
+    )
+
+
+def in_double(batch):
+    return replace(batch, match=batch.match.double())
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_accumulated_uneven_batches_give_the_gradient_of_the_one_big_batch(data, window):
+    task = Recorded(model_of(data).double(), Optimization(no_steps, constant(0)))
+    everything = iter(data._splits["train"].windows)
+    several = [list(itertools.islice(everything, size)) for size in SIZES]
+    batches = [in_double(collate_windows(windows)) for windows in several]
+    loader = DataLoader(batches, batch_size=None, generator=torch.Generator())
+    trainer_of(accumulate_grad_batches=window).fit(task, loader)
+    groups = [several[start : start + window] for start in range(0, len(several), window)]
+    assert len(task.gradients) == len(groups)
+    for got, group in zip(task.gradients, groups, strict=True):
+        batch = in_double(collate_windows(list(itertools.chain(*group))))
+        task.model.zero_grad()
+        start, end = task.model(batch)
+        (F.cross_entropy(start, batch.start) + F.cross_entropy(end, batch.end)).backward()
+        for mine, theirs in zip(got, gradients_of(task.model), strict=True):
+            torch.testing.assert_close(mine, theirs, atol=1e-10, rtol=1e-10)
+
+
+def validated(data, limit=0, every=1, **options):
+    model = model_of(data, dim=32)
+    answerer = Answerer(model, data.encoder(), SpanSearch(threshold=0.5))
+    plan = SpanValidation(answerer, lambda: data.rows("val"), every, limit)
+    task = SpanTask(model, Optimization(lambda m, fused: adamw(m, 1e-2), constant(0)), plan)
+    trainer = trainer_of(**options)
+    trainer.fit(task, data)
+    return task, trainer.callback_metrics, answerer
+
+
+@pytest.mark.parametrize("limit", [0, 4])
+def test_em_and_f1_are_those_of_answers_to_every_question_once(data, limit):
+    task, scores, answerer = validated(data, limit)
+    rows = data.rows("val")
+    count = limit or len(ROWS)
+    found = answerer.answer(rows.questions[:count], rows.contexts[:count])
+    texts = [one.answers[0].text if one.answers else "" for one in found]
+    gold = rows.answers[:count]
+    for name, measure in (("em", exact_match), ("f1", f1)):
+        want = 100 * sum(map(measure, texts, gold)) / count
+        assert float(scores[f"val/{name}"]) == pytest.approx(want)
+    assert [(s.row, s.answer) for s in task.samples] == list(enumerate(texts))[:8]
+    assert task.samples[2].references == ROWS[2][3]
+
+
+def test_validation_loss_is_per_window_over_all_batches(data):
+    task, scores, _ = validated(data)
+    batch = collate_windows(data._splits["val"].windows)
+    start, end = task.model.eval()(batch)
+    want = F.cross_entropy(start, batch.start) + F.cross_entropy(end, batch.end)
+    assert float(scores["val/loss"]) == pytest.approx(float(want), rel=1e-5)
+    right = (start.argmax(1) == batch.start) & (end.argmax(1) == batch.end)
+    assert float(scores["val/accuracy"]) == pytest.approx(float(right.float().mean()))
+
+
+def test_a_few_questions_are_learnt_by_heart(data):
+    _, scores, _ = validated(data, every=25, max_epochs=25, check_val_every_n_epoch=25)
+    assert float(scores["val/em"]) == 100
+    assert float(scores["val/f1"]) == 100
+
+
+def test_the_losses_of_experts_are_added_per_window(data):
+    model = make_transformer_reader(load_variant("moa"), dim=24).train()
+    model.embedding.table = torch.nn.Embedding(80, 24)
+    task = Recorded(model, Optimization(no_steps, constant(0)))
+    batch = data._splits["train"].__getitems__([0, 4])
+    trainer = trainer_of()
+    torch.manual_seed(3)
+    trainer.fit(task, DataLoader([batch], batch_size=None, generator=torch.Generator()))
+    assert float(trainer.callback_metrics["train/balance"]) > 0
+    routers = [p for n, p in model.named_parameters() if "router" in n]
+    assert routers
+    assert all(p.grad is None or p.grad.isfinite().all() for p in routers)
+
+
+def test_what_places_do_not_have_is_refused(data):
+    with pytest.raises(UserError, match="a span model has neither label smoothing nor teacher"):
+        SpanTask(model_of(data), Optimization(no_steps, constant(0), 0.1))
+
+
+@pytest.mark.parametrize("name", ["every", "limit"])
+def test_negative_numbers_are_refused(name):
+    with pytest.raises(UserError, match=rf"^task\.validation\.{name} must be at least 0, got -1$"):
+        SpanValidation(None, None, **{name: -1})
