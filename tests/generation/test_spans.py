@@ -41,9 +41,7 @@ def windows_of(parts, rows=None, pad=0):
     question, match = torch.ones(len(parts), 2, dtype=torch.long), torch.zeros(len(parts), width, 4)
     index = torch.tensor(rows or [0] * len(parts))
     offset = torch.tensor([start for start, _ in parts])
-    return Windows(
-        question, places[0], torch.zeros(len(parts), width, 4), *places[1:], offset, index
-    )
+    return Windows(question, places[0], match, *places[1:], offset, index)
 
 
 class Table(SpanModel):
