@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from seqattn.attention.base import Observer
 from seqattn.attention.scores import AdditiveScore, Score, make_score
-from seqattn.errors import UserError
 
 
 class Annotations(NamedTuple):
@@ -180,81 +179,6 @@ class Luong(_Scored):
 
     def __init__(self, query_dim: int, memory_dim: int, score: str) -> None:
         super().__init__(memory_dim, make_score(score, query_dim, memory_dim))
-
-
-class LuongLocal(Luong):
-    """Luong's local attention (arXiv 1508.04025, section 3.2): a window around a position p_t.
-
-    Here, local-m: p_t = t, tokens counted from 0 on both sides and padding left out, so a target
-    that runs `window` tokens past its source's end sees nothing. The softmax is over
-    [p_t - window, p_t + window].
-
-    Args:
-        query_dim: width of the decoder's state.
-        memory_dim: width of an annotation.
-        score: as `Luong`.
-        window: D, tokens on either side of p_t, at least 1.
-
-    Raises:
-        UserError: as `Luong`, or for a window below 1.
-    """
-
-    def __init__(self, query_dim: int, memory_dim: int, score: str, window: int = 10) -> None:
-        super().__init__(query_dim, memory_dim, score)
-        if window < 1:
-            raise UserError(f"attention.window must be at least 1, got {window}")
-        self.window = window
-
-    def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        centre = self.centre(query, source, steps)[..., None]  # (B, T, 1)
-        offset = source.places[:, None] - centre  # (B, T, S)
-        visible = (offset.abs() <= self.window) & source.real[:, None]
-        weights = masked_softmax(self.score(query, source.keys), visible)
-        return weights * self.nearness(offset)
-
-    def centre(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        """p_t (B, T) of each query."""
-        return steps
-
-    def nearness(self, offset: Tensor) -> Tensor | float:
-        """What weights are multiplied by, at offsets (B, T, S) from p_t."""
-        return 1.0
-
-
-class LuongLocalPredictive(LuongLocal):
-    """Luong's local-p (arXiv 1508.04025, eq. 9 and 10): the model predicts where to look.
-
-    p_t = S sigmoid(v_p^T tanh(W_p s)) with S the sentence's own length, and the window's weights
-    are multiplied by exp(-(i - p_t)^2 / (2 sigma^2)), sigma = window / 2. So they sum to less
-    than 1.
-
-    Args:
-        query_dim: width of the decoder's state.
-        memory_dim: width of an annotation.
-        score: as `Luong`.
-        window: D, tokens on either side of p_t, at least 1.
-
-    Raises:
-        UserError: as `LuongLocal`.
-    """
-
-    normalised = False
-
-    def __init__(self, query_dim: int, memory_dim: int, score: str, window: int = 10) -> None:
-        super().__init__(query_dim, memory_dim, score, window)
-        self.w_p = nn.Linear(query_dim, query_dim, bias=False)
-        self.v_p = nn.Linear(query_dim, 1, bias=False)
-        for layer in (self.w_p, self.v_p):
-            nn.init.xavier_uniform_(layer.weight)
-
-    def centre(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        share = self.v_p(self.w_p(query).tanh())[..., 0]
-        share = share.to(torch.promote_types(share.dtype, torch.float32)).sigmoid()
-        return share * source.real.sum(dim=1, keepdim=True)
-
-    def nearness(self, offset: Tensor) -> Tensor:
-        sigma = self.window / 2
-        return (offset.square() / (-2 * sigma**2)).exp()
 
 
 class NoAlignment(Alignment):

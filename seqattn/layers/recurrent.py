@@ -27,6 +27,11 @@ def cell_class(name: str) -> type[nn.LSTM] | type[nn.GRU]:
     return CELLS[name]
 
 
+def parts_of(cell: str) -> int:
+    """Of a state: an LSTM has an output and a cell, a GRU an output."""
+    return 2 if cell == "lstm" else 1
+
+
 @contextmanager
 def full_precision_on_cpu(x: Tensor) -> Iterator[Tensor]:
     """Runs a fused layer in float32 on a CPU under autocast, which lacks one in bfloat16 on many.
@@ -62,7 +67,7 @@ class RecurrentLayer(nn.Module):
 
     def __init__(self, cell: str, input_dim: int, extra_dim: int, dim: int) -> None:
         super().__init__()
-        self.parts = 2 if cell == "lstm" else 1
+        self.parts = parts_of(cell)
         self.input_dim = input_dim
         self.rnn = cell_class(cell)(input_dim + extra_dim, dim, batch_first=True)
 

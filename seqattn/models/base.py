@@ -20,7 +20,7 @@ class Memory:
         outputs: (B, S, D).
         real: (B, S) bool, True where a token stands.
         ids: (B, S) the source ids.
-        last: (B, parts, D') the last states of a recurrent encoder; None of another.
+        last: (B, D') the last outputs of a recurrent encoder's layers; None of another.
     """
 
     outputs: Tensor

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from seqattn.attention.alignment import AlignmentFactory
 from seqattn.errors import UserError
 from seqattn.layers.embedding import make_table
-from seqattn.layers.recurrent import StepDropout
+from seqattn.layers.reader import RecurrentReader
+from seqattn.layers.recurrent import StepDropout, parts_of
 from seqattn.models.base import PAD, Attended, Memory, Seq2SeqModel, State
+from seqattn.models.bridge import Bridge
 from seqattn.models.copying import Copying, SourceWords, check_joint
 from seqattn.models.recurrent_decoder import ORDERS, DecoderShape, RecurrentDecoder
-from seqattn.models.recurrent_encoder import Bridge, RecurrentEncoder
 from seqattn.models.recurrent_state import Reading, RecurrentState
 from seqattn.models.recurrent_trail import Trail
 
@@ -122,16 +123,16 @@ class Recurrent(Seq2SeqModel):
             )
         self.config = config
         self.dropout = StepDropout(config.dropout, config.variational)
-        self.encoder = RecurrentEncoder(
-            config.cell, config.dim, memory_dim, config.encoder_layers, config.bidirectional,
-            self.dropout,
+        self.encoder = RecurrentReader(
+            config.cell, config.dim, memory_dim, config.encoder_layers, self.dropout,
+            config.bidirectional,
         )  # fmt: skip
         shape = DecoderShape(
             config.cell, config.dim, hidden_dim, config.decoder_layers, order, config.input_feeding
         )
         self.decoder = RecurrentDecoder(shape, alignment, self.dropout)
         depth = config.encoder_layers * memory_dim
-        self.bridge = Bridge(depth, hidden_dim, config.decoder_layers, self.encoder.parts)
+        self.bridge = Bridge(depth, hidden_dim, config.decoder_layers, parts_of(config.cell))
         target_table = make_table(target_size, config.dim)
         shared = config.share_embeddings == "all"
         source_table = target_table if shared else make_table(source_size, config.dim)

@@ -6,16 +6,16 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from seqattn.attention.heads import MultiHeadAttention
-from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.attention.base import AttentionFactory
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
-from seqattn.layers.bidirectional import BidirectionalReader
 from seqattn.layers.embedding import make_table
+from seqattn.layers.reader import RecurrentReader
 from seqattn.layers.recurrent import StepDropout
 from seqattn.models.base import PAD
 from seqattn.models.recurrent import WordEmbedding
 from seqattn.models.span import SpanHead, SpanInput, SpanModel, SpanScores, joined_with
+from seqattn.models.transformer import Slots
 from seqattn.models.word_match import WordMatch
 from seqattn.positions.base import Position, Stack
 
@@ -27,7 +27,6 @@ class SpanRecurrentConfig:
     Args:
         cell: lstm or gru.
         dim: width D of embeddings and of all that is read, both directions together; even.
-        num_heads: heads of the attention from context to question; divides `dim`.
         encoder_layers: depth of the readers of question and context.
         model_layers: depth of what reads the context again with the question in mind.
         dropout: share dropped on embeddings and between layers.
@@ -39,20 +38,24 @@ class SpanRecurrentConfig:
 
     cell: str = "lstm"
     dim: int = 128
-    num_heads: int = 4
     encoder_layers: int = 1
     model_layers: int = 1
     dropout: float = 0.3
     word_match: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("dim", "num_heads", "encoder_layers", "model_layers"):
+        for name in ("dim", "encoder_layers", "model_layers"):
             if getattr(self, name) < 1:
                 raise UserError(f"model.{name} must be at least 1, got {getattr(self, name)}")
 
-    def build(self, vocabulary_size: int, slots: None = None) -> "SpanRecurrent":
-        """A model over a vocabulary of this size; its attention is its own."""
-        return SpanRecurrent(self, vocabulary_size)
+    def build(self, vocabulary_size: int, slots: Slots) -> "SpanRecurrent":
+        """A model over a vocabulary of this size.
+
+        Args:
+            vocabulary_size: of questions and contexts together.
+            slots: one cross-attention, by which the context asks the question.
+        """
+        return SpanRecurrent(self, vocabulary_size, slots.cross[0])
 
 
 class SpanRecurrent(SpanModel):
@@ -63,12 +66,15 @@ class SpanRecurrent(SpanModel):
     Args:
         config: the shape.
         vocabulary_size: of questions and contexts together.
+        attention: makes that by which the context asks the question.
 
     Raises:
         UserError: for a shape that cannot be.
     """
 
-    def __init__(self, config: SpanRecurrentConfig, vocabulary_size: int) -> None:
+    def __init__(
+        self, config: SpanRecurrentConfig, vocabulary_size: int, attention: AttentionFactory
+    ) -> None:
         super().__init__()
         dim = config.dim
         self.config = config
@@ -76,12 +82,11 @@ class SpanRecurrent(SpanModel):
         self.embedding = WordEmbedding(make_table(vocabulary_size, dim), self.dropout)
         self.word_match = WordMatch(dim) if config.word_match else None
         width = dim if self.word_match is None else self.word_match.width
-        reader = partial(BidirectionalReader, config.cell, dim=dim, dropout=self.dropout)
+        reader = partial(RecurrentReader, config.cell, dim=dim, dropout=self.dropout)
         self.question_reader = reader(input_dim=dim, layers=config.encoder_layers)
         self.context_reader = reader(input_dim=width, layers=config.encoder_layers)
-        heads = config.num_heads
-        self.question_attention = MultiHeadAttention(dim, dim, heads, heads, SoftmaxKernel)
-        self.position = Position(Stack(dim, heads, 1))
+        self.question_attention = attention(query_dim=dim, memory_dim=dim)
+        self.position = Position(Stack(dim, self.question_attention.num_heads, 1))
         self.join = nn.Linear(3 * dim, dim)
         self.model_reader = reader(input_dim=dim, layers=config.model_layers)
         self.head = SpanHead(dim)
@@ -91,10 +96,10 @@ class SpanRecurrent(SpanModel):
         question, context = self.embedding(batch.question), self.embedding(batch.context)
         if self.word_match is not None:
             context = self.word_match(context, question, asking, batch.match)
-        asked = self.dropout(self.question_reader(question, asking))
-        read = self.dropout(self.context_reader(context, real))
+        asked = self.dropout(self.question_reader(question, asking).outputs)
+        read = self.dropout(self.context_reader(context, real).outputs)
         joined = self.join(joined_with(read, self._heard(read, real, asked, asking))).relu()
-        features = self.model_reader(self.dropout(joined), real)
+        features = self.model_reader(self.dropout(joined), real).outputs
         scores: SpanScores = self.head(self.dropout(features), real, asked, asking)
         return scores
 

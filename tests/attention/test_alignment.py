@@ -9,10 +9,9 @@ import torch
 from seqattn.attention.alignment import (
     Bahdanau,
     Luong,
-    LuongLocal,
-    LuongLocalPredictive,
     NoAlignment,
 )
+from seqattn.attention.local_alignment import LuongLocal, LuongLocalPredictive
 from seqattn.errors import UserError
 from tests.builders import CONF, load_choice, randomised
 

@@ -7,10 +7,9 @@ import torch
 from seqattn.attention.alignment import (
     Bahdanau,
     Luong,
-    LuongLocal,
-    LuongLocalPredictive,
     NoAlignment,
 )
+from seqattn.attention.local_alignment import LuongLocal, LuongLocalPredictive
 from seqattn.models.recurrent import RecurrentConfig
 from tests.builders import VOCABULARY, randomised
 

@@ -35,10 +35,11 @@ def inputs(questions=QUESTIONS, contexts=CONTEXTS, question_left=False, context_
     return Inputs(padded(questions, question_left), padded(contexts, context_left), match)
 
 
-def make_recurrent(**config):
+def make_recurrent(attention=None, **config):
     torch.manual_seed(0)
-    shape = SpanRecurrentConfig(**{"dim": DIM, "num_heads": 4, "dropout": 0.0, **config})
-    return randomised(shape.build(VOCABULARY), scale=0.1).eval()
+    shape = SpanRecurrentConfig(**{"dim": DIM, "dropout": 0.0, **config})
+    slots = Slots([], [], [attention or heads()], Position)
+    return randomised(shape.build(VOCABULARY, slots), scale=0.1).eval()
 
 
 def make_transformer_reader(attention=None, position=Position, layers=(1, 2), **config):

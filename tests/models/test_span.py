@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqattn.errors import UserError
-from seqattn.layers.bidirectional import BidirectionalReader
+from seqattn.layers.reader import RecurrentReader
 from seqattn.layers.recurrent import StepDropout
 from seqattn.models.span import SpanHead
 from seqattn.models.span_recurrent import SpanRecurrentConfig
@@ -141,7 +141,7 @@ def test_every_parameter_gets_a_gradient():
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_reader_is_pytorchs_own_over_packed_sequences(cell):
     torch.manual_seed(1)
-    ours = randomised(BidirectionalReader(cell, 5, 8, 2, StepDropout(0.0, False)))
+    ours = randomised(RecurrentReader(cell, 5, 8, 2, StepDropout(0.0, False)))
     theirs = {"lstm": nn.LSTM, "gru": nn.GRU}[cell](5, 4, 2, batch_first=True, bidirectional=True)
     for layer in range(2):
         for part, ending in ((ours.ahead, ""), (ours.back, "_reverse")):
@@ -150,7 +150,7 @@ def test_the_reader_is_pytorchs_own_over_packed_sequences(cell):
                 other.data.copy_(weight)
     x, lengths = torch.randn(3, 7, 5), torch.tensor([4, 7, 1])
     real = torch.arange(7) < lengths[:, None]
-    got = ours(x, real)
+    got = ours(x, real).outputs
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     want, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True)
     torch.testing.assert_close(got, want)
@@ -158,11 +158,11 @@ def test_the_reader_is_pytorchs_own_over_packed_sequences(cell):
     (got * weight).sum().backward()
     (want * weight).sum().backward()
     torch.testing.assert_close(ours.back[0].weight_ih_l0.grad, theirs.weight_ih_l0_reverse.grad)
-    turned = ours(x.flip(1), real.flip(1))
-    swapped = randomised(BidirectionalReader(cell, 5, 8, 1, StepDropout(0.0, False)))
-    ahead, back = swapped(x.flip(1), real.flip(1)).flip(1).chunk(2, dim=2)
+    turned = ours(x.flip(1), real.flip(1)).outputs
+    swapped = randomised(RecurrentReader(cell, 5, 8, 1, StepDropout(0.0, False)))
+    ahead, back = swapped(x.flip(1), real.flip(1)).outputs.flip(1).chunk(2, dim=2)
     swapped.ahead, swapped.back = swapped.back, swapped.ahead
-    torch.testing.assert_close(swapped(x, real), torch.cat((back, ahead), dim=2))
+    torch.testing.assert_close(swapped(x, real).outputs, torch.cat((back, ahead), dim=2))
     assert (turned[~real.flip(1)] == 0).all()
 
 
@@ -259,8 +259,8 @@ def test_shapes_that_cannot_be_are_refused(config, options, words):
 
 
 def test_an_odd_width_an_unknown_cell_and_missing_attentions_are_refused():
-    with pytest.raises(UserError, match=r"model\.dim must be even in two directions, got 9"):
-        make_recurrent(dim=9, num_heads=3)
+    with pytest.raises(UserError, match=r"^two directions need an even width, got 9"):
+        make_recurrent(attention=heads(3, 3), dim=9)
     with pytest.raises(UserError, match=r"model\.cell must be one of lstm, gru, got rnn"):
         make_recurrent(cell="rnn")
     slots = Slots([heads()] * 2, [], [heads()], Position)

@@ -16,11 +16,13 @@ from seqattn.errors import UserError
 from seqattn.generation.spans import Answerer, SpanSearch
 from seqattn.metrics.qa import exact_match, f1
 from seqattn.models.span_recurrent import SpanRecurrentConfig
+from seqattn.models.transformer import Slots
+from seqattn.positions import Position
 from seqattn.tasks.base import Optimization
 from seqattn.tasks.span import SpanTask, SpanValidation
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
-from tests.builders import load_variant
+from tests.builders import heads, load_variant
 from tests.data.small_spans import ROWS, FewQuestions
 from tests.models.spans import make_transformer_reader
 
@@ -54,8 +56,9 @@ def no_steps(model, fused):
 
 def model_of(data, **config):
     torch.manual_seed(0)
-    shape = {"dim": 12, "num_heads": 2, "dropout": 0.0, **config}
-    return SpanRecurrentConfig(**shape).build(data.tokenizer.source_size)
+    shape = SpanRecurrentConfig(**{"dim": 12, "dropout": 0.0, **config})
+    slots = Slots([], [], [heads(2, 2)], Position)
+    return shape.build(data.tokenizer.source_size, slots)
 
 
 def trainer_of(**options):
