@@ -14,6 +14,7 @@ from seqattn.data.bucketing import BucketSampler
 from seqattn.data.loader import BatchLoader
 from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import Source
+from seqattn.data.texts import Texts
 from seqattn.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from seqattn.data.tokens import TokenDataset, tokenize
 from seqattn.errors import UserError
@@ -67,7 +68,10 @@ class Seq2SeqData(LightningDataModule):
         if self._tokenizer is None:
             texts = self._texts("train")
             if "target" not in texts.column_names:
-                raise UserError("a vocabulary must be trained on both sides, there is no target")
+                raise UserError(
+                    "training needs both sides and there is no target; name it by "
+                    "data.target_column or data.target_suffix"
+                )
             self._tokenizer = train_tokenizer(
                 texts["source"], texts["target"], self.tokenizer_config, self.cache_dir
             )
@@ -103,18 +107,9 @@ class Seq2SeqData(LightningDataModule):
         options = self.options
         return BatchLoader(self._splits["val"], sampler, options.num_workers, options.pin_memory)
 
-    def rows(self, split: str) -> tuple[list[str], list[str]]:
-        """Gives a split's texts as they came, nothing left out.
-
-        Args:
-            split: train, val or test.
-
-        Returns:
-            The sources and the targets; no targets where the source has none.
-        """
-        texts = self._texts(split)
-        sides = [list(texts[side]) if side in texts.column_names else [] for side in _SIDES]
-        return sides[0], sides[1]
+    def rows(self, split: str) -> Texts:
+        """Gives a split's texts as they came, nothing left out. Args: split: train, val or test."""
+        return Texts.of(self._texts(split))
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -146,6 +141,3 @@ class Seq2SeqData(LightningDataModule):
         data = self._splits[split]
         lengths = (data.source_lengths, data.target_lengths)
         return BucketSampler(*lengths, self.options.limits, self.seed, rank, world, shuffle)
-
-
-_SIDES = ("source", "target")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from seqattn.data.batch import pad_rows
 from seqattn.data.span_text import ReadText, TokenSpan
+from seqattn.data.vocabulary import PAD
 from seqattn.data.words import MATCHES, match_words
 
 
@@ -75,6 +76,18 @@ class SpanBatch:
     def windows(self) -> int:
         """B."""
         return int(self.index.shape[0])
+
+    @property
+    def context_tokens(self) -> int:
+        """Real tokens of all windows."""
+        return int((self.context != PAD).sum())
+
+    @property
+    def padding_share(self) -> float:
+        """Padded places of contexts and questions, as a share of all their places (0 to 1)."""
+        sides = (self.context, self.question)
+        real = sum(int((side != PAD).sum()) for side in sides)
+        return 1.0 - real / sum(side.numel() for side in sides)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> SpanBatch:
         """Gives the same batch on another device."""

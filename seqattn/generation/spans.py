@@ -49,6 +49,10 @@ class Answered(NamedTuple):
     answers: list[Answer]
     no_answer: float
 
+    def within(self, threshold: float) -> "Answered":
+        """The same, without answers where the probability of none lies above `threshold`."""
+        return self if self.no_answer <= threshold else Answered([], self.no_answer)
+
 
 @dataclass(frozen=True)
 class SpanSearch:

@@ -13,7 +13,7 @@ from torchmetrics import Metric
 
 from seqattn import __version__
 from seqattn.errors import UserError
-from seqattn.metrics.text import TextScore
+from seqattn.metrics.text import References, TextScore, reference_lists
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -129,6 +129,11 @@ class QaScorer:
 
     threshold: float = 1.0
 
+    @property
+    def logged(self) -> tuple[str, ...]:
+        """What a run logs of it as `val/NAME`, the more the better."""
+        return ("em", "f1")
+
     def score(
         self,
         predictions: Mapping[str, str],
@@ -172,6 +177,34 @@ class QaScorer:
             f"questions:{answerable + unanswerable}|unanswerable:{unanswerable}|answers:best|"
             f"norm:squad|threshold:{threshold}|version:seqattn-{__version__}"
         )
+
+
+@dataclass(frozen=True)
+class AnswerScorer:
+    """Exact match and F1 of answers in a model's own words, as `QaScorer` counts them.
+
+    A question without an answer is one whose reference says so in words.
+    """
+
+    @property
+    def logged(self) -> tuple[str, ...]:
+        """What `corpus` computes."""
+        return ("em", "f1")
+
+    def corpus(self) -> Metric:
+        """Exact match and F1 over batches and ranks."""
+        return QaScores()
+
+    def score(
+        self,
+        hypotheses: Sequence[str],
+        references: References,
+        sources: Sequence[str] | None = None,
+    ) -> list[TextScore]:
+        """EM and F1; see `Scorer.score`."""
+        rows = reference_lists(references, len(hypotheses))
+        predictions = {str(place): text for place, text in enumerate(hypotheses)}
+        return QaScorer().score(predictions, {str(place): row for place, row in enumerate(rows)})
 
 
 def _named(prefix: str, rows: list[tuple[float, float]], signature: str) -> list[TextScore]:

@@ -73,6 +73,15 @@ class RougeScorer:
         scores = [[100 * row[kind].fmeasure for kind in KINDS.values()] for row in rows]
         return np.array(scores, np.float64).reshape(-1, len(KINDS))
 
+    @property
+    def logged(self) -> tuple[str, ...]:
+        """What `corpus` computes."""
+        return tuple(KINDS.values())
+
+    def corpus(self) -> Metric:
+        """ROUGE over batches and ranks."""
+        return CorpusRouge(self)
+
     def score(
         self,
         hypotheses: Sequence[str],

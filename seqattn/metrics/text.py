@@ -1,8 +1,9 @@
-"""BLEU and chrF by sacrebleu."""
+"""What a scorer of texts is, and BLEU and chrF by sacrebleu."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Protocol
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -33,6 +34,35 @@ class TextScore:
     interval: tuple[float, float] | None = None
 
 
+class Scorer(Protocol):
+    """How the outputs of a task are compared with their references."""
+
+    @property
+    def logged(self) -> tuple[str, ...]:
+        """Names of what `corpus` computes; a run logs each as `val/NAME`, the more the better."""
+
+    def corpus(self) -> Metric:
+        """A metric over batches and ranks: `update(hypotheses, references)` adds some, and
+        `compute` gives a value from 0 to 100 for each name."""
+
+    def score(
+        self,
+        hypotheses: Sequence[str],
+        references: References,
+        sources: Sequence[str] | None = None,
+    ) -> list[TextScore]:
+        """Scores of a whole corpus.
+
+        Args:
+            hypotheses: N texts.
+            references: a text for each, or a list of texts.
+            sources: N texts, for scores that look at them.
+
+        Raises:
+            UserError: other numbers of hypotheses and references, or a row without a reference.
+        """
+
+
 @dataclass(frozen=True)
 class TextScorer:
     """How texts are compared.
@@ -59,16 +89,22 @@ class TextScorer:
         # force: text that is tokenised on purpose needs no warning
         return BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True)
 
-    def score(self, hypotheses: Sequence[str], references: References) -> list[TextScore]:
-        """BLEU and chrF (Popović 2015) of line-aligned texts.
+    @property
+    def logged(self) -> tuple[str, ...]:
+        """What `corpus` computes."""
+        return ("bleu",)
 
-        Args:
-            hypotheses: N texts.
-            references: a text for each, or a list of texts; rows may have different numbers.
+    def corpus(self) -> Metric:
+        """BLEU over batches and ranks."""
+        return CorpusBleu(self)
 
-        Raises:
-            UserError: other numbers of hypotheses and references, or a row without a reference.
-        """
+    def score(
+        self,
+        hypotheses: Sequence[str],
+        references: References,
+        sources: Sequence[str] | None = None,
+    ) -> list[TextScore]:
+        """BLEU and chrF (Popović 2015); see `Scorer.score`."""
         bleu, chrf = self.bleu(), CHRF(lowercase=self.lowercase)
         # sacrebleu wants the first reference of every row, then the second, None where a row
         # has no more.
@@ -117,17 +153,18 @@ class CorpusBleu(Metric):
         # matches and totals of 1- to 4-grams, then both lengths in words
         self.add_state("counts", default=torch.zeros(10, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def update(self, hypotheses: Sequence[str], references: Sequence[str]) -> None:
-        """Adds line-aligned texts."""
-        for hypothesis, reference in zip(hypotheses, references, strict=True):
-            found = self.sentence.sentence_score(hypothesis, [reference])
-            row = [*found.counts, *found.totals, found.sys_len, found.ref_len]
-            self.counts += torch.tensor(row, dtype=torch.float64, device=self.counts.device)
+    def update(self, hypotheses: Sequence[str], references: References) -> None:
+        """Adds line-aligned texts, with one reference or several each."""
+        rows = reference_lists(references, len(hypotheses))
+        for hypothesis, texts in zip(hypotheses, rows, strict=True):
+            found = self.sentence.sentence_score(hypothesis, texts)
+            counts = [*found.counts, *found.totals, found.sys_len, found.ref_len]
+            self.counts += torch.tensor(counts, dtype=torch.float64, device=self.counts.device)
 
-    def compute(self) -> Tensor:
-        """BLEU from 0 to 100."""
+    def compute(self) -> dict[str, Tensor]:
+        """`bleu` from 0 to 100."""
         row = [int(count) for count in self.counts.tolist()]
         score = BLEU.compute_bleu(
             row[:4], row[4:8], row[8], row[9], smooth_method="exp", effective_order=False
         )
-        return torch.tensor(score.score)
+        return {"bleu": torch.tensor(score.score)}

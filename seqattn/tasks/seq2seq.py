@@ -9,7 +9,7 @@ from seqattn.attention.auxiliary import auxiliary_losses
 from seqattn.data.batch import Batch
 from seqattn.errors import UserError
 from seqattn.generation import Generator
-from seqattn.metrics.text import CorpusBleu, TextScorer
+from seqattn.metrics.text import Scorer
 from seqattn.metrics.token import TokenScores
 from seqattn.models.base import PAD, Seq2SeqModel
 from seqattn.tasks.base import Optimization, SummedTask
@@ -25,9 +25,9 @@ class Validation:
 
     Args:
         generator: the model with its search.
-        scorer: how BLEU compares texts.
+        scorer: how texts are compared; its scores are logged as `val/NAME`.
         decode: ids of hypotheses to texts.
-        references: texts of the validation split, by row.
+        references: of the validation split, by row, one or more texts each.
         every: epochs from one generation to the next; 0 for never.
         sentences: the first rows that are generated; 0 for all.
 
@@ -36,9 +36,9 @@ class Validation:
     """
 
     generator: Generator
-    scorer: TextScorer
+    scorer: Scorer
     decode: Callable[[Sequence[Sequence[int]]], list[str]]
-    references: Callable[[], Sequence[str]]
+    references: Callable[[], Sequence[Sequence[str]]]
     every: int = 1
     sentences: int = 0
 
@@ -84,7 +84,7 @@ class Seq2SeqTask(SummedTask):
             )
         self.validation = validation
         self.token_scores = TokenScores()
-        self.bleu = CorpusBleu(validation.scorer) if validation else None
+        self.score = validation.scorer.corpus() if validation else None
         self.samples: list[Sample] = []
         """Some hypotheses of the last validation that generated."""
 
@@ -135,7 +135,7 @@ class Seq2SeqTask(SummedTask):
     def _generate(self, batch: Batch) -> None:
         plan = self.validation
         assert plan is not None
-        assert self.bleu is not None
+        assert self.score is not None
         rows = batch.index.tolist()
         chosen = [n for n, row in enumerate(rows) if not plan.sentences or row < plan.sentences]
         sources = [[token for token in row if token != PAD] for row in batch.source.tolist()]
@@ -143,8 +143,8 @@ class Seq2SeqTask(SummedTask):
         hypotheses = plan.decode([hypotheses[0].ids for hypotheses in found])
         everything = plan.references()
         references = [everything[rows[n]] for n in chosen]
-        self.bleu.update(hypotheses, references)
-        new = zip((rows[n] for n in chosen), hypotheses, references)
+        self.score.update(hypotheses, references)
+        new = zip((rows[n] for n in chosen), hypotheses, (said[0] for said in references))
         self.samples = sorted(
             [*self.samples, *(Sample(*sample) for sample in new)], key=lambda sample: sample.row
         )[:8]
@@ -154,6 +154,7 @@ class Seq2SeqTask(SummedTask):
         self.token_scores.reset()
         # equal on every rank already, since metrics sum over ranks; Lightning asks for sync_dist
         self.log_dict({f"val/{name}": value for name, value in scores.items()}, sync_dist=True)
-        if self.generates_now and self.bleu is not None:
-            self.log("val/bleu", self.bleu.compute().to(self.device), sync_dist=True)
-            self.bleu.reset()
+        if self.generates_now and self.score is not None:
+            for name, value in self.score.compute().items():
+                self.log(f"val/{name}", value.to(self.device), sync_dist=True)
+            self.score.reset()

@@ -4,6 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,22 @@ from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
 
 class Throughput(Callback):
-    """Target tokens a second, share of padding, and share of time spent waiting for data.
+    """Tokens a second, share of padding, and share of time spent waiting for data.
 
     Waiting is all time between the end of a step and the start of the next, validation left out.
+
+    Args:
+        unit: which tokens are counted, in words.
+        count: how many of them a batch has.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        unit: str = "target tokens",
+        count: Callable[[Any], int] = attrgetter("target_tokens"),
+    ) -> None:
+        self.unit = unit
+        self.count = count
         self.tokens = 0
         self.steps = 0
         self.busy_seconds = 0.0
@@ -61,7 +72,7 @@ class Throughput(Callback):
         """Called by Lightning."""
         self._ended = time.perf_counter()
         self.busy_seconds += self._ended - self._began
-        self.tokens += batch.target_tokens * trainer.world_size
+        self.tokens += self.count(batch) * trainer.world_size
         self.steps += 1
         self._padding += batch.padding_share
         if self.steps % max(1, trainer.log_every_n_steps) == 0:  # type: ignore[attr-defined]
@@ -80,6 +91,14 @@ class Throughput(Callback):
             )
 
 
+_LOSSES = ("loss", "perplexity", "accuracy", "nll")
+_UNTOLD = ("nll", "rouge1", "rouge2", "rougeLsum")
+
+
+def _rank(name: str) -> int:
+    return _LOSSES.index(name) if name in _LOSSES else len(_LOSSES)
+
+
 class EpochLines(Callback):
     """A line on standard error after each validation, for where no progress bar is shown.
 
@@ -95,15 +114,19 @@ class EpochLines(Callback):
         if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
         scores = dict(trainer.callback_metrics)
-        if not getattr(pl_module, "generates_now", True):
-            scores.pop("val/bleu", None)  # of an earlier epoch
         parts = [f"epoch {trainer.current_epoch + 1}", f"step {trainer.global_step}"]
         if "train/loss" in scores:
             parts.append(f"train loss {float(scores['train/loss']):.3f}")
-        for name in ("loss", "perplexity", "accuracy", "bleu"):
-            if f"val/{name}" in scores:
+        names = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
+        if not getattr(pl_module, "generates_now", True):
+            names = [
+                name for name in names if name in _LOSSES
+            ]  # the others are of an earlier epoch
+        for name in sorted(names, key=_rank):
+            if name not in _UNTOLD:
                 parts.append(f"val {name} {float(scores[f'val/{name}']):.3f}")
-        parts.append(f"{self.throughput.summary()['tokens_per_second']:,.0f} target tokens/s")
+        speed = self.throughput.summary()["tokens_per_second"]
+        parts.append(f"{speed:,.0f} {self.throughput.unit}/s")
         print(" · ".join(parts), file=sys.stderr, flush=True)
 
 

@@ -93,8 +93,9 @@ def test_what_is_dropped_is_reported(data):
 
 
 def test_evaluation_gets_every_text_as_it_came(data, corpus):
-    assert data.rows("train") == (lines_of(corpus, "train.en"), lines_of(corpus, "train.de"))
-    assert data.rows("test") == (lines_of(corpus, "test.en"), lines_of(corpus, "test.de"))
+    for split in ("train", "test"):
+        sources, targets = (lines_of(corpus, f"{split}.{side}") for side in ("en", "de"))
+        assert data.rows(split) == (sources, targets, [[target] for target in targets], None)
 
 
 def test_validation_batches_are_always_the_same_and_hold_every_pair(data):
@@ -156,9 +157,11 @@ def test_data_that_cannot_train_is_refused(corpus, cache):
     with pytest.raises(UserError, match="the train split must keep some pairs, dropped 60 of 60"):
         build(corpus, cache, max_length=2).setup("fit")
     untargeted = Seq2SeqData(ParallelText(str(corpus), "en", None), CONFIG, None, str(cache))
-    with pytest.raises(UserError, match="must be trained on both sides, there is no target"):
+    with pytest.raises(
+        UserError, match="training needs both sides and there is no target; name it"
+    ):
         untargeted.prepare_data()
-    assert untargeted.rows("test")[1] == []
+    assert untargeted.rows("test").targets == []
 
 
 @pytest.mark.parametrize(
