@@ -4,14 +4,18 @@ from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from torch import nn
 
 from seqattn.attention.base import Attention, AttentionFactory
-from seqattn.cli.fitting import check_fit, is_recurrent
+from seqattn.cli.fitting import check_fit, family, learns
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation import Generator
 from seqattn.models.base import Seq2SeqModel
+from seqattn.models.span import SpanModel
 from seqattn.models.transformer import Slots, TransformerConfig
+from seqattn.tasks.base import Optimization
+from seqattn.training.forcing import TeacherForcing
 
 Config = dict[str, Any]
 _HEADS_KEYS = ("num_heads", "num_kv_heads", "dropout", "bias")
@@ -30,14 +34,16 @@ def make(config: Any, **extra: Any) -> Any:
         raise
 
 
-def build_model(config: Config, tokenizer: Tokenizer) -> Seq2SeqModel:
+def build_model(config: Config, tokenizer: Tokenizer) -> Seq2SeqModel | SpanModel:
     """The model of a resolved configuration over a tokenizer's vocabularies."""
     check_fit(config)
-    shape = make(config["model"])
-    parts = make(config["attention"]) if is_recurrent(config) else _slots(config, shape)
-    model: Seq2SeqModel = shape.build(
-        tokenizer.source_size, tokenizer.target_size, tokenizer.joint, parts
-    )
+    shape, kind = make(config["model"]), family(config)
+    model: Seq2SeqModel | SpanModel
+    if learns(config) == "spans":
+        model = shape.build(tokenizer.source_size, _span_slots(config, shape, kind))
+    else:
+        parts = make(config["attention"]) if kind == "rnn" else _slots(config, shape)
+        model = shape.build(tokenizer.source_size, tokenizer.target_size, tokenizer.joint, parts)
     return model
 
 
@@ -47,6 +53,18 @@ def _slots(config: Config, shape: TransformerConfig) -> Slots:
         encoder=_slot(config, "encoder", own, shape.encoder_layers),
         decoder=_slot(config, "decoder", own, shape.decoder_layers),
         cross=_slot(config, "cross", cross_default(own), shape.decoder_layers),
+        position=make(config["position"]),
+    )
+
+
+def _span_slots(config: Config, shape: Any, kind: str) -> Slots:
+    """Attentions of a span model: those of its layers, and the one by which the context asks."""
+    own = config["attention"]
+    recurrent = kind == "span_rnn"
+    return Slots(
+        encoder=[] if recurrent else _slot(config, "encoder", own, shape.layers),
+        decoder=[],
+        cross=_slot(config, "cross", own if recurrent else cross_default(own), 1),
         position=make(config["position"]),
     )
 
@@ -105,12 +123,35 @@ def build_generator(generation: Config, model: Seq2SeqModel) -> Generator:
 def build_data(config: Config, tokenizer: Tokenizer | None = None) -> Any:
     """The data module of a resolved configuration, with a vocabulary of its own or `tokenizer`."""
     from seqattn.data.module import Seq2SeqData  # `datasets` takes seconds to import
+    from seqattn.data.span_module import SpanData
 
-    return Seq2SeqData(
-        make(config["data"]),
+    kind = learns(config)
+    return (SpanData if kind == "spans" else Seq2SeqData)(
+        build_source(config["data"], kind),
         make(config["tokenizer"]),
         make(config["loader"]),
         cache_dir=config.get("cache_dir"),
         seed=int(config.get("seed", 0)),
         tokenizer=tokenizer,
     )
+
+
+def build_source(node: Config, kind: str) -> Any:
+    """Where the data comes from; questions as pairs of texts for a task of the kind `answers`."""
+    from seqattn.data.answer_pairs import AnswerPairs
+
+    source = make(node)
+    return AnswerPairs(source) if kind == "answers" else source
+
+
+def optimization(config: Config, model: nn.Module) -> Optimization:
+    """How the weights of a run's model move."""
+    task = config["task"]
+    found = Optimization(
+        make(config["optimizer"]),
+        make(config["schedule"]),
+        task["label_smoothing"],
+        make(task["teacher_forcing"]) if "teacher_forcing" in task else TeacherForcing(),
+    )
+    found.optimizer(model, fused=False)  # refuses its values before the run begins
+    return found

@@ -1,28 +1,30 @@
 """A bundle: the directory that holds all that generating, evaluating and analysing need."""
 
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
-from hydra.utils import get_object
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_model
+from torch import nn
 
-from seqattn.cli.build import build_generator, build_model
+from seqattn.cli.build import build_generator, build_model, make
+from seqattn.cli.bundle_files import SCORES, WEIGHTS, part_of, read_config
+from seqattn.data.answer_pairs import question_source
+from seqattn.data.reading import read_sources
+from seqattn.data.span_encode import SpanEncoder
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.generation import Generator
+from seqattn.generation import Generator, Hypothesis
+from seqattn.generation.spans import Answered, Answerer
+from seqattn.generation.windows import generate_from_windows
 from seqattn.models.base import Seq2SeqModel
+from seqattn.models.span import SpanModel
 
-FORMAT = "seqattn bundle 1"
-_NEVER_BUILT = ("trainer", "logger")
-_CONFIG, _WEIGHTS, _SCORES = "config.yaml", "model.safetensors", "scores.json"
+Config = dict[str, Any]
 
 
 @dataclass
@@ -37,11 +39,18 @@ class Bundle:
         path: where it was loaded from.
     """
 
-    model: Seq2SeqModel
+    model: nn.Module
     tokenizer: Tokenizer
-    config: dict[str, Any]
-    scores: dict[str, Any]
+    config: Config
+    scores: Config
     path: Path
+
+
+@dataclass
+class TextBundle(Bundle):
+    """A bundle that says things in its own words. Args: as `Bundle`."""
+
+    model: Seq2SeqModel
 
     def generate(
         self, texts: Sequence[str], generation: Mapping[str, Any] | None = None
@@ -52,126 +61,66 @@ class Bundle:
             texts: sources, as written.
             generation: a node such as `conf/generation/beam.yaml`; None for the bundle's own.
         """
-        sources = self.encode(texts)
-        found = self.generator(generation).generate(sources)
-        return self.tokenizer.decode_target([hypotheses[0].ids for hypotheses in found])
+        found = self.hypotheses(texts, generation)
+        return self.tokenizer.decode_target([best[0].ids for best in found])
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Source ids of each text; none for a text of nothing but white space."""
-        ids = self.tokenizer.encode_source(texts)
-        return [row if text.strip() else [] for row, text in zip(ids, texts, strict=True)]
+    def answer(
+        self,
+        questions: Sequence[str],
+        contexts: Sequence[str],
+        generation: Mapping[str, Any] | None = None,
+    ) -> list[str]:
+        """The best answer to each question, of a bundle trained by task=qa_generative."""
+        return self.generate(list(map(question_source, questions, contexts)), generation)
+
+    def hypotheses(
+        self, texts: Sequence[str], generation: Mapping[str, Any] | None = None
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses for each text, best first. Args: as `generate`."""
+        return generate_from_windows(self.generator(generation), self.encode(texts))
+
+    def encode(self, texts: Sequence[str]) -> list[list[list[int]]]:
+        """Source ids of each text as the model reads it, in one part or in several windows."""
+        return read_sources(texts, self.tokenizer, make(self.config["loader"]).sources)
 
     def generator(self, generation: Mapping[str, Any] | None = None) -> Generator:
         """The search of a generation node, or of the bundle's own, over this model."""
         return build_generator(dict(generation or self.config["generation"]), self.model)
 
 
-def write_bundle(
-    path: Path,
-    config: Mapping[str, Any],
-    model: Seq2SeqModel,
-    tokenizer: Tokenizer,
-    scores: Mapping[str, Any],
-) -> None:
-    """Writes a bundle whole, or not at all; one that stands there is replaced.
+@dataclass
+class SpanBundle(Bundle):
+    """A bundle that answers questions by spans of their contexts. Args: as `Bundle`."""
 
-    Args:
-        path: the bundle's directory.
-        config: resolved, plain values.
-        model: its weights are written without pickle.
-        tokenizer: its vocabularies.
-        scores: what is known of the model's quality, with signatures.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    document = {"format": FORMAT, **config}
-    (temporary / _CONFIG).write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    (temporary / _SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
-    save_model(model, str(temporary / _WEIGHTS), metadata={"format": FORMAT})
-    tokenizer.save(temporary)
-    for file in [*temporary.iterdir(), temporary]:
-        _flush(file)
-    old = path.with_name(f".{path.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if path.exists():
-        path.rename(old)
-    temporary.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
-    _flush(path.parent)
+    model: SpanModel
+
+    def answer(
+        self,
+        questions: Sequence[str],
+        contexts: Sequence[str],
+        generation: Mapping[str, Any] | None = None,
+    ) -> list[Answered]:
+        """Answers to each question, the likeliest first, with their characters and probabilities.
+
+        Args:
+            questions: N.
+            contexts: the context of each.
+            generation: a node such as `conf/generation/spans.yaml`; None for the bundle's own.
+        """
+        return self.answerer(generation).answer(questions, contexts)
+
+    def answerer(self, generation: Mapping[str, Any] | None = None) -> Answerer:
+        """The search of a generation node, or of the bundle's own, over this model."""
+        return Answerer(self.model, self.encoder, make(generation or self.config["generation"]))
+
+    @property
+    def encoder(self) -> SpanEncoder:
+        """Questions and contexts to batches, as in training."""
+        options = make(self.config["loader"])
+        return SpanEncoder(self.tokenizer, options.windows, options.limits)
 
 
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The configuration that a bundle carries.
-
-    Raises:
-        UserError: where `path` is absent or no bundle.
-    """
-    if not path.is_dir():
-        raise UserError(f"there is no bundle at {path}; training writes one to RUN/model")
-    file = path / _CONFIG
-    if not file.is_file():
-        raise UserError(f"{path} is no bundle, {_CONFIG} is not in it; give RUN/model")
-    try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read; the bundle is damaged: train again") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        found = config.get("format") if isinstance(config, dict) else None
-        raise UserError(f"{path} is not of the format {FORMAT!r}, it says {found!r}")
-    for key, node in config.items():
-        if key not in _NEVER_BUILT:
-            _refuse_foreign(node, file)
-    return config
-
-
-def _refuse_foreign(node: Any, file: Path) -> None:
-    """Refuses a target outside this package: a bundle is data, and runs nobody else's code."""
-    if isinstance(node, list):
-        for part in node:
-            _refuse_foreign(part, file)
-    if not isinstance(node, dict):
-        return
-    target = str(node.get("_target_", "seqattn.errors.UserError"))
-    own = target.startswith("seqattn.")
-    try:
-        own = own and str(getattr(get_object(target), "__module__", "")).startswith("seqattn.")
-    except (ImportError, ValueError, AttributeError):
-        own = False
-    if not own:
-        raise UserError(
-            f"{file} names {target}, which is not of seqattn: this bundle is foreign or of "
-            "another version"
-        )
-    for part in node.values():
-        _refuse_foreign(part, file)
-
-
-def part_of(config: Mapping[str, Any], name: str, path: str | Path) -> Any:
-    """A part of a bundle's configuration; a dot leads into nested ones.
-
-    Raises:
-        UserError: where it is not there.
-    """
-    value: Any = config
-    for key in name.split("."):
-        if not isinstance(value, dict) or key not in value:
-            file = Path(path).expanduser() / _CONFIG
-            raise UserError(f"{file} lacks {name}; the bundle is damaged: train again")
-        value = value[key]
-    return value
-
-
-def load_bundle(path: str | Path, device: str = "cpu") -> Bundle:
+def load_bundle(path: str | Path, device: str = "cpu") -> TextBundle | SpanBundle:
     """Loads a bundle.
 
     Raises:
@@ -183,7 +132,7 @@ def load_bundle(path: str | Path, device: str = "cpu") -> Bundle:
     for part in ("model", "attention", "position", "generation"):
         part_of(config, part, path)
     model = build_model(config, tokenizer)
-    weights = path / _WEIGHTS
+    weights = path / WEIGHTS
     try:
         load_model(model, str(weights))
     except FileNotFoundError as error:
@@ -197,6 +146,20 @@ def load_bundle(path: str | Path, device: str = "cpu") -> Bundle:
         model.to(torch.device(device)).eval()
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device={device} cannot be used here; use device=cpu") from error
-    scores = path / _SCORES
+    scores = path / SCORES
     known = json.loads(scores.read_text(encoding="utf-8")) if scores.is_file() else {}
-    return Bundle(model, tokenizer, config, known, path)
+    if isinstance(model, SpanModel):
+        return SpanBundle(model, tokenizer, config, known, path)
+    return TextBundle(model, tokenizer, config, known, path)
+
+
+def load_text_bundle(path: str | Path, device: str, verb: str) -> TextBundle:
+    """Loads a bundle for a verb that has no use for one that answers by spans.
+
+    Raises:
+        UserError: as `load_bundle`, or for such a bundle.
+    """
+    bundle = load_bundle(path, device)
+    if isinstance(bundle, SpanBundle):
+        raise UserError(f"{path} answers questions by spans; {verb} takes an encoder-decoder")
+    return bundle

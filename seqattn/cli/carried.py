@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from seqattn.cli.bundle import part_of, read_config
+from seqattn.cli.bundle_files import part_of, read_config
 from seqattn.cli.config import compose_config, quoted, require_values
 from seqattn.errors import UserError
 

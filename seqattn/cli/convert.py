@@ -9,16 +9,19 @@ from typing import Any, NamedTuple
 import torch
 
 from seqattn.attention.pooling import pool_key_heads
-from seqattn.cli.build import build_model
-from seqattn.cli.bundle import Bundle, load_bundle, write_bundle
+from seqattn.cli.build import build_model, make
+from seqattn.cli.bundle import TextBundle, load_text_bundle
+from seqattn.cli.bundle_files import write_bundle
 from seqattn.cli.carried import compose_with_bundle
 from seqattn.cli.config import plain
-from seqattn.cli.evaluate import read_split, score
+from seqattn.cli.evaluate import generated, read_split
+from seqattn.cli.fitting import learns
 from seqattn.cli.grouping import grouped, kv_heads_of
 from seqattn.cli.kinds import check_kinds
 from seqattn.cli.summary import print_comparison
+from seqattn.data.texts import Texts
 from seqattn.errors import UserError
-from seqattn.metrics.text import TextScore, TextScorer
+from seqattn.metrics.text import Scorer, TextScore
 from seqattn.models.base import BOS, EOS
 from seqattn.models.transformer import Transformer
 from seqattn.models.transformer_state import TransformerState
@@ -49,9 +52,9 @@ def convert(overrides: Sequence[str]) -> None:
     if output.exists():
         raise UserError(f"output={output} is there already; name another directory")
     keep_freed_memory()
-    bundle = load_bundle(settled["bundle"], settled["device"])
+    bundle = load_text_bundle(settled["bundle"], settled["device"], "convert")
     converted = pooled(bundle, settled["heads"], num_kv_heads, settled["slots"])
-    texts = _texts(settled)
+    texts = _texts(settled, learns(bundle.config))
     reports = {"before": _report(bundle, settled, texts)}
     reports["after"] = _report(converted, settled, texts)
     if settled["uptrain_steps"]:
@@ -68,7 +71,7 @@ def convert(overrides: Sequence[str]) -> None:
     _show(settled, reports)
 
 
-def pooled(bundle: Bundle, heads: str, num_kv_heads: int, slots: Sequence[str]) -> Bundle:
+def pooled(bundle: TextBundle, heads: str, num_kv_heads: int, slots: Sequence[str]) -> TextBundle:
     """The bundle with so many key and value heads, each the mean of those it stands for.
 
     Args:
@@ -88,29 +91,31 @@ def pooled(bundle: Bundle, heads: str, num_kv_heads: int, slots: Sequence[str]) 
     config = {k: v for k, v in bundle.config.items() if k != "format"}
     config = grouped(config, heads, num_kv_heads, slots)
     model = build_model(config, bundle.tokenizer)
+    assert isinstance(model, Transformer)
     pool_key_heads(bundle.model, model)
     device = next(bundle.model.parameters()).device
     return replace(bundle, model=model.to(device).eval(), config=config, scores={})
 
 
-def _texts(settled: Config) -> tuple[list[str], list[str]] | None:
+def _texts(settled: Config, kind: str) -> Texts | None:
     """What to score on; None where nothing is asked for, or it cannot be read."""
     if not settled["scores"]:
         return None
     try:
-        return read_split(settled)
+        return read_split(settled, kind)
     except (UserError, OSError) as error:
         print(f"not scored: {error}", file=sys.stderr)
         return None
 
 
-def _report(bundle: Bundle, settled: Config, texts: tuple[list[str], list[str]] | None) -> Report:
+def _report(bundle: TextBundle, settled: Config, texts: Texts | None) -> Report:
     model = bundle.model
     assert isinstance(model, Transformer)
     scores: list[TextScore] = []
     if texts is not None:
-        scorer = TextScorer(settled["scorer"]["tokenize"], settled["scorer"]["lowercase"])
-        scores = score(bundle, *texts, settled["generation"], scorer).scores
+        said = generated(bundle, texts.sources, settled["generation"])
+        scorer: Scorer = make(settled["scorer"])
+        scores = scorer.score(said.hypotheses, texts.references, texts.sources)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Report(parameters, *_cache_bytes(model), scores)
 

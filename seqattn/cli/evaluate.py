@@ -1,26 +1,30 @@
 """`evaluate`: a bundle's scores on a split."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqattn.cli.build import make
-from seqattn.cli.bundle import Bundle, load_bundle
+from seqattn.cli.build import build_source, make
+from seqattn.cli.bundle import TextBundle, load_text_bundle
 from seqattn.cli.carried import compose_with_bundle
 from seqattn.cli.config import plain
+from seqattn.cli.evaluate_spans import evaluate_spans
+from seqattn.cli.evaluation import output_directory, plain_scores, score_rows, write_json
+from seqattn.cli.fitting import learns
 from seqattn.cli.kinds import check_kinds
 from seqattn.cli.summary import print_table
+from seqattn.data.texts import Texts
 from seqattn.errors import UserError
-from seqattn.metrics.text import TextScore, TextScorer
+from seqattn.metrics.text import Scorer
 from seqattn.training.memory import keep_freed_memory
 
+Config = dict[str, Any]
 
-class Scored(NamedTuple):
-    """What a bundle made of some sources, and how good that is."""
 
-    scores: list[TextScore]
+class Said(NamedTuple):
+    """What a bundle made of some sources."""
+
     hypotheses: list[str]
     tokens: int
     """Target tokens said, ends counted."""
@@ -31,71 +35,96 @@ class Scored(NamedTuple):
 def evaluate(overrides: Sequence[str]) -> None:
     """Runs the verb on the user's overrides."""
     nodes = {"data": "data", "generation": "generation", "scorer": "task.scorer"}
-    config, _ = compose_with_bundle("evaluate", overrides, nodes)
+    config, carried = compose_with_bundle("evaluate", overrides, nodes)
     settled = plain(config)
     check_kinds(settled)
-    split = settled["split"]
-    scorer = TextScorer(settled["scorer"]["tokenize"], settled["scorer"]["lowercase"])
-    sources, references = read_split(settled)
+    if learns(carried) == "spans":
+        evaluate_spans(settled)
+        return
+    scorer: Scorer = make(settled["scorer"])
+    split = read_split(settled, learns(carried))
+    bins = _bins(settled["lengths"], split)
     keep_freed_memory()
-    bundle = load_bundle(settled["bundle"], settled["device"])
-    scores, hypotheses, tokens, seconds = score(
-        bundle, sources, references, settled["generation"], scorer
-    )
+    bundle = load_text_bundle(settled["bundle"], settled["device"], "evaluate")
+    said = generated(bundle, split.sources, settled["generation"])
+    scores = scorer.score(said.hypotheses, split.references, split.sources)
     results = {
-        "split": split,
-        "sentences": len(sources),
-        "scores": {s.name: {"value": s.value, "signature": s.signature} for s in scores},
-        "sentences_per_second": len(sources) / seconds,
-        "tokens_per_second": tokens / seconds,
+        "bundle": str(settled["bundle"]),
+        "split": settled["split"],
+        "sentences": len(split.sources),
+        "scores": plain_scores(scores),
+        "sentences_per_second": len(split.sources) / said.seconds,
+        "tokens_per_second": said.tokens / said.seconds,
         "generation": settled["generation"],
     }
-    output = Path(settled["output"] or Path(settled["bundle"]).parent / "evaluation" / split)
-    output = output.expanduser()
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "hypotheses.txt").write_text("".join(f"{h}\n" for h in hypotheses), encoding="utf-8")
-    (output / "scores.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    rows = {s.name: f"{s.value:.2f}   {s.signature}" for s in scores}
-    rows["sentences"] = f"{len(sources):,} ({len(sources) / seconds:,.1f} a second)"
-    rows["target tokens"] = f"{tokens:,} ({tokens / seconds:,.0f} a second)"
+    if bins:
+        results["by_length"] = [_of_bin(scorer, part, split, said.hypotheses) for part in bins]
+    output = output_directory(settled)
+    lines = "".join(f"{' '.join(h.splitlines())}\n" for h in said.hypotheses)
+    (output / "hypotheses.txt").write_text(lines, encoding="utf-8")
+    if split.ids is not None:
+        predictions = dict(zip(split.ids, said.hypotheses, strict=True))
+        write_json(output / "predictions.json", predictions)
+    write_json(output / "scores.json", results)
+    rows = score_rows(scores)
+    rows["sentences"] = (
+        f"{len(split.sources):,} ({len(split.sources) / said.seconds:,.1f} a second)"
+    )
+    rows["target tokens"] = f"{said.tokens:,} ({said.tokens / said.seconds:,.0f} a second)"
+    for part in results.get("by_length", ()):
+        name, value = next(iter(part["scores"].items()))
+        words = f"{part['words']} words"
+        rows[words] = f"{name} {value['value']:.2f} ({part['sentences']:,} sentences)"
     rows["written to"] = str(output)
-    print_table(f"{split} of {settled['bundle']}", rows)
+    print_table(f"{settled['split']} of {settled['bundle']}", rows)
 
 
-def read_split(settled: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Sources and references of the split that a verb's settings name.
+def read_split(settled: Mapping[str, Any], kind: str) -> Texts:
+    """The split that a verb's settings name.
+
+    Args:
+        settled: of the verb: data, split, cache_dir.
+        kind: what the bundle learnt from, one of `LEARNS`.
 
     Raises:
         UserError: where it cannot be read, or has no references.
     """
     split, cache_dir = settled["split"], settled["cache_dir"]
-    texts = make(settled["data"]).load(split, Path(cache_dir) if cache_dir else None)
+    source = build_source(settled["data"], kind)
+    texts = source.load(split, Path(cache_dir) if cache_dir else None)
     if "target" not in texts.column_names:
         raise UserError(f"the {split} split has no references to score against")
-    return list(texts["source"]), list(texts["target"])
+    return Texts.of(texts)
 
 
-def score(
-    bundle: Bundle,
-    sources: Sequence[str],
-    references: Sequence[str],
-    generation: Mapping[str, Any],
-    scorer: TextScorer,
-) -> Scored:
-    """Generates from every source and scores what came.
+def generated(bundle: TextBundle, sources: Sequence[str], generation: Mapping[str, Any]) -> Said:
+    """Generates from every source.
 
     Args:
         bundle: the model.
         sources: texts.
-        references: a text for each.
         generation: the node of the search.
-        scorer: how texts are compared.
     """
-    generator = bundle.generator(generation)
-    encoded = bundle.encode(sources)
     began = time.perf_counter()
-    found = generator.generate(encoded)
+    found = bundle.hypotheses(sources, generation)
     seconds = time.perf_counter() - began
     hypotheses = bundle.tokenizer.decode_target([best[0].ids for best in found])
-    tokens = sum(len(best[0].ids) + 1 for best in found)
-    return Scored(scorer.score(hypotheses, references), hypotheses, tokens, seconds)
+    return Said(hypotheses, sum(len(best[0].ids) + 1 for best in found), seconds)
+
+
+def _bins(lengths: list[int] | None, split: Texts) -> list[Any]:
+    if lengths is None:
+        return []
+    from seqattn.analysis.lengths import length_bins  # matplotlib takes a second to import
+
+    return length_bins(split.sources, lengths)
+
+
+def _of_bin(scorer: Scorer, part: Any, split: Texts, hypotheses: Sequence[str]) -> Config:
+    rows = part.rows
+    scores = scorer.score(
+        [hypotheses[n] for n in rows],
+        [split.references[n] for n in rows],
+        [split.sources[n] for n in rows],
+    )
+    return {"words": part.words, "sentences": len(rows), "scores": plain_scores(scores)}

@@ -1,26 +1,32 @@
 """`generate`: texts in, texts out."""
 
 import json
-import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqattn.cli.bundle import Bundle, load_bundle
+from seqattn.cli.answers import answer_questions
+from seqattn.cli.bundle import TextBundle, load_text_bundle
 from seqattn.cli.carried import compose_with_bundle
 from seqattn.cli.config import plain
+from seqattn.cli.fitting import learns
 from seqattn.cli.kinds import check_kinds
+from seqattn.cli.texts import decoded, read_texts, written
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
+from seqattn.generation.windows import generate_from_windows
 from seqattn.training.memory import keep_freed_memory
 
 
 def generate(overrides: Sequence[str]) -> None:
     """Runs the verb on the user's overrides."""
-    config, _ = compose_with_bundle("generate", overrides, {"generation": "generation"})
+    config, carried = compose_with_bundle("generate", overrides, {"generation": "generation"})
     settled = plain(config)
     check_kinds(settled)
+    if learns(carried) != "pairs":
+        answer_questions(settled)
+        return
     search = settled["generation"]
     if settled["n_best"] is not None:
         if "n_best" not in search:
@@ -33,35 +39,15 @@ def generate(overrides: Sequence[str]) -> None:
     source = None if settled["input"] is None else Path(settled["input"]).expanduser()
     lines = None if source is None else read_texts(source)
     keep_freed_memory()
-    bundle = load_bundle(settled["bundle"], settled["device"])
+    bundle = load_text_bundle(settled["bundle"], settled["device"], "generate")
     speaker = Speaker(
         bundle, bundle.generator(search), settled["n_best"] or 1, bool(settled["scores"])
     )
     if lines is not None:
-        _write(speaker.answers(lines), settled["output"])
+        written(speaker.answers(lines), settled["output"])
         return
-    texts = _decoded(iter(sys.stdin.buffer.readline, b""), "standard input")
-    _write((line for text in texts for line in speaker.answers([text])), settled["output"])
-
-
-def read_texts(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, empty ones included.
-
-    Raises:
-        UserError: where it is absent, or names the line that is not UTF-8.
-    """
-    if not path.is_file():
-        raise UserError(f"input={path} is not a file")
-    with path.open("rb") as file:
-        return list(_decoded(file, str(path)))
-
-
-def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield line.rstrip(b"\r\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{name} line {number} is not UTF-8 text; convert the file") from error
+    texts = decoded(iter(sys.stdin.buffer.readline, b""), "standard input")
+    written((line for text in texts for line in speaker.answers([text])), settled["output"])
 
 
 @dataclass(frozen=True)
@@ -75,14 +61,14 @@ class Speaker:
         scores: JSON lines with scores in place of text.
     """
 
-    bundle: Bundle
+    bundle: TextBundle
     generator: Generator
     n_best: int
     scores: bool
 
     def answers(self, texts: Sequence[str]) -> Iterator[str]:
         """The lines for each text, in order."""
-        found = self.generator.generate(self.bundle.encode(texts))
+        found = generate_from_windows(self.generator, self.bundle.encode(texts))
         for text, hypotheses in zip(texts, found, strict=True):
             yield from self._lines(text, hypotheses)
 
@@ -106,21 +92,3 @@ class Speaker:
                 "log_probability": hypothesis.log_probability,
             }
             yield json.dumps(row, ensure_ascii=False)
-
-
-def _write(lines: Iterable[str], output: str | None) -> None:
-    """To standard output as they come, or to a file that appears when it is whole."""
-    if output is None:
-        for line in lines:
-            print(line, flush=True)
-        return
-    path = Path(output).expanduser()
-    if not path.parent.is_dir():
-        raise UserError(f"output={path}: the directory {path.parent} is not there; make it first")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in lines)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

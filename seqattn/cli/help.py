@@ -5,10 +5,11 @@ import textwrap
 from seqattn.cli.config import groups
 
 _ABOUT = {
-    "train": "Trains an encoder-decoder and writes a bundle to RUN/model.",
+    "train": "Trains a model and writes a bundle to RUN/model.",
     "generate": "Writes an output for each line of text, with a trained bundle.",
-    "evaluate": "Scores a bundle on a split: BLEU and chrF by sacrebleu.",
-    "analyze": "Draws where a bundle's attention looks in one sentence.",
+    "evaluate": "Scores a bundle on a split, by its task's own scorer.",
+    "compare": "Shows evaluations side by side, and draws them by source length.",
+    "analyze": "Draws where a bundle's attention looks in one sentence or question.",
     "benchmark": "Measures training and decoding beside what one would use instead.",
     "convert": "Makes a bundle with fewer key and value heads (GQA, MQA) from a bundle.",
 }
@@ -24,6 +25,9 @@ _EXAMPLES = {
         ("experiment=multi30k_tiny data.root=DIR", "a published setting"),
         ("resume=runs/translation/TIME trainer.max_epochs=40", "go on with a run"),
         ("init_from=BUNDLE attention=gqa", "a new run that begins with a bundle's weights"),
+        ("task=summarization model.copy=true", "documents and summaries; a copy mechanism"),
+        ("task=qa data=squad data.root=DIR", "answers by spans (model=span_rnn|span_transformer)"),
+        ("task=qa_generative", "answers in the model's own words"),
         ("-m attention=mha,gqa,mqa trainer.max_steps=500", "compare, one run each"),
     ],
     "generate": [
@@ -32,6 +36,7 @@ _EXAMPLES = {
         ("bundle=RUN/model input=FILE n_best=5 scores=true", "JSON lines with scores"),
         ("bundle=RUN/model generation=sampling generation.top_p=0.9", "random outputs"),
         ("bundle=RUN/model generation.beam_size=8", "a wider beam"),
+        ("bundle=RUN/model input=FILE.jsonl", "questions: lines with question and context"),
     ],
     "evaluate": [
         ("bundle=RUN/model", "the test split of the data it was trained on"),
@@ -39,10 +44,16 @@ _EXAMPLES = {
         ("bundle=RUN/model data.root=DIR", "the same data, elsewhere"),
         ("bundle=RUN/model generation=greedy", "another search"),
         ("bundle=RUN/model scorer.tokenize=none", "for text that is tokenised already"),
+        ("bundle=RUN/model lengths=[8,12,16,20]", "also by words of the source"),
+    ],
+    "compare": [
+        ("evaluations=[RUN1/evaluation/test,RUN2/evaluation/test]", "a table of their scores"),
+        ("evaluations=[DIR1,DIR2] output=FILE.png", "and curves, if both have the same lengths"),
     ],
     "analyze": [
         ('bundle=RUN/model text="A dog runs." output=DIR', "the model's own translation"),
         ('bundle=RUN/model text="A dog runs." target="Ein Hund rennt." output=DIR', "a given one"),
+        ('bundle=RUN/model question="Who runs?" context="A dog runs." output=DIR', "a question"),
     ],
     "convert": [
         ("bundle=RUN/model heads=mqa output=DIR", "one key head everywhere; scored on val"),
@@ -79,6 +90,11 @@ _KEYS = {
     "evaluate": [
         ("split=test", "train, val or test"),
         ("output=DIR", "where scores and hypotheses go (RUN/evaluation/SPLIT)"),
+        ("lengths=[8,12]", "scores of sources of 1-8, 9-12 and more words"),
+    ],
+    "compare": [
+        ("evaluations=[DIR,DIR]", "directories that evaluate wrote"),
+        ("output=FILE.png", "the first score by source length"),
     ],
     "convert": [
         ("heads=gqa|mqa  num_kv_heads=N", "key and value heads to pool to; mqa has one"),
@@ -103,11 +119,12 @@ _KEYS = {
 }
 _GROUPS = {
     "train": (
-        "attention", "position", "model", "data", "tokenizer", "task", "optimizer", "schedule",
-        "generation", "trainer", "logger", "experiment",
+        "task", "model", "attention", "position", "data", "loader", "tokenizer", "optimizer",
+        "schedule", "generation", "trainer", "logger", "experiment",
     ),
     "generate": ("generation",),
     "evaluate": ("data", "generation"),
+    "compare": (),
     "analyze": (),
     "convert": ("data", "generation"),
     "benchmark": ("data", "tokenizer"),

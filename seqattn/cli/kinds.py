@@ -34,8 +34,8 @@ _OWN: dict[str, Any] = {
     "n_best": int | None,
     "scores": bool,
     "device": str,
-    "scorer.tokenize": str,
-    "scorer.lowercase": bool,
+    "lengths": list[int] | None,
+    "evaluations": list[str],
     "generation.batch_size": int,
     "generation.batch_tokens": int,
 }

@@ -83,6 +83,11 @@ def _verbs() -> dict[str, Callable[[], Callable[[Sequence[str]], None]]]:
 
         return evaluate
 
+    def _compare() -> Callable[[Sequence[str]], None]:
+        from seqattn.cli.compare import compare
+
+        return compare
+
     def _analyze() -> Callable[[Sequence[str]], None]:
         from seqattn.cli.analyze import analyze
 
@@ -102,6 +107,7 @@ def _verbs() -> dict[str, Callable[[], Callable[[Sequence[str]], None]]]:
         "train": _train,
         "generate": _generate,
         "evaluate": _evaluate,
+        "compare": _compare,
         "analyze": _analyze,
         "benchmark": _benchmark,
         "convert": _convert,

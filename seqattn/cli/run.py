@@ -9,21 +9,16 @@ import torch
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
-from matplotlib.figure import Figure
+from torch import nn
 
-from seqattn.analysis.callbacks import HeatmapCallback
-from seqattn.analysis.look import Sentence, look
-from seqattn.cli.build import build_generator, make
-from seqattn.cli.bundle import write_bundle
+from seqattn.cli.build import make
+from seqattn.cli.bundle_files import write_bundle
+from seqattn.cli.job import RunData, build_job
 from seqattn.cli.summary import print_summary
-from seqattn.cli.train import MONITORS
-from seqattn.data.module import Seq2SeqData
+from seqattn.cli.train import monitors
 from seqattn.errors import UserError
-from seqattn.generation import Generator, GreedySearch
-from seqattn.models.base import Seq2SeqModel
-from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask, Validation
 from seqattn.training.averaging import average_weights
-from seqattn.training.callbacks import EpochLines, SampleTexts, Throughput
+from seqattn.training.callbacks import EpochLines
 
 Config = dict[str, Any]
 
@@ -38,18 +33,13 @@ class Run:
         model: initialised.
     """
 
-    def __init__(
-        self, config: Config, run_dir: Path, data: Seq2SeqData, model: Seq2SeqModel
-    ) -> None:
+    def __init__(self, config: Config, run_dir: Path, data: RunData, model: nn.Module) -> None:
         self.config = config
         self.run_dir = run_dir
         self.data = data
         self.model = model
-        self.throughput = Throughput()
-        self._texts = data.rows("val")
-        # made now, since it is used only once training is over
-        self.generator = build_generator(config["generation"], model)
-        self.task = self._task()
+        self.job = build_job(config, data, model)
+        self.throughput = self.job.throughput
         self.averaged = self._averaged()
         self.trainer = self._trainer()
 
@@ -60,7 +50,7 @@ class Run:
             logger.log_hyperparams(self.config)
         last = self.run_dir / "checkpoints" / "last.ckpt"
         self.trainer.fit(
-            self.task,
+            self.job.task,
             datamodule=self.data,
             ckpt_path=last if self.config["resume"] else None,
             weights_only=False if self.config["resume"] else None,
@@ -80,27 +70,8 @@ class Run:
             scores=scores,
             seconds=seconds,
             speed=self.throughput.summary(),
+            unit=self.throughput.unit,
         )
-
-    def _task(self) -> Seq2SeqTask:
-        config, plan = self.config, self.config["task"]["validation"]
-        optimization = Optimization(
-            make(config["optimizer"]),
-            make(config["schedule"]),
-            config["task"]["label_smoothing"],
-            make(config["task"]["teacher_forcing"]),
-        )
-        optimization.optimizer(self.model, fused=False)  # refuses its values before the run begins
-        search = GreedySearch(make(config["generation"]["limit"]))
-        validation = Validation(
-            Generator(self.model, search, batch_size=256),
-            make(config["task"]["scorer"]),
-            self.data.tokenizer.decode_target,
-            lambda: self._texts[1],
-            plan["every"],
-            plan["sentences"],
-        )
-        return Seq2SeqTask(self.model, optimization, validation)
 
     def _averaged(self) -> ModelCheckpoint:
         """The callback that keeps the checkpoints whose weights the bundle averages."""
@@ -110,7 +81,7 @@ class Run:
             dirpath=self.run_dir / "checkpoints",
             filename="weights-{step:06d}",
             monitor=plan["monitor"] if best else "step",
-            mode=MONITORS[plan["monitor"]] if best else "max",
+            mode=monitors(self.config)[plan["monitor"]] if best else "max",
             save_top_k=plan["count"],
             save_weights_only=True,
         )
@@ -120,10 +91,14 @@ class Run:
         last = ModelCheckpoint(
             dirpath=self.run_dir / "checkpoints", filename="last", enable_version_counter=False
         )
-        callbacks: list[Callback] = [self.throughput, self.averaged, last, *self._tellers()]
+        bar = RichProgressBar() if sys.stderr.isatty() else EpochLines(self.throughput)
+        tellers = self.job.tellers(self.run_dir)
+        callbacks: list[Callback] = [self.throughput, self.averaged, last, bar, *tellers]
         if plan["patience"] is not None:
             stop = EarlyStopping(
-                plan["monitor"], mode=MONITORS[plan["monitor"]], patience=plan["patience"]
+                plan["monitor"],
+                mode=monitors(self.config)[plan["monitor"]],
+                patience=plan["patience"],
             )
             callbacks.append(stop)
         node = {**self.config["trainer"]}
@@ -143,34 +118,6 @@ class Run:
         except (MisconfigurationException, ValueError) as error:
             raise UserError(f"trainer: {' '.join(str(error).split())}") from error
         return trainer
-
-    def _tellers(self) -> list[Callback]:
-        bar = RichProgressBar() if sys.stderr.isatty() else EpochLines(self.throughput)
-        return [
-            bar,
-            SampleTexts(self._samples, self.run_dir / "samples"),
-            HeatmapCallback(self._draw, self.run_dir / "heatmaps"),
-        ]
-
-    def _samples(self) -> list[tuple[str, str, str]]:
-        sources = self._texts[0]
-        return [(sources[s.row], s.hypothesis, s.reference) for s in self.task.samples]
-
-    def _draw(self) -> Figure | None:
-        """The cross-attention of the first validation pair."""
-        tokenizer = self.data.tokenizer
-        source = tokenizer.encode_source(self._texts[0][:1])[0]
-        target = tokenizer.encode_target(self._texts[1][:1])[0]
-        training = self.model.training
-        self.model.eval()
-        figures = look(
-            self.model,
-            Sentence(source, tokenizer.source_pieces(source)),
-            Sentence(target, tokenizer.target_pieces(target)),
-            only=["cross"],
-        )
-        self.model.train(training)
-        return figures.get("cross")
 
     def _load_average(self) -> str:
         """Puts the averaged weights into the model; says which checkpoints they are of."""
@@ -200,18 +147,10 @@ class Run:
             enable_model_summary=False,
             limit_val_batches=1 if self.config["trainer"]["fast_dev_run"] else 1.0,
         )
-        self.task.validation = None
-        losses = trainer.validate(self.task, datamodule=self.data, verbose=False)[0]
+        self.job.quiet()
+        losses = trainer.validate(self.job.task, datamodule=self.data, verbose=False)[0]
         scores: dict[str, Any] = {name: float(value) for name, value in losses.items()}
-        count = 8 if self.config["trainer"]["fast_dev_run"] else len(self._texts[0])
-        sources, references = (side[:count] for side in self._texts)
-        self.model.to(self.task.device)
-        found = self.generator.generate(self.data.tokenizer.encode_source(sources))
-        hypotheses = self.data.tokenizer.decode_target([h[0].ids for h in found])
-        for score in make(self.config["task"]["scorer"]).score(hypotheses, references):
-            scores[f"val/{score.name}"] = score.value
-            scores[f"val/{score.name} signature"] = score.signature
-        return scores
+        return scores | self.job.scores(8 if self.config["trainer"]["fast_dev_run"] else None)
 
     def _write(self, scores: Config) -> None:
         tokenizer = self.data.tokenizer

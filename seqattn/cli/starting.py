@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from seqattn.cli.bundle import Bundle, load_bundle, part_of
+from seqattn.cli.bundle import Bundle, load_bundle
+from seqattn.cli.bundle_files import part_of
 from seqattn.cli.config import SLOTS
 from seqattn.errors import UserError
 

@@ -15,6 +15,7 @@ def print_summary(
     scores: Mapping[str, Any],
     seconds: float,
     speed: Mapping[str, float],
+    unit: str,
 ) -> None:
     """Prints what a run came to.
 
@@ -25,13 +26,14 @@ def print_summary(
         scores: on the validation split.
         seconds: of training, validation included.
         speed: `Throughput.summary()`.
+        unit: of its tokens.
     """
     rows = {"steps": f"{steps:,}", "weights kept": best}
     for name, value in scores.items():
         rows[name] = f"{value:.4g}" if isinstance(value, float) else str(value)
     minutes, rest = divmod(round(seconds), 60)
     rows["time"] = f"{minutes} min {rest} s"
-    rows["target tokens a second"] = f"{speed['tokens_per_second']:,.0f}"
+    rows[f"{unit} a second"] = f"{speed['tokens_per_second']:,.0f}"
     rows["padding"] = f"{speed['padding_share']:.1%}"
     rows["waiting for data"] = f"{speed['waiting_share']:.1%}"
     rows["bundle"] = str(run_dir / "model")

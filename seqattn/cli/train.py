@@ -10,20 +10,22 @@ from typing import Any
 import yaml
 
 from seqattn.cli.config import compose_config, plain, require_values
-from seqattn.cli.fitting import check_fit
+from seqattn.cli.fitting import check_fit, learns
 from seqattn.cli.kinds import check_own_keys, check_targets
 from seqattn.cli.run_dir import choose_run_dir, claimed, is_first_rank
 from seqattn.errors import UserError
 
 Config = dict[str, Any]
-MONITORS = {
-    "val/loss": "min",
-    "val/nll": "min",
-    "val/perplexity": "min",
-    "val/accuracy": "max",
-    "val/bleu": "max",
-}
-"""What a checkpoint can be the best by, and which way is better."""
+_LOSSES = {"val/loss": "min", "val/nll": "min", "val/perplexity": "min", "val/accuracy": "max"}
+
+
+def monitors(config: Config) -> dict[str, str]:
+    """What a checkpoint of this task can be the best by, and which way is better: min or max."""
+    from seqattn.cli.build import make
+
+    scores = {f"val/{name}": "max" for name in make(config["task"]["scorer"]).logged}
+    losses = {"val/loss": "min"} if learns(config) == "spans" else _LOSSES
+    return losses | scores
 
 
 def train(overrides: Sequence[str]) -> None:
@@ -36,9 +38,9 @@ def train(overrides: Sequence[str]) -> None:
     run_dir = choose_run_dir(given["name"], given["run_dir"], given["resume"])
     config.run_dir = str(run_dir)
     settled = plain(config)
-    _check(settled)
     check_targets(settled)
     check_fit(settled)
+    _check(settled)
     _quieten()
     from lightning.pytorch.callbacks import LambdaCallback  # it and torch take seconds to import
 
@@ -63,7 +65,8 @@ def train(overrides: Sequence[str]) -> None:
             _remove_if_empty(run_dir)
             raise
         if is_first_rank():
-            for line in data.report():
+            own = getattr(data.source, "report", list)  # of what was mended while reading
+            for line in [*own(), *data.report()]:
                 print(line, file=sys.stderr)
             data.tokenizer.save(kept)
             # once training begins: a resumption that is refused leaves the run's own settings
@@ -111,11 +114,13 @@ def _check(config: Config) -> None:
             f"trainer.precision must be one of 32, bf16-mixed, 16-mixed, got {precision}"
         )
     monitor, every = config["checkpoint"]["monitor"], config["task"]["validation"]["every"]
-    if monitor not in MONITORS:
-        raise UserError(f"checkpoint.monitor must be one of {', '.join(MONITORS)}, got {monitor}")
-    if monitor == "val/bleu" and every != 1:
+    known_monitors = monitors(config)
+    if monitor not in known_monitors:
+        choices = ", ".join(known_monitors)
+        raise UserError(f"checkpoint.monitor must be one of {choices}, got {monitor}")
+    if monitor not in _LOSSES and every != 1:
         raise UserError(
-            f"checkpoint.monitor=val/bleu needs BLEU at every validation: set "
+            f"checkpoint.monitor={monitor} needs that score at every validation: set "
             f"task.validation.every=1, got {every}"
         )
     choice = config["checkpoint"]["average"]
@@ -133,13 +138,20 @@ def _check(config: Config) -> None:
 
 
 def _check_lengths(data: Any, model: Any) -> None:
-    """Refuses sentences that the model has no positions for, before the first step meets one."""
-    limits = (model.max_source_length, model.max_target_length)
-    for side, longest, limit in zip(("source", "target"), data.longest, limits, strict=True):
+    """Refuses texts that the model has no positions for, before the first step meets one."""
+    from seqattn.models.span import SpanModel
+
+    if isinstance(model, SpanModel):
+        limits = [model.max_source_length] * 2
+        sides = [("window", "loader.window"), ("question", "loader.max_question")]
+    else:
+        limits = [model.max_source_length, model.max_target_length]
+        sides = [("source", "loader.max_length"), ("target", "loader.max_length")]
+    for (side, key), longest, limit in zip(sides, data.longest, limits, strict=True):
         if limit is not None and longest > limit:
             raise UserError(
                 f"position.max_length is {limit} tokens and the longest {side} has {longest}; set "
-                f"loader.max_length={limit} to leave such pairs out, or raise position.max_length"
+                f"{key}={limit} to leave out what is beyond, or raise position.max_length"
             )
 
 

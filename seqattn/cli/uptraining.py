@@ -7,14 +7,14 @@ import torch
 from lightning import Trainer, seed_everything
 
 from seqattn.cli.build import build_data, make
-from seqattn.cli.bundle import Bundle
+from seqattn.cli.bundle import TextBundle
 from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
 from seqattn.training.schedules import constant
 
 Config = dict[str, Any]
 
 
-def uptrain(bundle: Bundle, settled: Config) -> None:
+def uptrain(bundle: TextBundle, settled: Config) -> None:
     """Trains a bundle's model in place for `uptrain_steps` optimizer steps.
 
     On the training split and by the optimizer, batches and loss of its own configuration, at the

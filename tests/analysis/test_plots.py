@@ -54,7 +54,7 @@ def test_heads_are_averaged_of_the_first_sentence():
 def test_look_gives_three_views_of_every_layer():
     model = make_transformer(layers=(3, 2))
     source, target = Sentence([4, 5, 6, 7, 3], KEYS), Sentence([8, 9, 3], QUERIES)
-    figures = look(model, source, target)
+    figures = look(model, source, target).figures
     assert list(figures) == ["cross", "encoder", "decoder"]
     shown = {view: visible(figure) for view, figure in figures.items()}
     assert {view: len(panels) for view, panels in shown.items()} == {
@@ -71,7 +71,7 @@ def test_look_gives_three_views_of_every_layer():
 
 def test_look_shows_the_weights_of_the_model_that_reads_begin_and_says_the_target():
     model = make_transformer()
-    figures = look(model, Sentence([4, 5, 6, 7, 3], KEYS), Sentence([8, 9, 3], QUERIES))
+    figures = look(model, Sentence([4, 5, 6, 7, 3], KEYS), Sentence([8, 9, 3], QUERIES)).figures
     with torch.no_grad(), capture(model) as maps:
         model(torch.tensor([[4, 5, 6, 7, 3]]), torch.tensor([[2, 8, 9]]))
     for view, slot in (("cross", "cross_attention"), ("decoder", "self_attention")):

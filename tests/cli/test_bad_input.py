@@ -107,8 +107,12 @@ def test_a_column_that_is_not_there_lists_those_that_are(refused, tmp_path):
     rows = ({"english": en, "german": de} for en, de in pairs())
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = [f"data.files.{split}={file}" for split in ("train", "val")]
+    text = refused("data=table", *words, "data.source_column=english", "data.target_column=dutch")
+    assert text == f"{file} has no column 'dutch', it has english, german"
     text = refused("data=table", *words, "data.source_column=english")
-    assert text == f"{file} has no column 'target', it has english, german"
+    assert text.startswith(
+        "training needs both sides and there is no target; name it by data.target"
+    )
 
 
 def test_a_table_from_nowhere(refused):
@@ -213,7 +217,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest_right_one(capfd, tmp_path,
         ("checkpoint.monitor=val/los", "checkpoint.monitor must be one of val/loss, val/nll, "),
         (
             "checkpoint.monitor=val/bleu task.validation.every=2",
-            "checkpoint.monitor=val/bleu needs BLEU at every validation: set task.validation.every",
+            "checkpoint.monitor=val/bleu needs that score at every validation: set",
         ),
         ("checkpoint.patience=0", "checkpoint.patience must be at least 1, got 0"),
         ("checkpoint.average=all", "checkpoint.average must be best or last, got all"),
@@ -237,7 +241,7 @@ def test_a_value_out_of_its_range_or_kind_is_refused_before_any_work(refused, wo
 def test_sentences_longer_than_learned_positions_are_refused_before_the_first_step(refused):
     text = refused("position=learned", "position.max_length=5")
     assert text.startswith("position.max_length is 5 tokens and the longest ")
-    assert "set loader.max_length=5 to leave such pairs out" in text
+    assert "set loader.max_length=5 to leave out what is beyond" in text
 
 
 def test_a_gpu_where_there_is_none(refused, monkeypatch):
@@ -543,7 +547,7 @@ def test_analyze_needs_words(capfd, trained, tmp_path, words):
     bundle = f"bundle={trained / 'model'}"
     text = refusal(capfd, "analyze", bundle, f"output={tmp_path}/out", *words)
     assert text == 'text must hold some words: text="A dog runs."'
-    assert refusal(capfd, "analyze", bundle, f"output={tmp_path}/out").startswith("text must be")
+    assert refusal(capfd, "analyze", bundle, f"output={tmp_path}/out").startswith("text must hold")
     assert not (tmp_path / "out").exists()
 
 

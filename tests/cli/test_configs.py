@@ -16,6 +16,9 @@ ROOT = Path(__file__).parents[2]
 NEEDED = {
     ("data", "parallel_text"): ["data.root=x", "data.source_suffix=en", "data.target_suffix=de"],
     ("data", "multi30k"): ["data.root=x"],
+    ("data", "aeslc"): ["data.root=x"],
+    ("experiment", "aeslc_small"): ["data.root=x"],
+    ("data", "squad"): ["data.root=x"],
 }
 CHOICES = [(group, choice) for group, choices in groups().items() for choice in choices]
 SLOTS = ("encoder_attention", "decoder_attention", "cross_attention")
@@ -29,7 +32,7 @@ LEFT_TO_THE_CALLER = {
 
 
 def is_alignment(target):
-    return target.startswith("seqattn.attention.alignment.")
+    return target.startswith(("seqattn.attention.alignment.", "seqattn.attention.local_alignment."))
 
 
 def left_to_the_caller(target):
@@ -105,7 +108,7 @@ def test_generation_carries_the_batch_sizes_of_the_generator():
         node = composed(f"generation={choice}")["generation"]
         search = inspect.signature(get_object(node["_target_"])).parameters
         own = {key for key in node if key not in search} - {"_target_"}
-        assert own == {"batch_size", "batch_tokens"}
+        assert own == (set() if choice == "spans" else {"batch_size", "batch_tokens"})
         assert own <= inspect.signature(Generator).parameters.keys()
 
 
@@ -119,7 +122,8 @@ def test_the_other_verbs_compose_and_say_what_they_need(verb):
 
 @pytest.mark.parametrize("choice", groups()["experiment"])
 def test_an_experiment_overrides_what_it_names_and_the_user_overrides_it(choice):
-    config = composed(f"experiment={choice}", "seed=7", "model.dim=48")
+    needed = NEEDED.get(("experiment", choice), [])
+    config = composed(f"experiment={choice}", *needed, "seed=7", "model.dim=48")
     assert config["name"] == choice
     assert (config["seed"], config["model"]["dim"]) == (7, 48)
 

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 import seqattn
 from seqattn.analysis import capture
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.cli.bundle import load_bundle, write_bundle
+from seqattn.cli.bundle import load_bundle
+from seqattn.cli.bundle_files import write_bundle
 from seqattn.cli.config import compose_config, groups, plain
 from seqattn.cli.help import page
 from seqattn.cli.main import main

@@ -1,0 +1,97 @@
+"""A run on pairs of texts: translation, summarization, generative question answering."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning import Callback
+from matplotlib.figure import Figure
+
+from seqattn.analysis.callbacks import HeatmapCallback
+from seqattn.analysis.look import Sentence, look
+from seqattn.cli.build import build_generator, make, optimization
+from seqattn.data.module import Seq2SeqData
+from seqattn.data.reading import read_sources
+from seqattn.generation import Generator, GreedySearch
+from seqattn.generation.windows import generate_from_windows
+from seqattn.models.base import Seq2SeqModel
+from seqattn.tasks.seq2seq import Seq2SeqTask, Validation
+from seqattn.training.callbacks import SampleTexts, Throughput
+
+Config = dict[str, Any]
+
+
+class PairsJob:
+    """The part of a run that knows it learns from pairs of texts.
+
+    Args:
+        config: resolved.
+        data: set up.
+        model: initialised.
+    """
+
+    def __init__(self, config: Config, data: Seq2SeqData, model: Seq2SeqModel) -> None:
+        self.data = data
+        self.model = model
+        self.throughput = Throughput()
+        self.scorer = make(config["task"]["scorer"])
+        self._texts = data.rows("val")
+        # made now, since it is used only once training is over
+        self.generator = build_generator(config["generation"], model)
+        plan = config["task"]["validation"]
+        search = GreedySearch(make(config["generation"]["limit"]))
+        validation = Validation(
+            Generator(model, search, batch_size=256),
+            self.scorer,
+            data.tokenizer.decode_target,
+            lambda: self._texts.references,
+            plan["every"],
+            plan["sentences"],
+        )
+        self.task = Seq2SeqTask(model, optimization(config, model), validation)
+
+    def tellers(self, run_dir: Path) -> list[Callback]:
+        """Callbacks that show samples and pictures after each validation."""
+        return [
+            SampleTexts(self._samples, run_dir / "samples"),
+            HeatmapCallback(self._draw, run_dir / "heatmaps"),
+        ]
+
+    def quiet(self) -> None:
+        """From now on validation gives losses alone."""
+        self.task.validation = None
+
+    def scores(self, count: int | None) -> Config:
+        """Scores of the model's own outputs on the validation split, or its first `count` rows."""
+        sources, references = self._texts.sources[:count], self._texts.references[:count]
+        self.model.to(self.task.device)
+        found = generate_from_windows(self.generator, self._read(sources))
+        hypotheses = self.data.tokenizer.decode_target([h[0].ids for h in found])
+        scores: Config = {}
+        for score in self.scorer.score(hypotheses, references, sources):
+            scores[f"val/{score.name}"] = score.value
+            scores[f"val/{score.name} signature"] = score.signature
+        return scores
+
+    def _read(self, texts: Sequence[str]) -> list[list[list[int]]]:
+        return read_sources(texts, self.data.tokenizer, self.data.options.sources)
+
+    def _samples(self) -> list[tuple[str, str, str]]:
+        sources = self._texts.sources
+        return [(sources[s.row], s.hypothesis, s.reference) for s in self.task.samples]
+
+    def _draw(self) -> Figure | None:
+        """The cross-attention of the first validation pair."""
+        tokenizer = self.data.tokenizer
+        source = self._read(self._texts.sources[:1])[0][0]
+        target = tokenizer.encode_target(self._texts.targets[:1])[0]
+        training = self.model.training
+        self.model.eval()
+        views = look(
+            self.model,
+            Sentence(source, tokenizer.source_pieces(source)),
+            Sentence(target, tokenizer.target_pieces(target)),
+            only=["cross"],
+        )
+        self.model.train(training)
+        return views.figures.get("cross")
