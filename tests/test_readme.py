@@ -1,5 +1,6 @@
 """What the README offers is there, and its commands run."""
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -39,15 +40,53 @@ def write_corpus(folder: Path) -> None:
             (folder / f"{split}.{side}").write_text("".join(f"{row}\n" for row in rows))
 
 
+def write_documents_and_questions(folder: Path) -> None:
+    names = ["Ann", "Ben", "Cleo", "Dan", "Eve"]
+    rows = [{"document": f"{n} met {m} .", "summary": n} for n in names for m in names]
+    contexts = [f"{n} met {m} in town." for n in names for m in names]
+    questions = [
+        {"id": str(k), "question": "Who met?", "answers": [{"text": text[:3], "answer_start": 0}]}
+        for k, text in enumerate(contexts)
+    ]
+    paragraphs = [{"context": c, "qas": [q]} for c, q in zip(contexts, questions, strict=True)]
+    squad = {"version": "1.1", "data": [{"title": "towns", "paragraphs": paragraphs}]}
+    for split in ("train", "dev"):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{split}.jsonl").write_text(lines)
+        (folder / f"{split}.json").write_text(json.dumps(squad))
+    asked = {"question": "Who met?", "context": contexts[3]}
+    (folder / "FILE.jsonl").write_text(json.dumps(asked) + "\n")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     write_corpus(folder)
+    write_documents_and_questions(folder)
     (folder / "FILE").write_text("one two\n\nthree\n")
     where = [f"run_dir={folder / 'RUN'}", "data=parallel_text", f"data.root={folder}"]
     suffixes = ["data.source_suffix=en", "data.target_suffix=fr"]
     assert run_verb("train", [*where, *suffixes, *TINY]) == 0
+    asking = ["task=qa", "data=squad", f"data.root={folder}", f"run_dir={folder / 'QA'}"]
+    assert run_verb("train", [*asking, *tiny_of("span_rnn")]) == 0
+    for name in ("DIR1", "DIR2"):
+        words = [f"bundle={folder / 'RUN' / 'model'}", "lengths=[3]", f"output={folder / name}"]
+        assert run_verb("evaluate", words) == 0
     return folder
+
+
+def tiny_of(command: str) -> list[str]:
+    """Settings that make the model of a command tiny."""
+    left_out: tuple[str, ...] = ()
+    more = []
+    if "rnn" in command:
+        left_out = ("model.ffn_dim",)
+    if "task=qa " in command or "span_" in command:
+        left_out = ("model.ffn_dim", "model.decoder_layers", "generation")
+        more = ["loader.window=64", "loader.stride=32", "loader.max_question=32"]
+    if "task=summarization" in command:
+        more = ["loader.max_length=64", "loader.max_source_length=64"]
+    return [*(word for word in TINY if not word.startswith(left_out or "-")), *more]
 
 
 def test_every_choice_of_the_configuration_is_named_in_the_readme():
@@ -81,9 +120,7 @@ def test_a_training_command_of_the_readme_runs(command, run, tmp_path, capfd):
         overridden = {a.partition("=")[0] for a in TINY}
         arguments = [a for a in arguments if a.partition("=")[0] not in overridden]
         vocabulary = [] if "data.root" in command else ["tokenizer.vocab_size=300"]
-        tiny = [a for a in TINY if not (vocabulary and a.startswith("tokenizer"))]
-        if "model=rnn" in arguments:
-            tiny.remove("model.ffn_dim=16")
+        tiny = [a for a in tiny_of(command) if not (vocabulary and a.startswith("tokenizer"))]
         if any(a.startswith("experiment=") for a in arguments):
             tiny.append("schedule.warmup_steps=1")
         arguments += [*tiny, *vocabulary, f"run_dir={tmp_path / 'run'}"]
@@ -96,7 +133,12 @@ def test_a_command_of_the_readme_runs_on_a_bundle(command, run, tmp_path, capfd,
     verb = Path(script).stem
     if verb in ("demo", "benchmark"):
         pytest.skip("a program of minutes")
-    places = {"=RUN": f"={run / 'RUN'}", "input=FILE": f"input={run / 'FILE'}"}
+    places = {
+        "=RUN": f"={run / 'RUN'}",
+        "=QA": f"={run / 'QA'}",
+        "input=FILE": f"input={run / 'FILE'}",
+        "[DIR1,DIR2]": f"[{run / 'DIR1'},{run / 'DIR2'}]",
+    }
     places |= {
         "output=DIR2": f"output={tmp_path / 'converted'}",
         "output=FILE": f"output={tmp_path / 'out'}",
