@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from seqattn.analysis import capture
 from seqattn.errors import UserError
 from seqattn.layers.reader import RecurrentReader
 from seqattn.layers.recurrent import StepDropout
@@ -193,6 +194,18 @@ def test_the_head_is_bilinear_in_the_summary_of_the_question():
     torch.testing.assert_close(scores.end[0, :3], want)
     none = head.none(torch.cat((summary, features[0, :3].amax(0))))
     torch.testing.assert_close(torch.stack((scores.start[0, -1], scores.end[0, -1])), none)
+
+
+def test_what_the_context_hears_can_be_watched():
+    for make in (make_recurrent, make_transformer_reader):
+        model, batch = make(), inputs()
+        before = model(batch).start
+        with capture(model) as maps:
+            assert torch.equal(model(batch).start, before)
+        (weights,) = maps["question_attention"]  # (B, H, S, Q)
+        asking = (batch.question != 0)[:, None, None, :].expand_as(weights)
+        assert (weights[~asking] == 0).all()
+        torch.testing.assert_close(weights.sum(dim=3), torch.ones(3, 4, 8))
 
 
 @pytest.mark.parametrize("kind", ["recurrent", "transformer"])
