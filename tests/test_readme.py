@@ -10,6 +10,7 @@ import pytest
 from seqattn.cli.config import groups
 from seqattn.cli.main import run_verb
 from seqattn.cli.support import BEGIN, END, support_table
+from tests.cli.small import write_documents, write_questions
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 TINY = [
@@ -40,29 +41,14 @@ def write_corpus(folder: Path) -> None:
             (folder / f"{split}.{side}").write_text("".join(f"{row}\n" for row in rows))
 
 
-def write_documents_and_questions(folder: Path) -> None:
-    names = ["Ann", "Ben", "Cleo", "Dan", "Eve"]
-    rows = [{"document": f"{n} met {m} .", "summary": n} for n in names for m in names]
-    contexts = [f"{n} met {m} in town." for n in names for m in names]
-    questions = [
-        {"id": str(k), "question": "Who met?", "answers": [{"text": text[:3], "answer_start": 0}]}
-        for k, text in enumerate(contexts)
-    ]
-    paragraphs = [{"context": c, "qas": [q]} for c, q in zip(contexts, questions, strict=True)]
-    squad = {"version": "1.1", "data": [{"title": "towns", "paragraphs": paragraphs}]}
-    for split in ("train", "dev"):
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{split}.jsonl").write_text(lines)
-        (folder / f"{split}.json").write_text(json.dumps(squad))
-    asked = {"question": "Who met?", "context": contexts[3]}
-    (folder / "FILE.jsonl").write_text(json.dumps(asked) + "\n")
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
     write_corpus(folder)
-    write_documents_and_questions(folder)
+    write_documents(folder)
+    write_questions(folder)
+    asked = {"question": "Who met?", "context": "Ann met Dan in town."}
+    (folder / "FILE.jsonl").write_text(json.dumps(asked) + "\n")
     (folder / "FILE").write_text("one two\n\nthree\n")
     where = [f"run_dir={folder / 'RUN'}", "data=parallel_text", f"data.root={folder}"]
     suffixes = ["data.source_suffix=en", "data.target_suffix=fr"]

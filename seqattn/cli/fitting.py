@@ -86,7 +86,7 @@ def _check_task(config: Config) -> None:
 
 
 def _suits(group: str, name: str, kind: str) -> bool:
-    target = _node(group, name)["_target_"]
+    target = _node(group, name).get("_target_", "")
     if group == "data":
         return _is_question_source(target) == (kind != "pairs")
     return target.endswith(("SpanOptions", "SpanSearch")) == (kind == "spans")

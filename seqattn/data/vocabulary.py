@@ -7,8 +7,8 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 
 import sentencepiece
@@ -24,6 +24,7 @@ NORMALIZATIONS = ("identity", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf")
 _THREADS = 4
 # sentencepiece leaves longer lines out without a word; this is beyond any sentence or document.
 _LONGEST_LINE = 1_000_000
+_LARGEST_UNASKED = 8000
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class TokenizerConfig:
 
     Args:
         kind: "unigram" (Kudo 2018, arXiv 1804.10959) or "bpe" (Sennrich 2016, arXiv 1508.07909).
-        vocab_size: pieces of each vocabulary, the four marks included.
+        vocab_size: pieces of each vocabulary, the four marks included; None for 8,000, or for as
+            many as a small corpus can give.
         joint: one vocabulary for both languages, so that embeddings can be shared; if False,
             one of `vocab_size` for each.
         byte_fallback: spell unknown characters in bytes (256 pieces more) rather than as unknown.
@@ -46,7 +48,7 @@ class TokenizerConfig:
     """
 
     kind: str = "unigram"
-    vocab_size: int = 8000
+    vocab_size: int | None = None
     joint: bool = True
     byte_fallback: bool = False
     character_coverage: float = 1.0
@@ -59,7 +61,7 @@ class TokenizerConfig:
         if self.normalization not in NORMALIZATIONS:
             known = ", ".join(NORMALIZATIONS)
             raise UserError(f"normalization must be one of {known}, got {self.normalization!r}")
-        if self.vocab_size <= EOS + 1:
+        if self.vocab_size is not None and self.vocab_size <= EOS + 1:
             raise UserError(f"vocab_size must be greater than {EOS + 1}, got {self.vocab_size}")
         if not 0 < self.character_coverage <= 1:
             got = self.character_coverage
@@ -97,20 +99,37 @@ def train_models(
     noun = "a joint" if config.joint else "two"
     print(
         f"training {noun} {config.kind} {'vocabulary' if config.joint else 'vocabularies'} "
-        f"of {config.vocab_size:,} pieces on {lines:,} lines ...",
+        f"of {_size(config)} pieces on {lines:,} lines ...",
         file=sys.stderr,
         flush=True,
     )
     if config.joint:
-        return [_train_model(chain(source, target), config, "joint")]
+        return [_fitting_model(lambda: chain(source, target), config, "joint")]
     return [
-        _train_model(iter(source), config, "source"),
-        _train_model(iter(target), config, "target"),
+        _fitting_model(lambda: iter(source), config, "source"),
+        _fitting_model(lambda: iter(target), config, "target"),
     ]
+
+
+def _size(config: TokenizerConfig) -> str:
+    if config.vocab_size is None:
+        return f"at most {_LARGEST_UNASKED:,}"
+    return f"{config.vocab_size:,}"
+
+
+def _fitting_model(texts: Callable[[], Iterator[str]], config: TokenizerConfig, side: str) -> bytes:
+    """A model of the size that was asked for, or of the largest that needs no asking."""
+    if config.vocab_size is not None:
+        return _train_model(texts(), config, side)
+    try:
+        return _train_model(texts(), replace(config, vocab_size=_LARGEST_UNASKED), side)
+    except TooLarge as error:
+        return _train_model(texts(), replace(config, vocab_size=error.most), side)
 
 
 def _train_model(texts: Iterator[str], config: TokenizerConfig, side: str) -> bytes:
     model = io.BytesIO()
+    assert config.vocab_size is not None
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=texts,
@@ -137,13 +156,22 @@ def _train_model(texts: Iterator[str], config: TokenizerConfig, side: str) -> by
     return model.getvalue()
 
 
+class TooLarge(UserError):
+    """A vocabulary that these texts cannot give; `most` is the largest they can."""
+
+    def __init__(self, most: int, message: str) -> None:
+        super().__init__(message)
+        self.most = most
+
+
 def _explained(message: str, config: TokenizerConfig, side: str) -> Exception:
     got = f"got {config.vocab_size:,}"
     if largest := re.search(r"set it to a value <= (\d+)", message):
         most = int(largest.group(1))
-        return UserError(
+        return TooLarge(
+            most,
             f"vocab_size must be at most {most:,} for this {side} corpus ({config.kind}), {got}; "
-            f"set tokenizer.vocab_size={most} or less"
+            f"set tokenizer.vocab_size={most} or less, or null",
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         least = int(smallest.group(1))

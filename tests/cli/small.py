@@ -64,6 +64,34 @@ def write_corpus(root):
     return root
 
 
+NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eve")
+
+
+def write_documents(root):
+    """Twenty-five documents with summaries, as AESLC's files."""
+    root.mkdir(parents=True, exist_ok=True)
+    rows = [{"document": f"{n} met {m} in town .", "summary": n} for n in NAMES for m in NAMES]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    for split in ("train", "dev"):
+        (root / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    return root
+
+
+def write_questions(root, unanswerable=0):
+    """Twenty-five questions, as SQuAD's files; the first so many have no answer."""
+    root.mkdir(parents=True, exist_ok=True)
+    paragraphs = []
+    for number, (one, other) in enumerate(itertools.product(NAMES, NAMES)):
+        answers = [] if number < unanswerable else [{"text": one, "answer_start": 0}]
+        asked = {"id": str(number), "question": f"Who met {other}?", "answers": answers}
+        asked |= {"is_impossible": True} if number < unanswerable else {}
+        paragraphs.append({"context": f"{one} met {other} in town.", "qas": [asked]})
+    content = {"version": "v2.0", "data": [{"title": "towns", "paragraphs": paragraphs}]}
+    for split in ("train", "dev"):
+        (root / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
+    return root
+
+
 def data_of(root):
     suffixes = ("data.source_suffix=en", "data.target_suffix=de")
     return ("data=parallel_text", f"data.root={root}", *suffixes)

@@ -224,3 +224,13 @@ def test_models_of_another_kind_are_refused(tmp_path):
 def test_batches_and_tokenizers_need_no_datasets_library():
     code = "import sys; sys.modules['datasets'] = None; import seqattn.data.batch"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_a_size_left_open_is_the_largest_that_a_small_corpus_can_give(tmp_path, kind):
+    texts = [f"{word} {other}" for word in ("ab", "cde", "fab") for other in ("bed", "cab", "ace")]
+    with pytest.raises(UserError) as caught:
+        train_tokenizer(texts, texts, TokenizerConfig(kind=kind, vocab_size=8000), tmp_path)
+    most = int(str(caught.value).split("at most ")[1].split(" ")[0])
+    tokenizer = train_tokenizer(texts, texts, TokenizerConfig(kind=kind), tmp_path)
+    assert tokenizer.source_size == most

@@ -1,0 +1,201 @@
+"""Summarization and question answering from the command line, from data to answers."""
+
+import io
+import json
+import sys
+
+import pytest
+
+import seqattn
+from seqattn.metrics.qa_files import read_no_answer, read_predictions
+from tests.cli.small import json_lines, refusal, succeed, write_documents, write_questions
+
+TINY = (
+    "model.dim=12",
+    "model.encoder_layers=1",
+    "loader.max_tokens=256",
+    "trainer=cpu",
+    "trainer.max_steps=3",
+    "trainer.max_epochs=-1",
+    "schedule=constant",
+    "schedule.warmup_steps=1",
+)
+PAIRS = (*TINY, "model.decoder_layers=1", "loader.max_length=64")
+SPANS = (*TINY, "loader.window=64", "loader.stride=32")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("tasks")
+    write_documents(root / "documents")
+    write_questions(root / "questions")
+    write_questions(root / "unanswerable", unanswerable=6)
+    return root
+
+
+def trained(folder, name, *words):
+    """A run, made at first use."""
+    from seqattn.cli.train import train
+
+    run_dir = folder / name
+    if not run_dir.exists():
+        train([*words, f"run_dir={run_dir}", f"cache_dir={folder / 'cache'}"])
+    return run_dir
+
+
+def answering(folder, questions="questions", model="span_rnn"):
+    extra = ("model.ffn_dim=16",) if model == "span_transformer" else ()
+    words = ["task=qa", f"model={model}", "data=squad", f"data.root={folder / questions}"]
+    return trained(folder, f"{questions}-{model}", *words, *SPANS, *extra)
+
+
+def summarizing(folder, name, *words):
+    data = ["task=summarization", "data=aeslc", f"data.root={folder / 'documents'}"]
+    return trained(folder, name, *data, *PAIRS, *words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("model.ffn_dim=16", "model.copy=true", "loader.max_source_length=64"),
+        ("model=rnn", "model.copy=true", "loader.max_source_length=64"),
+        (
+            "model.ffn_dim=16",
+            "loader.long_sources=window",
+            "loader.max_source_length=8",
+            "loader.window_stride=4",
+        ),
+    ],
+    ids=["transformer copies", "rnn copies", "windows"],
+)
+def test_a_summarizer_trains_summarizes_and_is_scored_by_rouge(folder, capfd, words):
+    run_dir = summarizing(folder, "-".join(words).replace("=", ""), *words)
+    scores = json.loads((run_dir / "model" / "scores.json").read_text())
+    assert {"val/ROUGE-1", "val/ROUGE-Lsum", "val/novel 2-grams", "val/loss"} <= scores.keys()
+    shown = succeed(capfd, "evaluate", f"bundle={run_dir / 'model'}", "generation=greedy")
+    assert "ROUGE-L" in shown
+    texts = seqattn.load(str(run_dir / "model")).generate(["Ann met Dan in town .", " "])
+    assert len(texts) == 2
+    assert texts[1] == ""
+
+
+@pytest.mark.parametrize("model", ["span_rnn", "span_transformer"])
+def test_a_question_gets_a_span_with_its_characters_and_probability(folder, capfd, model):
+    run_dir = answering(folder, model=model)
+    context = "Ann met Dan in town."
+    source = folder / "asked.jsonl"
+    rows = [
+        {"id": 7, "question": "Who met Dan?", "context": context},
+        {"question": "Who?", "context": ""},
+    ]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = [f"bundle={run_dir / 'model'}", f"input={source}", "generation.answers=2"]
+    first, second = json_lines(succeed(capfd, "generate", *words))
+    assert (first["id"], first["question"]) == ("7", "Who met Dan?")
+    assert first["answer"] == context[first["start"] : first["end"]] != ""
+    assert 0 < first["others"][0]["probability"] <= first["probability"] < 1
+    assert 0 < first["no_answer"] < 1
+    assert (second["answer"], second["start"], second["no_answer"]) == ("", None, 1.0)
+    bundle = seqattn.load(str(run_dir / "model"))
+    assert bundle.answer(["Who met Dan?"], [context])[0].answers[0].text == first["answer"]
+
+
+def test_an_evaluation_of_answers_writes_what_the_official_scorer_reads(folder, capfd, tmp_path):
+    run_dir = answering(folder)
+    shown = succeed(capfd, "evaluate", f"bundle={run_dir / 'model'}", f"output={tmp_path}")
+    assert "EM" in shown
+    predictions = read_predictions(tmp_path / "predictions.json")
+    assert list(predictions) == [str(n) for n in range(25)]
+    assert list(read_no_answer(tmp_path / "no_answer.json")) == list(predictions)
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert set(scores["scores"]) == {"EM", "F1"}
+
+
+def test_a_threshold_for_no_answer_is_chosen_in_training_and_kept_in_the_bundle(folder, capfd):
+    run_dir = answering(folder, "unanswerable")
+    bundle = seqattn.load(str(run_dir / "model"))
+    threshold = bundle.config["generation"]["threshold"]
+    assert 0 <= threshold < 1
+    assert "val/NoAns EM" in bundle.scores
+    lines = succeed(
+        capfd, "evaluate", f"bundle={run_dir / 'model'}", "split=val", f"output={folder / 'kept'}"
+    )
+    assert "left unanswered" in lines
+    none = read_no_answer(folder / "kept" / "no_answer.json")
+    predictions = read_predictions(folder / "kept" / "predictions.json")
+    assert all((predictions[name] == "") == (none[name] > threshold) for name in predictions)
+
+
+def test_answers_in_own_words_come_from_the_same_questions(folder, capfd, monkeypatch, tmp_path):
+    data = ["task=qa_generative", "data=squad", f"data.root={folder / 'questions'}"]
+    run_dir = trained(folder, "generative", *data, *PAIRS, "model.ffn_dim=16")
+    line = json.dumps({"question": "Who met Dan?", "context": "Ann met Dan in town."})
+    typed = io.TextIOWrapper(io.BytesIO(f"{line}\n\n{line}\n".encode()))
+    monkeypatch.setattr(sys, "stdin", typed)
+    rows = json_lines(succeed(capfd, "generate", f"bundle={run_dir / 'model'}"))
+    assert [set(row) for row in rows] == [{"question", "answer"}] * 2
+    succeed(capfd, "evaluate", f"bundle={run_dir / 'model'}", f"output={tmp_path}")
+    assert len(read_predictions(tmp_path / "predictions.json")) == 25
+
+
+def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
+    bundle = f"bundle={answering(folder) / 'model'}"
+    words = ["question=Who met Dan?", "context=Ann met Dan in town.", f"output={tmp_path}"]
+    assert "answer: " in succeed(capfd, "analyze", bundle, *words)
+    assert (tmp_path / "question.png").read_bytes()[:4] == b"\x89PNG"
+    text = refusal(capfd, "analyze", bundle, f"output={tmp_path}", "text=Who?")
+    assert text.startswith("a question needs its context: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{broken", "is not JSON; expected"),
+        ("[1]", "lacks a question or a context; expected"),
+        ('{"question": "Who?"}', "lacks a question or a context; expected"),
+        ('{"question": " ", "context": "a"}', "has an empty question; expected"),
+    ],
+)
+def test_a_line_that_asks_nothing_is_named(folder, capfd, tmp_path, content, message):
+    source = tmp_path / "asked.jsonl"
+    source.write_text(f'{{"question": "Who?", "context": "Ann."}}\n{content}\n')
+    words = [f"bundle={answering(folder) / 'model'}", f"input={source}"]
+    text = refusal(capfd, "generate", *words)
+    assert text.startswith(f"{source} line 2 {message}")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "task=qa model=transformer",
+            "task=qa takes model=span_rnn or span_transformer, got model=transformer",
+        ),
+        ("model=span_rnn", "task=translation takes model=transformer or rnn, got model=span_rnn"),
+        (
+            "task=qa data=demo_translation",
+            "task=qa cannot use data=demo_translation; it takes demo_qa, squad",
+        ),
+        ("task=qa generation=beam", "task=qa cannot use generation=beam; it takes spans"),
+        ("task=summarization loader=spans", "task=summarization cannot use loader=spans; it takes"),
+        ("task=qa position=rope", "model=span_rnn knows positions by its recurrence"),
+        ("task=qa attention=[mha,gqa]", "model=span_rnn has one attention, from the context to"),
+        ("task=qa attention=sliding_window", "attention=sliding_window cannot serve as cross"),
+        (
+            "task=qa model=span_transformer attention@decoder_attention=mha",
+            "model=span_transformer has no decoder; choose attention=NAME",
+        ),
+        ("task=summarization checkpoint.monitor=val/bleu", "checkpoint.monitor must be one of"),
+        ("model.copy=true tokenizer.joint=false", "model."),
+        ("model=rnn attention=none model.copy=true", "model.copy=true needs an attention"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(capfd, tmp_path, words, message):
+    text = refusal(capfd, "train", *words.split(), f"run_dir={tmp_path / 'run'}")
+    assert text.startswith(message), text
+    assert not (tmp_path / "run").exists()
+
+
+def test_converting_what_answers_by_spans_is_refused(folder, capfd, tmp_path):
+    words = [f"bundle={answering(folder) / 'model'}", "heads=mqa", f"output={tmp_path / 'new'}"]
+    assert refusal(capfd, "convert", *words).endswith("; convert takes an encoder-decoder")
