@@ -131,12 +131,13 @@ LOOKING = {
 @pytest.mark.parametrize("name", LOOKING)
 def test_scores_hold_the_coverage_of_the_captured_weights(name):
     model = LOOKING[name]()
-    search = BeamSearch(LengthLimit(1.0, 4), 4, 4, 0.7, coverage_penalty=0.4)
-    plain = BeamSearch(LengthLimit(1.0, 4), 4, 4, 0.7)
-    both = (Generator(model, kind).generate(SOURCES) for kind in (search, plain))
-    for source, found, without in zip(SOURCES, *both):
+    sources = [[4, 5, 6, 7, 8, 9, 10, 4, 3], [5, 3], [10, 9, 8, 7, 6, 3]]
+    search = BeamSearch(LengthLimit(0.0, 4), 4, 4, 0.7, coverage_penalty=0.4)
+    plain = BeamSearch(LengthLimit(0.0, 4), 4, 4, 0.7)
+    both = (Generator(model, kind).generate(sources) for kind in (search, plain))
+    for source, found, without in zip(sources, *both):
         for hypothesis in found:
-            said = [*hypothesis.ids, EOS][: len(source) + 4]
+            said = [*hypothesis.ids, EOS][:4]
             target = torch.tensor([[BOS, *said[:-1]]])
             with torch.inference_mode(), capture(model) as maps:
                 model(torch.tensor([source]), target)
@@ -193,6 +194,7 @@ def test_where_every_continuation_is_banned_the_hypothesis_ends(make_search):
     model = TableModel(6)
     search = make_search(LengthLimit(0.0, 9, 9), no_repeat_ngram=1)
     for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
+        assert found
         for hypothesis in found:
             assert set(hypothesis.ids) <= {1, 2, 4, 5}
             assert len(hypothesis.ids) == len(set(hypothesis.ids)) == 4
