@@ -23,7 +23,8 @@ _ASKING = ("rnn", "span_rnn")
 
 def learns(config: Config) -> str:
     """What the task of a resolved configuration learns from, one of `LEARNS`."""
-    found = str(config["task"].get("learns", "pairs"))  # older bundles do not say
+    task = config.get("task") or {}  # a benchmark has none, and older bundles do not say
+    found = str(task.get("learns", "pairs"))
     if found not in LEARNS:
         raise UserError(f"task.learns must be one of {', '.join(LEARNS)}, got {found}")
     return found

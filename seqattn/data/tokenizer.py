@@ -196,11 +196,7 @@ def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 
 
 def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> Pieces:
-    try:
-        found = processor.encode(text, return_type="offset_mapping")
-    except TypeError:  # before sentencepiece 0.2.2
-        pieces = processor.encode(text, out_type="immutable_proto").pieces  # type: ignore[arg-type, unused-ignore]
-        return Pieces([p.id for p in pieces], [(p.begin, p.end) for p in pieces])
+    found = processor.encode(text, return_type="offset_mapping")
     return Pieces(found["ids"], found["offsets"])
 
 
