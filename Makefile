@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := runs/demo
+# a process for each core, each with one thread
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test lint clean
 
@@ -20,8 +22,8 @@ test: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST)
+	$(PYTEST) -m slow
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check --fix .
