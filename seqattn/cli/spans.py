@@ -15,8 +15,9 @@ from seqattn.data.span_batch import Questions
 from seqattn.data.span_encode import SpanEncoder
 from seqattn.data.span_module import SpanData
 from seqattn.generation.spans import Answered, Answerer, SpanSearch
-from seqattn.metrics.qa import QaScorer, best_threshold
+from seqattn.metrics.qa import QaScorer
 from seqattn.metrics.text import TextScore
+from seqattn.metrics.threshold import best_threshold
 from seqattn.models.span import SpanModel
 from seqattn.tasks.span import SpanTask, SpanValidation
 from seqattn.training.callbacks import SampleTexts, Throughput

@@ -3,9 +3,8 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,58 +63,30 @@ def _overlap(words: list[str], gold: list[str]) -> float:
     return 2 * shared / (len(words) + len(gold))
 
 
-class Threshold(NamedTuple):
-    """Which no-answer probability is too much to answer, and the score that this gives."""
+def check_complete(
+    values: Mapping[str, object], questions: Mapping[str, Sequence[str]], noun: str
+) -> None:
+    """Refuses questions of which some have no value. Args: noun: what is missing, in words."""
+    if not questions:
+        raise UserError("there must be a question to score, there is none")
+    missing = [name for name in questions if name not in values]
+    if missing:
+        raise UserError(
+            f"every question must have a {noun}, {len(missing):,} of {len(questions):,} have none, "
+            f"such as {missing[0]!r}; is this the file of another split?"
+        )
 
-    value: float
-    """A question whose probability lies above it is left unanswered; -1 leaves all so."""
-    score: float
-    """From 0 to 100, on the questions where it was found."""
 
-
-_MEASURES: Mapping[str, Callable[[str, Iterable[str]], float]] = {"em": exact_match, "f1": f1}
-
-
-def best_threshold(
-    predictions: Mapping[str, str],
-    questions: Mapping[str, Sequence[str]],
-    no_answer: Mapping[str, float],
-    measure: str = "f1",
-) -> Threshold:
-    """Finds the no-answer threshold that scores best (Rajpurkar et al. 2018, arXiv 1806.03822).
-
-    Search on a dev set and apply what is found to another; where the same set is scored with it,
-    as the official "best F1" does, the score flatters.
-
-    Args:
-        predictions: each question's best answer, by id.
-        questions: each question's gold answers, by id; none for an unanswerable one.
-        no_answer: each question's probability of having no answer, 0 to 1.
-        measure: "em" or "f1", what is to be best.
-
-    Returns:
-        The lowest of the best thresholds. Questions of one probability are answered or left
-        together, so that its score is what applying it gives; the official script parts them.
-
-    Raises:
-        UserError: another measure, or a question without a prediction or a probability.
-    """
-    if measure not in _MEASURES:
-        raise UserError(f"measure must be one of {', '.join(_MEASURES)}, got {measure!r}")
-    _check_complete(predictions, questions, "prediction")
-    _check_probabilities(no_answer, questions)
-    score = _MEASURES[measure]
-    gains: dict[float, float] = {}
-    for name, answers in questions.items():
-        gain = score(predictions[name], answers) - score("", answers)
-        gains[no_answer[name]] = gains.get(no_answer[name], 0.0) + gain
-    total = sum(score("", answers) for answers in questions.values())
-    best = Threshold(-1.0, total)
-    for value in sorted(gains):
-        total += gains[value]
-        if total > best.score:
-            best = Threshold(value, total)
-    return Threshold(best.value, 100 * best.score / len(questions))
+def check_probabilities(
+    no_answer: Mapping[str, float], questions: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuses questions of which some have no probability from 0 to 1."""
+    check_complete(no_answer, questions, "no-answer probability")
+    for name in questions:
+        if not 0 <= no_answer[name] <= 1:
+            raise UserError(
+                f"a no-answer probability must be in [0, 1], got {no_answer[name]} for {name!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -156,9 +127,9 @@ class QaScorer:
         Raises:
             UserError: no question, or one without a prediction or a probability.
         """
-        _check_complete(predictions, questions, "prediction")
+        check_complete(predictions, questions, "prediction")
         if no_answer is not None:
-            _check_probabilities(no_answer, questions)
+            check_probabilities(no_answer, questions)
         rows: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         for name, answers in questions.items():
             left = no_answer is not None and no_answer[name] > self.threshold
@@ -212,30 +183,6 @@ def _named(prefix: str, rows: list[tuple[float, float]], signature: str) -> list
         return []
     means = [100 * sum(column) / len(rows) for column in zip(*rows, strict=True)]
     return [TextScore(prefix + n, m, signature) for n, m in zip(("EM", "F1"), means, strict=True)]
-
-
-def _check_complete(
-    values: Mapping[str, object], questions: Mapping[str, Sequence[str]], noun: str
-) -> None:
-    if not questions:
-        raise UserError("there must be a question to score, there is none")
-    missing = [name for name in questions if name not in values]
-    if missing:
-        raise UserError(
-            f"every question must have a {noun}, {len(missing):,} of {len(questions):,} have none, "
-            f"such as {missing[0]!r}; is this the file of another split?"
-        )
-
-
-def _check_probabilities(
-    no_answer: Mapping[str, float], questions: Mapping[str, Sequence[str]]
-) -> None:
-    _check_complete(no_answer, questions, "no-answer probability")
-    for name in questions:
-        if not 0 <= no_answer[name] <= 1:
-            raise UserError(
-                f"a no-answer probability must be in [0, 1], got {no_answer[name]} for {name!r}"
-            )
 
 
 class QaScores(Metric):

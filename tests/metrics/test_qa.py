@@ -8,8 +8,9 @@ import torch
 from torchmetrics.functional.text import squad
 
 from seqattn.errors import UserError
-from seqattn.metrics.qa import QaScorer, QaScores, best_threshold, exact_match, f1, normalize
+from seqattn.metrics.qa import QaScorer, QaScores, exact_match, f1, normalize
 from seqattn.metrics.qa_files import read_no_answer, read_predictions, write_predictions
+from seqattn.metrics.threshold import best_threshold
 
 PARTS = [
     "the",
