@@ -81,10 +81,13 @@ class PairsJob:
         return [(sources[s.row], s.hypothesis, s.reference) for s in self.task.samples]
 
     def _draw(self) -> Figure | None:
-        """The cross-attention of the first validation pair."""
-        tokenizer = self.data.tokenizer
-        source = self._read(self._texts.sources[:1])[0][0]
-        target = tokenizer.encode_target(self._texts.targets[:1])[0]
+        """The cross-attention of the first validation pair with a source."""
+        tokenizer, texts = self.data.tokenizer, self._texts
+        row = next((n for n, text in enumerate(texts.sources) if text.strip()), None)
+        if row is None:
+            return None
+        source = self._read(texts.sources[row : row + 1])[0][0]
+        target = tokenizer.encode_target(texts.targets[row : row + 1])[0]
         training = self.model.training
         self.model.eval()
         views = look(
