@@ -55,10 +55,10 @@ class TextbookRecurrent(nn.Module):
         packed = pack_padded_sequence(
             self.embed(source), real.sum(dim=1).cpu(), batch_first=True, enforce_sorted=False
         )
-        packed, (last, last_cell) = self.encoder(packed)
+        packed, (last, _) = self.encoder(packed)
         outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.shape[1])
-        hidden = torch.tanh(self.bridge(torch.cat((last[0], last[1]), dim=1)))
-        cell = self.cell_bridge(torch.cat((last_cell[0], last_cell[1]), dim=1))
+        ends = torch.cat((last[0], last[1]), dim=1)
+        hidden, cell = torch.tanh(self.bridge(ends)), self.cell_bridge(ends)
         features = torch.zeros_like(hidden)
         logits = []
         for t in range(target.shape[1]):

@@ -24,7 +24,9 @@ SHAPES = [
 def copy_weights(plain, own):
     """Ours into the textbook's model."""
     plain.embedding.load_state_dict(own.target_embedding.table.state_dict())
-    plain.encoder.load_state_dict(own.encoder.layers[0].state_dict())
+    ways = {"": own.encoder.ahead[0], "_reverse": own.encoder.back[0]}
+    both = {k + ending: v for ending, way in ways.items() for k, v in way.state_dict().items()}
+    plain.encoder.load_state_dict(both)
     plain.bridge.load_state_dict(own.bridge.maps[0].state_dict())
     plain.cell_bridge.load_state_dict(own.bridge.maps[1].state_dict())
     state = own.decoder.layers[0].rnn.state_dict()

@@ -349,7 +349,7 @@ def test_the_log_probability_is_the_models_own(capfd, bundle, loaded, tmp_path):
     words = ("generation=greedy", "scores=true", f"input={tmp_path}/in.txt")
     [row] = json_lines(succeed(capfd, "generate", bundle, *words))
     generation = plain(compose_config("generate", ["bundle=x", "generation=greedy"]))["generation"]
-    [[hypothesis]] = loaded.generator(generation).generate(loaded.encode([TEXTS[0]]))
+    [[hypothesis]] = loaded.generator(generation).generate(loaded.encode([TEXTS[0]])[0])
     assert row["output"] == loaded.tokenizer.decode_target([hypothesis.ids])[0]
     assert row["log_probability"] == pytest.approx(hypothesis.log_probability)
 
@@ -464,7 +464,7 @@ def test_a_bundle_that_cannot_be_written_leaves_the_old_one(loaded, tmp_path, mo
     def full(*args, **options):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("seqattn.cli.bundle.save_model", full)
+    monkeypatch.setattr("seqattn.cli.bundle_files.save_model", full)
     with pytest.raises(OSError, match="no space left"):
         write_bundle(path, loaded.config, loaded.model, loaded.tokenizer, {"second": 2})
     assert load_bundle(path).scores == {"first": 1}

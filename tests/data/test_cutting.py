@@ -108,7 +108,7 @@ def test_batches_hold_just_what_cut_gives_with_the_whole_target(corpus, cache, c
         rows = zip(batch.index.tolist(), batch.source.tolist(), batch.target_output.tolist())
         for row, source, target in rows:
             found.append((row, [t for t in source if t], [t for t in target if t]))
-    sources, targets = data.rows("train")
+    sources, targets, *_ = data.rows("train")
     expected = []
     encoded = zip(data.tokenizer.encode_source(sources), data.tokenizer.encode_target(targets))
     for row, (source, target) in enumerate(encoded):
@@ -120,7 +120,7 @@ def test_batches_hold_just_what_cut_gives_with_the_whole_target(corpus, cache, c
 
 
 def test_the_report_says_what_was_cut(corpus, cache):
-    sources, targets = build(corpus, cache).rows("train")
+    sources, targets, *_ = build(corpus, cache).rows("train")
     # a letter is a token; a mark for the word's beginning and the end mark come with them
     short = [0 < len(target) <= 7 for target in targets]
     cut_ones = sum(keep and len(s) > 6 for s, keep in zip(sources, short, strict=True))

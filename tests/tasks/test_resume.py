@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from seqattn.cli.main import run_verb
-from seqattn.cli.run import Run
+from seqattn.cli.pairs import PairsJob
 from seqattn.cli.train import train
 from seqattn.tasks.seq2seq import Seq2SeqTask
 from tests.cli.small import checkpoint, refusal, succeed, train_arguments, write_corpus
@@ -24,7 +24,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _without_pictures(monkeypatch):
     """Drawing is most of so small a run's time; `uninterrupted` draws, and is no other for it."""
-    monkeypatch.setattr(Run, "_draw", lambda run: None)
+    monkeypatch.setattr(PairsJob, "_draw", lambda job: None)
 
 
 @pytest.fixture(scope="module")
