@@ -21,7 +21,7 @@ TINY = [
     "model.encoder_layers=1",
     "model.decoder_layers=1",
     "task.validation.every=0",
-    "tokenizer.vocab_size=25",
+    "tokenizer.vocab_size=null",
     "generation.limit.extra=2",
     "generation.limit.ratio=0.2",
 ]
