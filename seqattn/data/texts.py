@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from datasets import Dataset
 
+from seqattn.data.sources import references_of
+
 
 class Texts(NamedTuple):
     """Rows as they came, nothing left out."""
@@ -23,8 +25,6 @@ class Texts(NamedTuple):
         """Reads the columns "source", "target", "references", "id", as far as they are there."""
         names = table.column_names
         targets = list(table["target"]) if "target" in names else []
-        references = [[target] for target in targets]
-        if "references" in names:
-            references = [list(row) for row in table["references"]]
+        references = references_of(table) if {"target", "references"} & set(names) else []
         ids = [str(name) for name in table["id"]] if "id" in names else None
         return cls(list(table["source"]), targets, references, ids)
