@@ -11,19 +11,17 @@ the seeded hash in `is_held_out`. Every test question is about such a pair; each
 and job of test is in train in other company.
 """
 
-import argparse
 import hashlib
 import json
-import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import qa_lexicon as lexicon
+from generating import Draws, write
 
-T = TypeVar("T")
 SEED = 31
 SIZES = {"train": 540, "val": 60, "test": 110}
 QUESTIONS = {"train": 6, "val": 6, "test": 3}
@@ -56,25 +54,12 @@ class Fact:
     pairs: tuple[tuple[str, str], ...]
 
 
-class Sampler:
+class Sampler(Draws):
     """Draws random stories.
 
     Args:
         seed: The same seed gives the same stories in the same order.
     """
-
-    def __init__(self, seed: int) -> None:
-        # Of all the methods only random() promises one sequence in every Python version.
-        self.random = random.Random(seed).random
-
-    def pick(self, items: Sequence[T]) -> T:
-        """Pick one item, each as likely as the next."""
-        return items[int(self.random() * len(items))]
-
-    def draw(self, items: Sequence[T], count: int) -> list[T]:
-        """Pick different items, in random order."""
-        left = list(items)
-        return [left.pop(int(self.random() * len(left))) for _ in range(count)]
 
     def move(self, name: str, places: Sequence[str]) -> Fact:
         """Tell where somebody goes, and perhaps where after that."""
@@ -188,20 +173,5 @@ def corpus() -> dict[str, str]:
     return texts
 
 
-def main() -> int:
-    """Write the files, or compare them with those on disk."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="exit 1 if a file on disk differs")
-    check = parser.parse_args().check
-    for name, text in corpus().items():
-        path, content = FOLDER / name, text.encode()
-        if not check:
-            path.write_bytes(content)
-        elif not path.is_file() or path.read_bytes() != content:
-            print(f"{path} differs from what the generator writes", file=sys.stderr)
-            return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(__doc__, FOLDER, corpus))

@@ -11,19 +11,16 @@ Held out of train and val: one in six names of towns and surnames, chosen by the
 `is_held_out`. Every test headline has such a name, whose halves are in train in other names.
 """
 
-import argparse
 import hashlib
 import json
-import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import summary_lexicon as lexicon
+from generating import Draws, write
 
-T = TypeVar("T")
 SEED = 57
 SIZES = {"train": 1_500, "val": 100, "test": 150}
 ASIDES = 3
@@ -45,7 +42,7 @@ class Event:
     names: tuple[str, ...]
 
 
-class Sampler:
+class Sampler(Draws):
     """Draws random reports.
 
     Args:
@@ -53,13 +50,8 @@ class Sampler:
     """
 
     def __init__(self, seed: int) -> None:
-        # Of all the methods only random() promises one sequence in every Python version.
-        self.random = random.Random(seed).random
+        super().__init__(seed)
         self.used: set[str] = set()
-
-    def pick(self, items: Sequence[T]) -> T:
-        """Pick one item, each as likely as the next."""
-        return items[int(self.random() * len(items))]
 
     def fresh(self, draw: Callable[[], str]) -> str:
         """Draw something that this report has not yet said."""
@@ -207,20 +199,5 @@ def corpus() -> dict[str, str]:
     return texts
 
 
-def main() -> int:
-    """Write the files, or compare them with those on disk."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="exit 1 if a file on disk differs")
-    check = parser.parse_args().check
-    for name, text in corpus().items():
-        path, content = FOLDER / name, text.encode()
-        if not check:
-            path.write_bytes(content)
-        elif not path.is_file() or path.read_bytes() != content:
-            print(f"{path} differs from what the generator writes", file=sys.stderr)
-            return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(__doc__, FOLDER, corpus))

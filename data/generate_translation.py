@@ -15,17 +15,15 @@ Held out of train and val. Every test sentence contains exactly one of the three
 Each word, verb, object, tense, conjunction and relative clause is in train in other company.
 """
 
-import argparse
 import hashlib
-import random
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import translation_lexicon as lexicon
+from generating import Draws, write
 from translation_grammar import (
     CONJUNCTIONS,
     MODALS,
@@ -40,7 +38,6 @@ from translation_grammar import (
 )
 from translation_lexicon import Adjective, Noun, Verb
 
-T = TypeVar("T")
 SEED = 20
 DRAWS = 20_000
 SIZES = {"train": 7_200, "val": 300}
@@ -52,24 +49,12 @@ HELD_OUT_TENSES = {("because", "can"), ("although", "perfect"), ("if", "want"), 
 HELD_OUT_NESTING = {"although", "that"}
 
 
-class Sampler:
+class Sampler(Draws):
     """Draws random sentences that make sense as far as the kinds in the lexicon can say.
 
     Args:
         seed: The same seed gives the same sentences in the same order.
     """
-
-    def __init__(self, seed: int) -> None:
-        # Of all the methods only random() promises one sequence in every Python version.
-        self.random = random.Random(seed).random
-
-    def chance(self, probability: float) -> bool:
-        """Be true with this probability."""
-        return self.random() < probability
-
-    def pick(self, items: Sequence[T]) -> T:
-        """Pick one item, each as likely as the next."""
-        return items[int(self.random() * len(items))]
 
     def phrase(self, nouns: Sequence[Noun], negated: bool = False) -> Phrase:
         """Draw a noun phrase whose determiner leaves no doubt about what a negation denies."""
@@ -306,20 +291,5 @@ def corpus() -> dict[str, str]:
     return texts
 
 
-def main() -> int:
-    """Write the files, or compare them with those on disk."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="exit 1 if a file on disk differs")
-    check = parser.parse_args().check
-    for name, text in corpus().items():
-        path, content = FOLDER / name, text.encode()
-        if not check:
-            path.write_bytes(content)
-        elif not path.is_file() or path.read_bytes() != content:
-            print(f"{path} differs from what the generator writes", file=sys.stderr)
-            return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(__doc__, FOLDER, corpus))

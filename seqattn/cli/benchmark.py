@@ -1,4 +1,4 @@
-"""`benchmark`: our speed beside that of what one would use instead, on real text."""
+"""`benchmark`: our speed, or scores, beside those of what one would use instead."""
 
 import itertools
 import json
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from seqattn.cli.benchmark_attention import attention_suite
+from seqattn.cli.benchmark_baselines import baselines_suite
 from seqattn.cli.benchmark_recurrent import recurrent_suite
 from seqattn.cli.config import compose_config, plain, require_values
 from seqattn.cli.tables import console, shown
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from seqattn.benchmarks.shape import Shape
 
 Config = dict[str, Any]
-SUITES = ("training", "decoding", "attention", "recurrent")
+SUITES = ("training", "decoding", "attention", "recurrent", "baselines")
 _PROFILED = 20  # operators that a profile shows
 
 
@@ -42,6 +43,7 @@ def benchmark(overrides: Sequence[str]) -> None:
         "decoding": _decoding,
         "attention": attention_suite,
         "recurrent": partial(recurrent_suite, batches_of=_batches),
+        "baselines": baselines_suite,
     }
     found = suites[settled["suite"]](settled)
     results = {**_machine(), "settings": settled, "results": found}

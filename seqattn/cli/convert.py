@@ -21,7 +21,7 @@ from seqattn.cli.kinds import check_kinds
 from seqattn.cli.summary import print_comparison
 from seqattn.data.texts import Texts
 from seqattn.errors import UserError
-from seqattn.metrics.text import Scorer, TextScore
+from seqattn.metrics.text import Scorer, TextScore, named
 from seqattn.models.base import BOS, EOS
 from seqattn.models.transformer import Transformer
 from seqattn.models.transformer_state import TransformerState
@@ -63,10 +63,7 @@ def convert(overrides: Sequence[str]) -> None:
         uptrain(converted, settled)
         reports["uptrained"] = _report(converted, settled, texts)
     last = list(reports.values())[-1]
-    scores: dict[str, Any] = {"converted from": str(settled["bundle"])}
-    for one in last.scores:
-        scores[f"{settled['split']}/{one.name}"] = one.value
-        scores[f"{settled['split']}/{one.name} signature"] = one.signature
+    scores = {"converted from": str(settled["bundle"]), **named(last.scores, settled["split"])}
     write_bundle(output, converted.config, converted.model.cpu(), converted.tokenizer, scores)
     _show(settled, reports)
 

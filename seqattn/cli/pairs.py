@@ -14,6 +14,7 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.reading import read_sources
 from seqattn.generation import Generator, GreedySearch
 from seqattn.generation.windows import generate_from_windows
+from seqattn.metrics.text import named
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tasks.seq2seq import Seq2SeqTask, Validation
 from seqattn.training.callbacks import SampleTexts, Throughput
@@ -38,8 +39,8 @@ class PairsJob:
         self._texts = data.rows("val")
         # made now, since it is used only once training is over
         self.generator = build_generator(config["generation"], model)
-        plan = config["task"]["validation"]
-        search = GreedySearch(make(config["generation"]["limit"]))
+        plan, wanted = config["task"]["validation"], config["generation"]
+        search = GreedySearch(make(wanted["limit"]), wanted["no_repeat_ngram"])
         validation = Validation(
             Generator(model, search, batch_size=256),
             self.scorer,
@@ -67,11 +68,7 @@ class PairsJob:
         self.model.to(self.task.device)
         found = generate_from_windows(self.generator, self._read(sources))
         hypotheses = self.data.tokenizer.decode_target([h[0].ids for h in found])
-        scores: Config = {}
-        for score in self.scorer.score(hypotheses, references, sources):
-            scores[f"val/{score.name}"] = score.value
-            scores[f"val/{score.name} signature"] = score.signature
-        return scores
+        return named(self.scorer.score(hypotheses, references, sources), "val")
 
     def _read(self, texts: Sequence[str]) -> list[list[list[int]]]:
         return read_sources(texts, self.data.tokenizer, self.data.options.sources)

@@ -16,7 +16,7 @@ from seqattn.data.span_encode import SpanEncoder
 from seqattn.data.span_module import SpanData
 from seqattn.generation.spans import Answered, Answerer, SpanSearch
 from seqattn.metrics.qa import QaScorer
-from seqattn.metrics.text import TextScore
+from seqattn.metrics.text import TextScore, named
 from seqattn.metrics.threshold import best_threshold
 from seqattn.models.span import SpanModel
 from seqattn.tasks.span import SpanTask, SpanValidation
@@ -77,11 +77,7 @@ class SpansJob:
         if not all(asked.answers):
             self.config["generation"]["threshold"] = _threshold(asked, found)
         found = [answered.within(self.config["generation"]["threshold"]) for answered in found]
-        scores: Config = {}
-        for score in scored(make(self.config["task"]["scorer"]), asked, found):
-            scores[f"val/{score.name}"] = score.value
-            scores[f"val/{score.name} signature"] = score.signature
-        return scores
+        return named(scored(make(self.config["task"]["scorer"]), asked, found), "val")
 
     def _samples(self) -> list[tuple[str, str, str]]:
         return [

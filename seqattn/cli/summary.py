@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
+
+from seqattn.cli.tables import console
 
 
 def print_summary(
@@ -47,7 +48,7 @@ def print_table(title: str, rows: Mapping[str, str]) -> None:
     table.add_column(overflow="fold")  # a signature that is cut reproduces nothing
     for name, value in rows.items():
         table.add_row(name, value)
-    _console().print(table)
+    console().print(table)
 
 
 def print_comparison(
@@ -59,12 +60,7 @@ def print_comparison(
         table.add_column(column, justify="right")
     for name, values in rows.items():
         table.add_row(name, *values)
-    console = _console()
-    console.print(table)
+    screen = console()
+    screen.print(table)
     for note in notes:
-        console.print(note, highlight=False, markup=False, soft_wrap=True)
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=160)
+        screen.print(note, highlight=False, markup=False, soft_wrap=True)

@@ -34,6 +34,15 @@ class TextScore:
     interval: tuple[float, float] | None = None
 
 
+def named(scores: Sequence[TextScore], split: str) -> dict[str, float | str]:
+    """Values and signatures as `SPLIT/NAME` and `SPLIT/NAME signature`, as a bundle keeps them."""
+    found: dict[str, float | str] = {}
+    for score in scores:
+        found[f"{split}/{score.name}"] = score.value
+        found[f"{split}/{score.name} signature"] = score.signature
+    return found
+
+
 class Scorer(Protocol):
     """How the outputs of a task are compared with their references."""
 

@@ -94,9 +94,30 @@ def test_the_recurrent_suite_writes_a_table_and_json(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        ("demo_qa", ["a random span of the right length", "the sentence that shares most words"]),
+        (
+            "demo_summarization",
+            ["the first sentence", "the summary of the most similar training document"],
+        ),
+    ],
+)
+def test_the_baselines_suite_scores_what_needs_no_model(tmp_path, capsys, data, names):
+    code, figures = benchmark(tmp_path, "suite=baselines", f"data={data}", "baselines.split=test")
+    assert code == 0
+    assert [row["name"] for row in figures["results"]] == names
+    assert all(row["split"] == "test" and row["scores"] for row in figures["results"])
+    assert f"test by {names[1]}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("suite=speed", "must be one of training, decoding, attention, recurrent, got speed"),
+        (
+            "suite=speed",
+            "attention, recurrent, baselines, got speed",
+        ),
         (
             "suite=recurrent recurrent.attentions=[none]",
             "recurrent.attentions must be of bahdanau, luong_general, luong_concat, got none",
@@ -104,6 +125,7 @@ def test_the_recurrent_suite_writes_a_table_and_json(tmp_path, capsys):
         ("suite=attention attention.attentions=[mhb]", "there is no attention=mhb"),
         ("suite=attention attention.precisions=[8]", "precisions must be of 32, bf16, got 8"),
         ("suite=attention attention.positions=[rop]", "there is no position=rop"),
+        ("suite=baselines data=demo_qa baselines.split=dev", "dev"),
         ("beam=0", "beam must be a whole number above 0"),
         ("steps=0", "steps must be a whole number above 0, got 0"),
         ("sentence=5", "did you mean sentences?"),

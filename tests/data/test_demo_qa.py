@@ -1,29 +1,21 @@
 """The bundled stories and questions are what their generator and their README say."""
 
-import importlib.util
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
 from seqattn.data.squad import DemoQA
 from seqattn.metrics.qa import exact_match, f1
+from tests.data.generators import DATA, generator_of
 
-DATA = Path(__file__).parents[2] / "data"
 FOLDER = DATA / "demo_qa"
 PARTS = ("train", "val", "test")
 
 
 @pytest.fixture(scope="module")
 def generator():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(DATA))
-        spec = importlib.util.spec_from_file_location("generate_qa", DATA / "generate_qa.py")
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, spec.name, module)
-        spec.loader.exec_module(module)
+    with generator_of("qa") as module:
         yield module
 
 
@@ -31,24 +23,6 @@ def generator():
 def rows():
     source = DemoQA()
     return {part: list(source.load(part)) for part in PARTS}
-
-
-def test_regenerating_gives_the_same_bytes_and_check_tells_others(
-    generator, tmp_path, monkeypatch, capsys
-):
-    texts = generator.corpus()
-    assert {name: text.encode() for name, text in texts.items()} == {
-        f"{part}.json": (FOLDER / f"{part}.json").read_bytes() for part in PARTS
-    }
-    monkeypatch.setattr(generator, "FOLDER", tmp_path)
-    monkeypatch.setattr(generator, "corpus", lambda: texts)
-    monkeypatch.setattr(sys, "argv", ["generate_qa.py"])
-    assert generator.main() == 0
-    monkeypatch.setattr(sys, "argv", ["generate_qa.py", "--check"])
-    assert generator.main() == 0
-    (tmp_path / "val.json").write_text("{}\n", encoding="utf-8")
-    assert generator.main() == 1
-    assert "val.json differs" in capsys.readouterr().err
 
 
 def test_stories_are_short_and_as_many_as_stated(generator, rows):

@@ -1,29 +1,20 @@
 """The bundled reports are what their generator and their README say."""
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
 from seqattn.data.summaries import DemoSummarization
 from seqattn.metrics.rouge import RougeScorer
+from tests.data.generators import DATA, generator_of
 
-DATA = Path(__file__).parents[2] / "data"
 FOLDER = DATA / "demo_summarization"
 PARTS = ("train", "val", "test")
 
 
 @pytest.fixture(scope="module")
 def generator():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(DATA))
-        path = DATA / "generate_summarization.py"
-        spec = importlib.util.spec_from_file_location("generate_summarization", path)
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, spec.name, module)
-        spec.loader.exec_module(module)
+    with generator_of("summarization") as module:
         yield module
 
 
@@ -38,24 +29,6 @@ def rows():
 
 def capitals(text):
     return {word.strip(".,") for word in text.split() if word[0].isupper()}
-
-
-def test_regenerating_gives_the_same_bytes_and_check_tells_others(
-    generator, tmp_path, monkeypatch, capsys
-):
-    texts = generator.corpus()
-    assert {name: text.encode() for name, text in texts.items()} == {
-        f"{part}.jsonl": (FOLDER / f"{part}.jsonl").read_bytes() for part in PARTS
-    }
-    monkeypatch.setattr(generator, "FOLDER", tmp_path)
-    monkeypatch.setattr(generator, "corpus", lambda: texts)
-    monkeypatch.setattr(sys, "argv", ["generate_summarization.py"])
-    assert generator.main() == 0
-    monkeypatch.setattr(sys, "argv", ["generate_summarization.py", "--check"])
-    assert generator.main() == 0
-    (tmp_path / "val.jsonl").write_text("{}\n", encoding="utf-8")
-    assert generator.main() == 1
-    assert "val.jsonl differs" in capsys.readouterr().err
 
 
 def test_reports_are_short_and_as_many_as_stated(generator, rows):

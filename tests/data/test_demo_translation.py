@@ -1,14 +1,13 @@
 """The bundled English to German corpus is what its generator and its README say."""
 
-import importlib.util
 import re
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-DATA = Path(__file__).parents[2] / "data"
+from tests.data.generators import DATA, generator_of
+
 FOLDER = DATA / "demo_translation"
 PARTS = ("train", "val", "test")
 NAMES = [f"{part}.{language}" for part in PARTS for language in ("en", "de")]
@@ -16,14 +15,7 @@ NAMES = [f"{part}.{language}" for part in PARTS for language in ("en", "de")]
 
 @pytest.fixture(scope="module")
 def generator():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(DATA))
-        spec = importlib.util.spec_from_file_location(
-            "generate_translation", DATA / "generate_translation.py"
-        )
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, spec.name, module)
-        spec.loader.exec_module(module)
+    with generator_of("translation") as module:
         yield module
 
 
@@ -46,26 +38,6 @@ def drawn(generator: ModuleType):
     sampler = generator.Sampler(generator.SEED)
     sentences = [sampler.sentence() for _ in range(generator.DRAWS)]
     return {generator.english_sentence(sentence): sentence for sentence in sentences}
-
-
-def test_regenerating_gives_the_same_bytes(texts):
-    assert sorted(texts) == sorted(NAMES)
-    for name, text in texts.items():
-        assert (FOLDER / name).read_bytes() == text.encode(), name
-
-
-def test_check_tells_a_changed_file_from_the_generated_ones(
-    generator, texts, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(generator, "FOLDER", tmp_path)
-    monkeypatch.setattr(generator, "corpus", lambda: texts)
-    monkeypatch.setattr(sys, "argv", ["generate_translation.py"])
-    assert generator.main() == 0
-    monkeypatch.setattr(sys, "argv", ["generate_translation.py", "--check"])
-    assert generator.main() == 0
-    (tmp_path / "val.de").write_text("Der Mann schläft.\n", encoding="utf-8")
-    assert generator.main() == 1
-    assert "val.de differs" in capsys.readouterr().err
 
 
 def test_both_sides_have_as_many_lines_as_stated(generator):

@@ -8,11 +8,21 @@ from safetensors.torch import load_file
 
 from seqattn.cli.main import run_verb
 from seqattn.cli.pairs import PairsJob
+from seqattn.cli.spans import SpansJob
 from seqattn.cli.train import train
 from seqattn.tasks.seq2seq import Seq2SeqTask
-from tests.cli.small import checkpoint, refusal, succeed, train_arguments, write_corpus
+from tests.cli.small import (
+    checkpoint,
+    refusal,
+    succeed,
+    train_arguments,
+    write_corpus,
+    write_documents,
+    write_questions,
+)
 
 BATCHES = 6  # of an epoch of the small corpus; the tests say so themselves
+SHORT = ("loader.max_length=64", "loader.max_source_length=64")
 ALWAYS = ("model.dropout=0.3", "checkpoint.average=last")
 
 
@@ -93,6 +103,30 @@ def test_a_resumed_run_is_the_uninterrupted_one(corpus, uninterrupted, stop):
     run_dir = started(corpus, f"stopped at {stop}", steps=stop)
     assert checkpoint(run_dir)["global_step"] == stop
     assert_same_end(resumed(run_dir, "trainer.max_steps=10"), uninterrupted)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("task=qa", "model=span_rnn", "data=squad", "loader.window=64", "loader.stride=32"),
+        ("task=summarization", "model=rnn", "data=aeslc", "model.copy=true", *SHORT),
+    ],
+    ids=["spans", "copies"],
+)
+def test_runs_of_other_tasks_resume_to_the_bit(tmp_path, monkeypatch, words):
+    monkeypatch.setattr(SpansJob, "_draw", lambda job: None)
+    write = {"data=squad": write_questions, "data=aeslc": write_documents}[words[2]]
+    common = [
+        *words, f"data.root={write(tmp_path / 'data')}", f"cache_dir={tmp_path / 'cache'}",
+        "model.dim=12", "model.dropout=0.3", "loader.max_tokens=200", "trainer=cpu",
+        "trainer.val_check_interval=2", "trainer.max_epochs=-1", "checkpoint.average=last",
+        "optimizer.lr=0.01", "schedule=constant", "schedule.warmup_steps=1",
+    ]  # fmt: skip
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    train([*common, "trainer.max_steps=8", f"run_dir={whole}"])
+    train([*common, "trainer.max_steps=4", f"run_dir={parted}"])
+    assert checkpoint(whole)["epoch"] >= 1
+    assert_same_end(resumed(parted, "trainer.max_steps=8"), whole)
 
 
 def test_a_run_that_is_killed_between_validations_goes_on_from_the_last(

@@ -1,6 +1,8 @@
 """The span task: one big batch's gradient, and scores of real answers."""
 
 import itertools
+import os
+import socket
 from dataclasses import replace
 
 import lightning
@@ -31,11 +33,14 @@ SIZES = (3, 1, 4, 2)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    options = SpanOptions(max_tokens=256, window=48, stride=24)
-    cache = str(tmp_path_factory.mktemp("cache"))
-    data = SpanData(FewQuestions(), TokenizerConfig(vocab_size=80), options, cache)
+    data = data_in(tmp_path_factory.mktemp("cache"))
     data.setup("fit")
     return data
+
+
+def data_in(cache):
+    options = SpanOptions(max_tokens=256, window=48, stride=24)
+    return SpanData(FewQuestions(), TokenizerConfig(vocab_size=80), options, str(cache))
 
 
 class Recorded(SpanTask):
@@ -119,6 +124,38 @@ def test_em_and_f1_are_those_of_answers_to_every_question_once(data, limit):
         assert float(scores[f"val/{name}"]) == pytest.approx(want)
     assert [(s.row, s.answer) for s in task.samples] == list(enumerate(texts))[:8]
     assert task.samples[2].references == ROWS[2][3]
+
+
+def _rank(rank, port, path, cache):
+    torch.set_num_threads(1)
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK=str(rank), WORLD_SIZE="2"
+    )
+    torch.save(scores_of_all(cache, devices=2, strategy="ddp"), path / f"{rank}.pt")
+
+
+def scores_of_all(cache, **options):
+    """What an untrained model scores, validated by one rank or by several."""
+    data = data_in(cache)
+    model = model_of(data, dim=32)
+    answerer = Answerer(model, data.encoder(), SpanSearch(threshold=0.5))
+    plan = SpanValidation(answerer, lambda: data.rows("val"))
+    task = SpanTask(model, Optimization(no_steps, constant(0)), plan)
+    trainer = trainer_of(**options)
+    trainer.validate(task, data, verbose=False)
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+@pytest.mark.slow
+def test_two_ranks_answer_every_question_once(data, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(_rank, args=(port, tmp_path, data.cache_dir), nprocs=2)
+    alone = scores_of_all(data.cache_dir)
+    assert {"val/em", "val/f1", "val/loss"} <= alone.keys()
+    for rank in (0, 1):
+        assert torch.load(tmp_path / f"{rank}.pt") == pytest.approx(alone, rel=1e-5)
 
 
 def test_validation_loss_is_per_window_over_all_batches(data):
