@@ -24,8 +24,7 @@ def evaluate_spans(settled: Mapping[str, Any]) -> None:
     """
     cache_dir = settled["cache_dir"]
     rows = make(settled["data"]).load(settled["split"], Path(cache_dir) if cache_dir else None)
-    columns = (list(rows[name]) for name in ("id", "question", "context", "answers"))
-    asked = Questions(*columns)
+    asked = Questions.of(rows)
     keep_freed_memory()
     bundle = load_bundle(settled["bundle"], settled["device"])
     assert isinstance(bundle, SpanBundle)

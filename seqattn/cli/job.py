@@ -1,52 +1,47 @@
 """What a run does that depends on what it learns from: pairs of texts, or questions with spans."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lightning import Callback
-from torch import nn
+from matplotlib.figure import Figure
 
-from seqattn.cli.fitting import learns
-from seqattn.cli.pairs import PairsJob
-from seqattn.cli.spans import SpansJob
-from seqattn.data.module import Seq2SeqData
-from seqattn.data.span_module import SpanData
-from seqattn.models.base import Seq2SeqModel
-from seqattn.models.span import SpanModel
-from seqattn.tasks.base import SummedTask
-from seqattn.training.callbacks import Throughput
+from seqattn.analysis.callbacks import HeatmapCallback
+from seqattn.tasks.seq2seq import Seq2SeqTask
+from seqattn.tasks.span import SpanTask
+from seqattn.training.callbacks import SampleTexts, Throughput
 
 Config = dict[str, Any]
-RunData = Seq2SeqData | SpanData
 
 
-class Job(Protocol):
+class Job(ABC):
     """The part of a run that knows what it learns from."""
 
-    @property
-    def task(self) -> SummedTask:
-        """What is trained."""
-
-    @property
-    def throughput(self) -> Throughput:
-        """What counts its tokens."""
-
-    def quiet(self) -> None:
-        """From now on validation gives losses alone."""
+    task: Seq2SeqTask | SpanTask
+    """What is trained."""
+    throughput: Throughput
+    """What counts its tokens."""
 
     def tellers(self, run_dir: Path) -> list[Callback]:
         """Callbacks that show samples and pictures after each validation."""
+        return [
+            SampleTexts(self.samples, run_dir / "samples"),
+            HeatmapCallback(self.draw, run_dir / "heatmaps"),
+        ]
 
+    def quiet(self) -> None:
+        """From now on validation gives losses alone."""
+        self.task.validation = None
+
+    @abstractmethod
     def scores(self, count: int | None) -> Config:
         """Scores of the model's own outputs on the validation split, or its first `count` rows."""
 
+    @abstractmethod
+    def samples(self) -> list[tuple[str, str, str]]:
+        """Source, output and reference of some rows of the last validation."""
 
-def build_job(config: Config, data: RunData, model: nn.Module) -> Job:
-    """The job of a resolved configuration."""
-    if learns(config) == "spans":
-        assert isinstance(data, SpanData)
-        assert isinstance(model, SpanModel)
-        return SpansJob(config, data, model)
-    assert isinstance(data, Seq2SeqData)
-    assert isinstance(model, Seq2SeqModel)
-    return PairsJob(config, data, model)
+    @abstractmethod
+    def draw(self) -> Figure | None:
+        """Where the model looks in the first row of the validation split that it can read."""

@@ -1,15 +1,13 @@
 """A run on pairs of texts: translation, summarization, generative question answering."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from lightning import Callback
 from matplotlib.figure import Figure
 
-from seqattn.analysis.callbacks import HeatmapCallback
 from seqattn.analysis.look import Sentence, look
 from seqattn.cli.build import build_generator, make, optimization
+from seqattn.cli.job import Job
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.reading import read_sources
 from seqattn.generation import Generator, GreedySearch
@@ -17,12 +15,12 @@ from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.text import named
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tasks.seq2seq import Seq2SeqTask, Validation
-from seqattn.training.callbacks import SampleTexts, Throughput
+from seqattn.training.callbacks import Throughput
 
 Config = dict[str, Any]
 
 
-class PairsJob:
+class PairsJob(Job):
     """The part of a run that knows it learns from pairs of texts.
 
     Args:
@@ -30,6 +28,8 @@ class PairsJob:
         data: set up.
         model: initialised.
     """
+
+    task: Seq2SeqTask
 
     def __init__(self, config: Config, data: Seq2SeqData, model: Seq2SeqModel) -> None:
         self.data = data
@@ -51,19 +51,7 @@ class PairsJob:
         )
         self.task = Seq2SeqTask(model, optimization(config, model), validation)
 
-    def tellers(self, run_dir: Path) -> list[Callback]:
-        """Callbacks that show samples and pictures after each validation."""
-        return [
-            SampleTexts(self._samples, run_dir / "samples"),
-            HeatmapCallback(self._draw, run_dir / "heatmaps"),
-        ]
-
-    def quiet(self) -> None:
-        """From now on validation gives losses alone."""
-        self.task.validation = None
-
     def scores(self, count: int | None) -> Config:
-        """Scores of the model's own outputs on the validation split, or its first `count` rows."""
         sources, references = self._texts.sources[:count], self._texts.references[:count]
         self.model.to(self.task.device)
         found = generate_from_windows(self.generator, self._read(sources))
@@ -73,11 +61,11 @@ class PairsJob:
     def _read(self, texts: Sequence[str]) -> list[list[list[int]]]:
         return read_sources(texts, self.data.tokenizer, self.data.options.sources)
 
-    def _samples(self) -> list[tuple[str, str, str]]:
+    def samples(self) -> list[tuple[str, str, str]]:
         sources = self._texts.sources
         return [(sources[s.row], s.hypothesis, s.reference) for s in self.task.samples]
 
-    def _draw(self) -> Figure | None:
+    def draw(self) -> Figure | None:
         """The cross-attention of the first validation pair with a source."""
         tokenizer, texts = self.data.tokenizer, self._texts
         row = next((n for n, text in enumerate(texts.sources) if text.strip()), None)

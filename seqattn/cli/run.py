@@ -13,14 +13,22 @@ from torch import nn
 
 from seqattn.cli.build import make
 from seqattn.cli.bundle_files import write_bundle
-from seqattn.cli.job import RunData, build_job
+from seqattn.cli.fitting import learns
+from seqattn.cli.job import Job
+from seqattn.cli.pairs import PairsJob
+from seqattn.cli.spans import SpansJob
 from seqattn.cli.summary import print_summary
-from seqattn.cli.train import monitors
+from seqattn.cli.train_checks import monitors
+from seqattn.data.module import Seq2SeqData
+from seqattn.data.span_module import SpanData
 from seqattn.errors import UserError
+from seqattn.models.base import Seq2SeqModel
+from seqattn.models.span import SpanModel
 from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import EpochLines
 
 Config = dict[str, Any]
+RunData = Seq2SeqData | SpanData
 
 
 class Run:
@@ -155,3 +163,14 @@ class Run:
     def _write(self, scores: Config) -> None:
         tokenizer = self.data.tokenizer
         write_bundle(self.run_dir / "model", self.config, self.model.cpu(), tokenizer, scores)
+
+
+def build_job(config: Config, data: RunData, model: nn.Module) -> Job:
+    """The job of a resolved configuration."""
+    if learns(config) == "spans":
+        assert isinstance(data, SpanData)
+        assert isinstance(model, SpanModel)
+        return SpansJob(config, data, model)
+    assert isinstance(data, Seq2SeqData)
+    assert isinstance(model, Seq2SeqModel)
+    return PairsJob(config, data, model)

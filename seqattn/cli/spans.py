@@ -2,15 +2,13 @@
 
 from dataclasses import replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
-from lightning import Callback
 from matplotlib.figure import Figure
 
-from seqattn.analysis.callbacks import HeatmapCallback
 from seqattn.analysis.look import Sentence, look_at_question
 from seqattn.cli.build import make, optimization
+from seqattn.cli.job import Job
 from seqattn.data.span_batch import Questions
 from seqattn.data.span_encode import SpanEncoder
 from seqattn.data.span_module import SpanData
@@ -20,12 +18,12 @@ from seqattn.metrics.text import TextScore, named
 from seqattn.metrics.threshold import best_threshold
 from seqattn.models.span import SpanModel
 from seqattn.tasks.span import SpanTask, SpanValidation
-from seqattn.training.callbacks import SampleTexts, Throughput
+from seqattn.training.callbacks import Throughput
 
 Config = dict[str, Any]
 
 
-class SpansJob:
+class SpansJob(Job):
     """The part of a run that knows it learns to answer by spans.
 
     Args:
@@ -34,6 +32,8 @@ class SpansJob:
         data: set up.
         model: initialised.
     """
+
+    task: SpanTask
 
     def __init__(self, config: Config, data: SpanData, model: SpanModel) -> None:
         self.config = config
@@ -52,19 +52,7 @@ class SpansJob:
         )
         self.task = SpanTask(model, optimization(config, model), validation)
 
-    def tellers(self, run_dir: Path) -> list[Callback]:
-        """Callbacks that show samples and pictures after each validation."""
-        return [
-            SampleTexts(self._samples, run_dir / "samples"),
-            HeatmapCallback(self._draw, run_dir / "heatmaps"),
-        ]
-
-    def quiet(self) -> None:
-        """From now on validation gives losses alone."""
-        self.task.validation = None
-
     def scores(self, count: int | None) -> Config:
-        """Scores of the answers to the validation split, or to its first `count` questions."""
         whole = self.questions
         asked = Questions(
             whole.ids[:count],
@@ -79,13 +67,13 @@ class SpansJob:
         found = [answered.within(self.config["generation"]["threshold"]) for answered in found]
         return named(scored(make(self.config["task"]["scorer"]), asked, found), "val")
 
-    def _samples(self) -> list[tuple[str, str, str]]:
+    def samples(self) -> list[tuple[str, str, str]]:
         return [
             (s.question, s.answer or "(no answer)", " | ".join(s.references) or "(no answer)")
             for s in self.task.samples
         ]
 
-    def _draw(self) -> Figure | None:
+    def draw(self) -> Figure | None:
         """What the context asks in the first validation question."""
         asked = self.questions
         return question_figure(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from seqattn.data.span_text import ReadText, TokenSpan
 from seqattn.data.vocabulary import PAD
 from seqattn.data.words import MATCHES, match_words
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 
 class Questions(NamedTuple):
     """A split as it came, in rows: `answers` lists the right ones, none of an unanswerable one."""
@@ -24,6 +27,12 @@ class Questions(NamedTuple):
     questions: list[str]
     contexts: list[str]
     answers: list[list[str]]
+
+    @classmethod
+    def of(cls, table: Dataset) -> Questions:
+        """Reads the columns "id", "question", "context" and "answers"."""
+        columns = (list(table[name]) for name in ("id", "question", "context", "answers"))
+        return cls(*columns)
 
 
 class Window(NamedTuple):

@@ -183,9 +183,7 @@ class SpanData(LightningDataModule):
 
     def rows(self, split: str) -> Questions:
         """Gives a split as it came, nothing left out. Args: split: train, val or test."""
-        rows = self._rows(split)
-        columns = (list(rows[name]) for name in ("id", "question", "context", "answers"))
-        return Questions(*columns)
+        return Questions.of(self._rows(split))
 
     def encoder(self) -> SpanEncoder:
         """Gives what turns any questions into batches as those of this data."""

@@ -34,7 +34,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _without_pictures(monkeypatch):
     """Drawing is most of so small a run's time; `uninterrupted` draws, and is no other for it."""
-    monkeypatch.setattr(PairsJob, "_draw", lambda job: None)
+    monkeypatch.setattr(PairsJob, "draw", lambda job: None)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(corpus, uninterrupted, stop):
     ids=["spans", "copies"],
 )
 def test_runs_of_other_tasks_resume_to_the_bit(tmp_path, monkeypatch, words):
-    monkeypatch.setattr(SpansJob, "_draw", lambda job: None)
+    monkeypatch.setattr(SpansJob, "draw", lambda job: None)
     write = {"data=squad": write_questions, "data=aeslc": write_documents}[words[2]]
     common = [
         *words, f"data.root={write(tmp_path / 'data')}", f"cache_dir={tmp_path / 'cache'}",
