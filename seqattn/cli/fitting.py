@@ -122,19 +122,28 @@ def _check_slots(config: Config) -> None:
                 f"model={model} has no decoder; choose attention=NAME, or "
                 "attention@encoder_attention=NAME and attention@cross_attention=NAME"
             )
+        chosen = choices.get(key, "NAME")
         for node in nodes if isinstance(nodes, list) else [nodes]:
-            if not _fits(node["_target_"], model):
+            fits = _fits(node["_target_"], model)
+            if not fits or (model == "span_rnn" and not _crosses(chosen)):
                 raise UserError(
-                    f"model={model} cannot use {key}={choices.get(key, 'NAME')}; it takes "
-                    f"{', '.join(fitting(model))}"
+                    f"model={model} cannot use {key}={chosen}; it takes {', '.join(fitting(model))}"
                 )
 
 
 def fitting(model: str) -> Sequence[str]:
     """The names in conf/attention that fit a model."""
-    return [
-        name for name in groups()["attention"] if _fits(_node("attention", name)["_target_"], model)
-    ]
+    names = groups()["attention"]
+    names = [name for name in names if _fits(_node("attention", name)["_target_"], model)]
+    return [name for name in names if _crosses(name)] if model == "span_rnn" else names
+
+
+def _crosses(name: str) -> bool:
+    """Whether one sequence can ask another by it; of a name that is not known, yes."""
+    from seqattn.cli.support import attention_of
+
+    attention = attention_of(name) if name in groups()["attention"] else None
+    return attention is None or attention.abilities.fits("cross")
 
 
 def _node(group: str, name: str) -> dict[str, Any]:

@@ -180,7 +180,10 @@ def test_a_line_that_asks_nothing_is_named(folder, capfd, tmp_path, content, mes
         ("task=summarization loader=spans", "task=summarization cannot use loader=spans; it takes"),
         ("task=qa position=rope", "model=span_rnn knows positions by its recurrence"),
         ("task=qa attention=[mha,gqa]", "model=span_rnn has one attention, from the context to"),
-        ("task=qa attention=sliding_window", "attention=sliding_window cannot serve as cross"),
+        (
+            "task=qa attention=sliding_window",
+            "model=span_rnn cannot use attention=sliding_window; it takes entmax, gqa,",
+        ),
         (
             "task=qa model=span_transformer attention@decoder_attention=mha",
             "model=span_transformer has no decoder; choose attention=NAME",
