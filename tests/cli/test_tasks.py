@@ -182,7 +182,7 @@ def test_a_line_that_asks_nothing_is_named(folder, capfd, tmp_path, content, mes
         ("task=qa attention=[mha,gqa]", "model=span_rnn has one attention, from the context to"),
         (
             "task=qa attention=sliding_window",
-            "model=span_rnn cannot use attention=sliding_window; it takes entmax, gqa,",
+            "model=span_rnn cannot use attention=sliding_window; it takes entmax,",
         ),
         (
             "task=qa model=span_transformer attention@decoder_attention=mha",
