@@ -4,7 +4,6 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -14,9 +13,9 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from seqattn.errors import UserError
+from seqattn.places import shipped
 
-_HOME = Path(__file__).resolve().parents[2]
-CONF = _HOME / "conf" if (_HOME / "conf").is_dir() else Path(__file__).parents[1] / "conf"
+CONF = shipped("conf")
 SLOTS = ("attention", "encoder_attention", "decoder_attention", "cross_attention")
 
 

@@ -13,10 +13,11 @@ from seqattn.data.quiet import quiet_datasets
 from seqattn.data.table import Table
 from seqattn.data.text_files import files_in, read_lines, scan_text
 from seqattn.errors import UserError
+from seqattn.places import shipped
 
 __all__ = ["DemoTranslation", "Multi30k", "ParallelText", "Source", "Table", "references_of"]
 
-BUNDLED = Path(__file__).parents[2] / "data"
+BUNDLED = shipped("data")
 
 
 class Source(Protocol):
