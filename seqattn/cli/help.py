@@ -10,7 +10,7 @@ _ABOUT = {
     "evaluate": "Scores a bundle on a split, by its task's own scorer.",
     "compare": "Shows evaluations side by side, and draws them by source length.",
     "analyze": "Draws where a bundle's attention looks in one sentence or question.",
-    "benchmark": "Measures training and decoding beside what one would use instead.",
+    "benchmark": "Measures speed beside what one would use instead; scores what needs no model.",
     "convert": "Makes a bundle with fewer key and value heads (GQA, MQA) from a bundle.",
 }
 _EXAMPLES = {
@@ -67,6 +67,7 @@ _EXAMPLES = {
         ("suite=training data.root=DIR profile=true", "where our step's time goes"),
         ("suite=decoding data=demo_translation tokenizer.vocab_size=1000", "the bundled corpus"),
         ("suite=training data.root=DIR threads=1 max_tokens=2048 output=FILE", "and as JSON"),
+        ("suite=baselines data=squad data.root=DIR", "answers, or summaries, without a model"),
     ],
 }
 _KEYS = {
@@ -106,7 +107,7 @@ _KEYS = {
     "analyze": [("output=DIR", "where cross.png, encoder.png and decoder.png go")],
     "benchmark": [
         (
-            "suite=training|decoding|attention|recurrent",
+            "suite=training|decoding|attention|recurrent|baselines",
             "decoding needs pip install seqattn[bench]",
         ),
         ("steps=4 rounds=8", "training: steps of a turn, turns of each contestant"),

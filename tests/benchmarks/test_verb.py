@@ -116,7 +116,7 @@ def test_the_baselines_suite_scores_what_needs_no_model(tmp_path, capsys, data, 
     [
         (
             "suite=speed",
-            "attention, recurrent, baselines, got speed",
+            "must be one of training, decoding, attention, recurrent, baselines, got speed",
         ),
         (
             "suite=recurrent recurrent.attentions=[none]",
@@ -125,7 +125,7 @@ def test_the_baselines_suite_scores_what_needs_no_model(tmp_path, capsys, data, 
         ("suite=attention attention.attentions=[mhb]", "there is no attention=mhb"),
         ("suite=attention attention.precisions=[8]", "precisions must be of 32, bf16, got 8"),
         ("suite=attention attention.positions=[rop]", "there is no position=rop"),
-        ("suite=baselines data=demo_qa baselines.split=dev", "dev"),
+        ("suite=baselines data=demo_qa baselines.split=dev", "the dev split must have a file"),
         ("beam=0", "beam must be a whole number above 0"),
         ("steps=0", "steps must be a whole number above 0, got 0"),
         ("sentence=5", "did you mean sentences?"),

@@ -7,6 +7,8 @@ import sys
 import pytest
 
 import seqattn
+from seqattn.cli import pairs
+from seqattn.generation import GreedySearch
 from seqattn.metrics.qa_files import read_no_answer, read_predictions
 from tests.cli.small import json_lines, refusal, succeed, write_documents, write_questions
 
@@ -77,6 +79,19 @@ def test_a_summarizer_trains_summarizes_and_is_scored_by_rouge(folder, capfd, wo
     texts = seqattn.load(str(run_dir / "model")).generate(["Ann met Dan in town .", " "])
     assert len(texts) == 2
     assert texts[1] == ""
+
+
+def test_validation_while_training_bans_what_generation_bans(folder, monkeypatch):
+    made = []
+
+    def recorded(*args):
+        made.append(GreedySearch(*args))
+        return made[-1]
+
+    monkeypatch.setattr(pairs, "GreedySearch", recorded)
+    words = ("model.ffn_dim=16", "loader.max_source_length=64", "generation.no_repeat_ngram=2")
+    summarizing(folder, "bans", *words)
+    assert [search.no_repeat_ngram for search in made] == [2]
 
 
 @pytest.mark.parametrize("model", ["span_rnn", "span_transformer"])
