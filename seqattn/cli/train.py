@@ -1,8 +1,6 @@
 """`train`: from a configuration to a bundle."""
 
-import logging
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import yaml
 from seqattn.cli.config import compose_config, plain, require_values
 from seqattn.cli.fitting import check_fit
 from seqattn.cli.kinds import check_own_keys, check_targets
+from seqattn.cli.quiet import quieten
 from seqattn.cli.run_dir import choose_run_dir, claimed, is_first_rank
 from seqattn.cli.train_checks import check_lengths, check_training
 from seqattn.errors import UserError
@@ -32,7 +31,7 @@ def train(overrides: Sequence[str]) -> None:
     check_targets(settled)
     check_fit(settled)
     check_training(settled)
-    _quieten()
+    quieten()
     from lightning.pytorch.callbacks import LambdaCallback  # it and torch take seconds to import
 
     from seqattn.cli.build import build_data
@@ -84,26 +83,6 @@ def _with_saved(overrides: Sequence[str]) -> list[str]:
         raise UserError(f"{saved} cannot be read; start a run anew")
     replaced = {"run_dir", "resume", *(override.partition("=")[0] for override in overrides)}
     return [*(o for o in before if o.partition("=")[0] not in replaced), *overrides]
-
-
-def _quieten() -> None:
-    """Leaves out what libraries print that a person training a model need not act on."""
-    import lightning  # noqa: F401  # it sets the levels of its loggers when it is imported
-
-    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    for message in (
-        ".*does not have many workers.*",
-        ".*litlogger.*",
-        ".*Starting from v1.9.0.*",
-        ".*isinstance.treespec.*",
-        ".*lr_scheduler.step.*",
-        ".*You are trying to `self.log.*",
-        ".*exists and is not empty.*",
-        ".*smaller than the logging interval.*",
-        ".*could not find the monitored key.*",  # before the first validation
-    ):
-        warnings.filterwarnings("ignore", message=message)
 
 
 def _seeded_model(config: Config, tokenizer: Any) -> Any:

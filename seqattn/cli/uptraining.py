@@ -8,6 +8,7 @@ from lightning import Trainer, seed_everything
 
 from seqattn.cli.build import build_data, make
 from seqattn.cli.bundle import TextBundle
+from seqattn.cli.quiet import quieten
 from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
 from seqattn.training.schedules import constant
 
@@ -31,6 +32,7 @@ def uptrain(bundle: TextBundle, settled: Config) -> None:
     cache_dir = settled["cache_dir"] or config.get("cache_dir")
     data = build_data({**config, "data": settled["data"], "cache_dir": cache_dir}, bundle.tokenizer)
     data.setup("fit")
+    quieten()
     seed_everything(int(config["seed"]), verbose=False)
     task = Seq2SeqTask(bundle.model, _optimization(config, steps))
     trainer = _trainer(config["trainer"], settled["device"], steps)
