@@ -47,8 +47,9 @@ def run(tmp_path_factory) -> Path:
     write_corpus(folder)
     write_documents(folder)
     write_questions(folder)
-    asked = {"question": "Who met?", "context": "Ann met Dan in town."}
-    (folder / "FILE.jsonl").write_text(json.dumps(asked) + "\n")
+    text = "Ann met Dan in town."
+    row = {"document": text, "question": "Who met?", "context": text}
+    (folder / "FILE.jsonl").write_text(json.dumps(row) + "\n")
     (folder / "FILE").write_text("one two\n\nthree\n")
     where = [f"run_dir={folder / 'RUN'}", "data=parallel_text", f"data.root={folder}"]
     suffixes = ["data.source_suffix=en", "data.target_suffix=fr"]

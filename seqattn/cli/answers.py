@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqattn.cli.bundle import SpanBundle, TextBundle, load_bundle
-from seqattn.cli.texts import decoded, written
+from seqattn.cli.texts import decoded, rows_of, written
 from seqattn.errors import UserError
 from seqattn.generation.spans import Answered
 from seqattn.training.memory import keep_freed_memory
@@ -56,21 +56,16 @@ def parsed(lines: Iterable[str], name: str) -> Iterator[Asked]:
     Raises:
         UserError: naming the line that is no JSON object with a question and a context.
     """
-    expected = 'expected {"question": "...", "context": "..."}'
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{name} line {number} is not JSON; {expected}") from error
-        row = row if isinstance(row, dict) else {}
+    for row, where in rows_of(lines, name, _EXPECTED):
         question, context = row.get("question"), row.get("context")
         if not isinstance(question, str) or not isinstance(context, str):
-            raise UserError(f"{name} line {number} lacks a question or a context; {expected}")
+            raise UserError(f"{where} lacks a question or a context; {_EXPECTED}")
         if not question.strip():
-            raise UserError(f"{name} line {number} has an empty question; {expected}")
+            raise UserError(f"{where} has an empty question; {_EXPECTED}")
         yield Asked(question, context, None if row.get("id") is None else str(row["id"]))
+
+
+_EXPECTED = 'expected {"question": "...", "context": "..."}'
 
 
 def _lines(

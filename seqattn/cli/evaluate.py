@@ -14,6 +14,7 @@ from seqattn.cli.evaluation import output_directory, plain_scores, score_rows, w
 from seqattn.cli.fitting import learns
 from seqattn.cli.kinds import check_kinds
 from seqattn.cli.summary import print_table
+from seqattn.cli.texts import in_one_line
 from seqattn.data.texts import Texts
 from seqattn.errors import UserError
 from seqattn.metrics.text import Scorer
@@ -60,7 +61,7 @@ def evaluate(overrides: Sequence[str]) -> None:
     if bins:
         results["by_length"] = [_of_bin(scorer, part, split, said.hypotheses) for part in bins]
     output = output_directory(settled)
-    lines = "".join(f"{' '.join(h.splitlines())}\n" for h in said.hypotheses)
+    lines = "".join(f"{in_one_line(h)}\n" for h in said.hypotheses)
     (output / "hypotheses.txt").write_text(lines, encoding="utf-8")
     if split.ids is not None:
         predictions = dict(zip(split.ids, said.hypotheses, strict=True))

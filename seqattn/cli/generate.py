@@ -12,7 +12,7 @@ from seqattn.cli.carried import compose_with_bundle
 from seqattn.cli.config import plain
 from seqattn.cli.fitting import learns
 from seqattn.cli.kinds import check_kinds
-from seqattn.cli.texts import decoded, read_texts, written
+from seqattn.cli.texts import decoded, in_one_line, read_texts, written
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.windows import generate_from_windows
@@ -82,7 +82,7 @@ class Speaker:
             if rank > self.n_best:
                 return
             if not self.scores:
-                yield output
+                yield in_one_line(output)
                 continue
             row = {
                 "source": text,

@@ -36,7 +36,8 @@ _EXAMPLES = {
         ("bundle=RUN/model input=FILE n_best=5 scores=true", "JSON lines with scores"),
         ("bundle=RUN/model generation=sampling generation.top_p=0.9", "random outputs"),
         ("bundle=RUN/model generation.beam_size=8", "a wider beam"),
-        ("bundle=RUN/model input=FILE.jsonl", "questions: lines with question and context"),
+        ("bundle=RUN/model input=FILE.jsonl", 'documents: lines such as {"document": "..."}'),
+        ("bundle=QA/model input=FILE.jsonl", "questions: lines with question and context"),
     ],
     "evaluate": [
         ("bundle=RUN/model", "the test split of the data it was trained on"),

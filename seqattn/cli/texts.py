@@ -1,22 +1,69 @@
-"""Lines of text in, lines of text out."""
+"""Lines of text or of JSON in, lines of text out."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+from seqattn.data.table import KNOWN_PAIRS
 from seqattn.errors import UserError
+
+TEXT_NAMES = tuple(dict.fromkeys(source for source, _ in KNOWN_PAIRS))
+"""Names under which a row of JSON has its text, as columns of data sets have."""
 
 
 def read_texts(path: Path) -> list[str]:
-    """The lines of a UTF-8 file, empty ones included.
+    """The lines of a UTF-8 file, empty ones included, or the texts of one of JSON lines.
+
+    Args:
+        path: ends in ".jsonl" where every line is an object with its text under one of
+            `TEXT_NAMES`; only there can a text have several lines.
 
     Raises:
-        UserError: where it is absent, or names the line that is not UTF-8.
+        UserError: where it is absent, or names the line that is wrong.
     """
     if not path.is_file():
         raise UserError(f"input={path} is not a file")
     with path.open("rb") as file:
-        return list(decoded(file, str(path)))
+        lines = decoded(file, str(path))
+        if path.suffix != ".jsonl":
+            return list(lines)
+        return [_text_of(row, where) for row, where in rows_of(lines, str(path), _DOCUMENT)]
+
+
+_DOCUMENT = 'expected {"document": "..."}'
+
+
+def _text_of(row: dict[str, Any], where: str) -> str:
+    found = next((row[name] for name in TEXT_NAMES if isinstance(row.get(name), str)), None)
+    if found is None:
+        raise UserError(f"{where} has no text under {', '.join(TEXT_NAMES)}; {_DOCUMENT}")
+    return found
+
+
+def rows_of(lines: Iterable[str], name: str, expected: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Objects from lines of JSON, and where each stands; blank lines are passed over.
+
+    Args:
+        lines: without their ends.
+        name: of the file.
+        expected: what a line should be, in the words of a message.
+
+    Raises:
+        UserError: naming the line that is no JSON object.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{name} line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{where} is not JSON; {expected}") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{where} is not a JSON object; {expected}")
+        yield row, where
 
 
 def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
@@ -30,6 +77,11 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
             yield line.rstrip(b"\r\n").decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"{name} line {number} is not UTF-8 text; convert the file") from error
+
+
+def in_one_line(text: str) -> str:
+    """The text with spaces for its line breaks."""
+    return " ".join(text.splitlines())
 
 
 def written(lines: Iterable[str], output: str | None) -> None:

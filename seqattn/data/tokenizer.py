@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,12 +14,23 @@ from typing import NamedTuple
 
 import sentencepiece
 
-from seqattn.data.vocabulary import BOS, EOS, PAD, UNK, TokenizerConfig, content_key, train_models
+from seqattn.data.vocabulary import (
+    BOS,
+    EOS,
+    LINE_BREAK,
+    PAD,
+    UNK,
+    TokenizerConfig,
+    content_key,
+    set_apart,
+    train_models,
+)
 from seqattn.errors import UserError
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Pieces", "Tokenizer", "TokenizerConfig", "train_tokenizer"]
 
 _FORMAT = "seqattn-tokenizer-1"
+_SPACED_BREAK = re.compile(r" *\n *")
 
 
 class Pieces(NamedTuple):
@@ -50,49 +62,50 @@ class Tokenizer:
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
         self.joint = target_model is None
         self._models = [source_model] if target_model is None else [source_model, target_model]
-        self._source = _processor(source_model)
-        self._target = self._source if target_model is None else _processor(target_model)
+        self._source = _Side(source_model)
+        self._target = self._source if target_model is None else _Side(target_model)
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)
         self.fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
 
     @property
     def source_size(self) -> int:
         """Pieces in the source vocabulary."""
-        return int(self._source.get_piece_size())
+        return self._source.size
 
     @property
     def target_size(self) -> int:
         """Pieces in the target vocabulary."""
-        return int(self._target.get_piece_size())
+        return self._target.size
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
         """Gives each text's ids with the end mark and no begin mark."""
-        ids: list[list[int]] = self._source.encode(list(texts), out_type=int, add_eos=True)
-        return ids
+        return self._source.encode(texts)
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Gives each text's ids with the end mark and no begin mark."""
-        ids: list[list[int]] = self._target.encode(list(texts), out_type=int, add_eos=True)
-        return ids
+        return self._target.encode(texts)
 
     def source_offsets(self, texts: Sequence[str]) -> list[Pieces]:
-        """Gives each text's ids without marks, and the characters that each id stands for."""
-        return [_pieces(self._source, text) for text in texts]
+        """Gives each text's ids without marks, and the characters that each id stands for.
+
+        Args:
+            texts: each of one line.
+        """
+        return [self._source.offsets(text) for text in texts]
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Gives each row's text; pad, begin and end marks say nothing, unknown says "⁇"."""
         marks = (PAD, BOS, EOS)
         rows = [[int(token) for token in row if token not in marks] for row in ids]
-        # sentencepiece takes [] for no row at all, where we mean one empty sentence.
-        return [self._target.decode(row) if row else "" for row in rows]
+        return [self._target.decode(row) for row in rows]
 
     def source_pieces(self, ids: Sequence[int]) -> list[str]:
-        """Names each id of a source row, as axes of plots want it; "▁" begins a word."""
-        return [self._source.id_to_piece(int(token)) for token in ids]
+        """Names each id of a source row, for plots: "▁" begins a word, "↵" breaks a line."""
+        return self._source.pieces(ids)
 
     def target_pieces(self, ids: Sequence[int]) -> list[str]:
-        """Names each id of a target row, as axes of plots want it; "▁" begins a word."""
-        return [self._target.id_to_piece(int(token)) for token in ids]
+        """Names each id of a target row, as `source_pieces` does."""
+        return self._target.pieces(ids)
 
     def save(self, directory: Path) -> None:
         """Writes `tokenizer.json` and the models beside it, the json last and each file whole."""
@@ -181,6 +194,38 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+class _Side:
+    """The vocabulary of a side. Args: model: serialised."""
+
+    def __init__(self, model: bytes) -> None:
+        self._processor = _processor(model)
+        folds_spaces = self._processor.normalize("a  b") == self._processor.normalize("a b")
+        first = self._processor.id_to_piece(EOS + 1) if self.size > EOS + 1 else None
+        self._line_breaks = folds_spaces and first == LINE_BREAK
+
+    @property
+    def size(self) -> int:
+        return int(self._processor.get_piece_size())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        read = [set_apart(text) for text in texts] if self._line_breaks else list(texts)
+        ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
+        return ids
+
+    def offsets(self, text: str) -> Pieces:
+        found = self._processor.encode(text, return_type="offset_mapping")
+        return Pieces(found["ids"], found["offsets"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        # sentencepiece takes [] for no row at all, where we mean one empty sentence.
+        text: str = self._processor.decode(ids) if ids else ""
+        return _SPACED_BREAK.sub(LINE_BREAK, text) if self._line_breaks else text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        names = [self._processor.id_to_piece(int(token)) for token in ids]
+        return [name.replace(LINE_BREAK, "↵") for name in names]
+
+
 def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -193,11 +238,6 @@ def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
             f"got {', '.join(map(str, marks))}"
         )
     return processor
-
-
-def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> Pieces:
-    found = processor.encode(text, return_type="offset_mapping")
-    return Pieces(found["ids"], found["offsets"])
 
 
 def _read(path: Path, digest: str) -> bytes:

@@ -17,6 +17,7 @@ from seqattn.errors import UserError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
+LINE_BREAK = "\n"
 KINDS = ("unigram", "bpe")
 NORMALIZATIONS = ("identity", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf")
 # Unigram sums expectations per thread, so another number of threads gives other roundings and
@@ -41,10 +42,12 @@ class TokenizerConfig:
         character_coverage: share of the text's characters that get a piece, in (0, 1].
         normalization: sentencepiece's rule. "identity" (the default) gives every character back
             as it came, which scoring tokenised text needs; "nmt_nfkc" unifies Unicode forms,
-            and "nmt_nfkc_cf" folds case as well.
+            and spaces, and "nmt_nfkc_cf" folds case as well.
+        line_breaks: keep line breaks, as a piece of their own, where the rule would make spaces of
+            them; "identity" keeps them as any character, within pieces.
 
     Raises:
-        UserError: a value outside its range.
+        UserError: a value outside its range, or line breaks kept twice over.
     """
 
     kind: str = "unigram"
@@ -53,6 +56,7 @@ class TokenizerConfig:
     byte_fallback: bool = False
     character_coverage: float = 1.0
     normalization: str = "identity"
+    line_breaks: bool = False
 
     def __post_init__(self) -> None:
         """Refuses what sentencepiece would refuse later, or in other words."""
@@ -61,11 +65,23 @@ class TokenizerConfig:
         if self.normalization not in NORMALIZATIONS:
             known = ", ".join(NORMALIZATIONS)
             raise UserError(f"normalization must be one of {known}, got {self.normalization!r}")
+        if self.line_breaks and self.normalization == "identity":
+            raise UserError(
+                "tokenizer.normalization=identity keeps every character, line breaks too; set "
+                "tokenizer.normalization=nmt_nfkc, or tokenizer.line_breaks=false"
+            )
         if self.vocab_size is not None and self.vocab_size <= EOS + 1:
             raise UserError(f"vocab_size must be greater than {EOS + 1}, got {self.vocab_size}")
         if not 0 < self.character_coverage <= 1:
             got = self.character_coverage
             raise UserError(f"character_coverage must be in (0, 1], got {got}")
+
+
+def set_apart(text: str) -> str:
+    """The text with nothing before a line break and a space after it, so that the piece of a word
+    is the same at the start of a line and within it; empty lines are left out.
+    """
+    return re.sub(r"\s*\n\s*", f"{LINE_BREAK} ", text.strip())
 
 
 def content_key(source: Iterable[str], target: Iterable[str], config: TokenizerConfig) -> str:
@@ -132,13 +148,14 @@ def _train_model(texts: Iterator[str], config: TokenizerConfig, side: str) -> by
     assert config.vocab_size is not None
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=texts,
+            sentence_iterator=map(set_apart, texts) if config.line_breaks else texts,
             model_writer=model,
             model_type=config.kind,
             vocab_size=config.vocab_size,
             byte_fallback=config.byte_fallback,
             character_coverage=config.character_coverage,
             normalization_rule_name=config.normalization,
+            user_defined_symbols=[LINE_BREAK] if config.line_breaks else [],
             # Collapsing spaces would change what tokenised text says; folding rules may do so.
             remove_extra_whitespaces=config.normalization != "identity",
             pad_id=PAD,

@@ -81,6 +81,35 @@ def test_a_summarizer_trains_summarizes_and_is_scored_by_rouge(folder, capfd, wo
     assert texts[1] == ""
 
 
+def test_documents_of_several_lines_come_as_json_and_their_summaries_leave_in_one(folder, capfd):
+    rows = [
+        {"document": "Ann met Dan.\nThey talked.", "summary": "Ann meets Dan\nin town"},
+        {"document": "Dan left.\n\nAnn stayed.", "summary": "Dan leaves\nAnn stays"},
+    ] * 20
+    source = folder / "lines.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = [f"data.files.{split}={source}" for split in ("train", "val")]
+    learned = ("model.ffn_dim=16", "trainer.max_steps=60", "optimizer.lr=0.01")
+    words = (*PAIRS, "loader.max_source_length=64", *learned)
+    run_dir = trained(folder, "lines", "task=summarization", "data=table", *files, *words)
+    told = [f"bundle={run_dir / 'model'}", f"input={source}"]
+    lines = succeed(capfd, "generate", *told).splitlines()
+    assert len(lines) == len(rows)
+    found = json_lines(succeed(capfd, "generate", *told, "scores=true"))
+    assert [row["source"] for row in found] == [row["document"] for row in rows]
+    assert any("\n" in row["output"] for row in found)
+    assert [row["output"].replace("\n", " ") for row in found] == lines
+
+
+def test_a_line_that_is_no_document_is_named(folder, capfd):
+    run_dir = summarizing(folder, "plain", "model.ffn_dim=16", "loader.max_source_length=64")
+    source = folder / "wrong.jsonl"
+    source.write_text('{"document": "Ann met Dan."}\n\n{"title": "Ann"}\n')
+    told = refusal(capfd, "generate", f"bundle={run_dir / 'model'}", f"input={source}")
+    assert f"{source} line 3 has no text under source, document, article" in told
+    assert 'expected {"document": "..."}' in told
+
+
 def test_validation_while_training_bans_what_generation_bans(folder, monkeypatch):
     made = []
 
@@ -166,7 +195,7 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
     ("content", "message"),
     [
         ("{broken", "is not JSON; expected"),
-        ("[1]", "lacks a question or a context; expected"),
+        ("[1]", "is not a JSON object; expected"),
         ('{"question": "Who?"}', "lacks a question or a context; expected"),
         ('{"question": " ", "context": "a"}', "has an empty question; expected"),
     ],

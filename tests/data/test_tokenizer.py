@@ -57,6 +57,27 @@ def test_byte_fallback_spells_what_no_piece_spells(tmp_path):
     assert tokenizer.decode_target(ids) == ["ein ☃"]
 
 
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_line_breaks_kept_are_pieces_that_leave_words_as_they_are(tmp_path, kind):
+    texts = ["the cat\nsees  the dog\n\n", "a dog \n a cat ."] * 4
+    config = TokenizerConfig(kind, normalization="nmt_nfkc", line_breaks=True)
+    tokenizer = train_tokenizer(texts, texts, config, tmp_path)
+
+    [broken, plain] = tokenizer.encode_source(["a cat \n\n\tthe   dog\n", "a cat the dog"])
+    assert tokenizer.source_pieces([t for t in broken if t not in plain]) == ["↵"]
+    assert [t for t in broken if t in plain] == plain
+    again = pickle.loads(pickle.dumps(tokenizer))
+    assert again.decode_target([broken, plain]) == ["a cat\nthe dog", "a cat the dog"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_known_line_breaks_come_back_to_the_letter_where_nothing_is_folded(tmp_path, kind):
+    texts = ["the cat\n\nsees  the\tdog\n", "\na\n"] * 4
+    tokenizer = train_tokenizer(texts, texts, TokenizerConfig(kind), tmp_path)
+
+    assert tokenizer.decode_target(tokenizer.encode_source(texts)) == texts
+
+
 def test_text_that_spells_a_mark_is_text(tmp_path):
     [ids] = train(tmp_path, byte_fallback=True, vocab_size=300).encode_source(["</s><pad>"])
 
@@ -176,6 +197,7 @@ def test_no_text_is_refused(tmp_path):
         ({"kind": "word"}, "tokenizer kind must be one of unigram, bpe, got 'word'"),
         ({"vocab_size": 4}, "vocab_size must be greater than 4, got 4"),
         ({"character_coverage": 0.0}, "character_coverage must be in (0, 1], got 0.0"),
+        ({"line_breaks": True}, "tokenizer.normalization=identity keeps every character"),
         ({"normalization": "nfc"}, "normalization must be one of identity, nmt_nfkc,"),
     ],
 )
