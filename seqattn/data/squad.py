@@ -107,8 +107,8 @@ class Squad:
         )
 
     def report(self) -> list[str]:
-        """Says in a line for each split that has been read what had to be mended or left out."""
-        return [tally.describe(split) for split, tally in self._tallies.items()]
+        """Says in a line for each split that has been read what was mended, left out or special."""
+        return [tally.describe(split) for split, tally in self._tallies.items() if tally.events()]
 
 
 def _hub_questions(name: str, split: str, cache_dir: Path | None) -> Iterator[Question]:

@@ -45,6 +45,10 @@ class QuestionTally:
 
     def describe(self, split: str) -> str:
         """Says it in one line; what did not happen is not mentioned."""
+        return ", ".join([f"{self.questions:,} {split} questions", *self.events()])
+
+    def events(self) -> list[str]:
+        """Says each thing that happened."""
         treated = "left out" if self.left_out else "kept, unanswerable where the context is empty"
         said = [
             (self.unanswerable, "unanswerable"),
@@ -53,8 +57,7 @@ class QuestionTally:
             (self.unfounded, "questions left out that lost all their answers"),
             (self.empty, f"with an empty question or context ({treated})"),
         ]
-        parts = [f"{count:,} {what}" for count, what in said if count]
-        return ", ".join([f"{self.questions:,} {split} questions", *parts])
+        return [f"{count:,} {what}" for count, what in said if count]
 
 
 def read_questions(path: Path) -> Iterator[Question]:

@@ -58,7 +58,7 @@ def test_questions_come_with_their_answers_and_places(tmp_path):
         "starts": [[0], [19, 10]],
     }
     assert source.splits() == ["train"]
-    assert source.report() == ["2 train questions"]
+    assert source.report() == []  # nothing had to be mended
 
 
 def test_val_and_test_are_the_dev_file(tmp_path):
@@ -283,7 +283,7 @@ def test_every_answer_of_squad_stands_where_it_says():
     train, dev = source.load("train"), source.load("val")
 
     assert (len(train), len(dev)) == (7995, 1113)
-    assert source.report() == ["7,995 train questions", "1,113 val questions"]
+    assert source.report() == []  # nothing had to be mended
     for row in dev:
         for text, start in zip(row["answers"], row["starts"], strict=True):
             assert row["context"][start : start + len(text)] == text
