@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,8 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def in_one_line(text: str) -> str:
-    """The text with spaces for its line breaks."""
-    return " ".join(text.splitlines())
+    """The text with spaces for its line breaks; all else that Python calls one stays."""
+    return re.sub(r"[\r\n]+", " ", text)
 
 
 def written(lines: Iterable[str], output: str | None) -> None:
