@@ -37,7 +37,8 @@ def generate(overrides: Sequence[str]) -> None:
         # first n_best different texts are given
         search["n_best"] = max(settled["n_best"], search.get("beam_size", 0))
     source = None if settled["input"] is None else Path(settled["input"]).expanduser()
-    lines = None if source is None else read_texts(source)
+    column = carried.get("data", {}).get("source_column")
+    lines = None if source is None else read_texts(source, column)
     keep_freed_memory()
     bundle = load_text_bundle(settled["bundle"], settled["device"], "generate")
     speaker = Speaker(

@@ -14,12 +14,14 @@ TEXT_NAMES = tuple(dict.fromkeys(source for source, _ in KNOWN_PAIRS))
 """Names under which a row of JSON has its text, as columns of data sets have."""
 
 
-def read_texts(path: Path) -> list[str]:
+def read_texts(path: Path, column: str | None = None) -> list[str]:
     """The lines of a UTF-8 file, empty ones included, or the texts of one of JSON lines.
 
     Args:
-        path: ends in ".jsonl" where every line is an object with its text under one of
-            `TEXT_NAMES`; only there can a text have several lines.
+        path: ends in ".jsonl" where every line is an object with a text; only there can a text
+            have several lines.
+        column: the text's name in such an object, a dot leads into nested ones; None for the first
+            of `TEXT_NAMES` that is there.
 
     Raises:
         UserError: where it is absent, or names the line that is wrong.
@@ -30,17 +32,21 @@ def read_texts(path: Path) -> list[str]:
         lines = decoded(file, str(path))
         if path.suffix != ".jsonl":
             return list(lines)
-        return [_text_of(row, where) for row, where in rows_of(lines, str(path), _DOCUMENT)]
+        names = TEXT_NAMES if column is None else (column,)
+        expected = f'expected {{"{column or "document"}": "..."}}'
+        texts = []
+        for row, where in rows_of(lines, str(path), expected):
+            found = [text for name in names if isinstance(text := _nested(row, name), str)]
+            if not found:
+                raise UserError(f"{where} has no text under {', '.join(names)}; {expected}")
+            texts.append(found[0])
+        return texts
 
 
-_DOCUMENT = 'expected {"document": "..."}'
-
-
-def _text_of(row: dict[str, Any], where: str) -> str:
-    found = next((row[name] for name in TEXT_NAMES if isinstance(row.get(name), str)), None)
-    if found is None:
-        raise UserError(f"{where} has no text under {', '.join(TEXT_NAMES)}; {_DOCUMENT}")
-    return found
+def _nested(row: Any, column: str) -> Any:
+    for name in column.split("."):
+        row = row.get(name) if isinstance(row, dict) else None
+    return row
 
 
 def rows_of(lines: Iterable[str], name: str, expected: str) -> Iterator[tuple[dict[str, Any], str]]:

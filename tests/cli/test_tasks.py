@@ -8,6 +8,8 @@ import pytest
 
 import seqattn
 from seqattn.cli import pairs
+from seqattn.cli.texts import read_texts
+from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
 from seqattn.metrics.qa_files import read_no_answer, read_predictions
 from tests.cli.small import json_lines, refusal, succeed, write_documents, write_questions
@@ -108,6 +110,18 @@ def test_a_line_that_is_no_document_is_named(folder, capfd):
     told = refusal(capfd, "generate", f"bundle={run_dir / 'model'}", f"input={source}")
     assert f"{source} line 3 has no text under source, document, article" in told
     assert 'expected {"document": "..."}' in told
+
+
+@pytest.mark.parametrize("column", ["body", "mail.body"])
+def test_documents_are_found_under_the_name_that_training_data_gave_them(folder, column):
+    outer, _, inner = column.partition(".")
+    source = folder / "named.jsonl"
+    texts = ["Ann met Dan.", "", "They\ntalked."]
+    rows = [{outer: {inner: text} if inner else text, "text": "no"} for text in texts]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_texts(source, column) == texts
+    with pytest.raises(UserError, match=r'line 1 has no text under head; expected {"head": "..."}'):
+        read_texts(source, "head")
 
 
 def test_validation_while_training_bans_what_generation_bans(folder, monkeypatch):
