@@ -12,7 +12,7 @@ from seqattn.cli.fitting import check_fit
 from seqattn.cli.kinds import check_own_keys, check_targets
 from seqattn.cli.quiet import quieten
 from seqattn.cli.run_dir import choose_run_dir, claimed, is_first_rank
-from seqattn.cli.train_checks import check_lengths, check_training
+from seqattn.cli.train_checks import advice, check_lengths, check_training
 from seqattn.errors import UserError
 
 Config = dict[str, Any]
@@ -56,7 +56,7 @@ def train(overrides: Sequence[str]) -> None:
             raise
         if is_first_rank():
             own = getattr(data.source, "report", list)  # of what was mended while reading
-            for line in [*own(), *data.report()]:
+            for line in [*advice(settled), *own(), *data.report()]:
                 print(line, file=sys.stderr)
             data.tokenizer.save(kept)
             # once training begins: a resumption that is refused leaves the run's own settings
