@@ -41,9 +41,7 @@ def test_the_files_are_squads_and_need_no_mending():
         source.load(part)
         document = json.loads((FOLDER / f"{part}.json").read_text(encoding="utf-8"))
         assert (document["version"], list(document)) == ("1.1", ["version", "data"])
-    assert source.report() == [
-        f"{sum(1 for _ in source.load(part)):,} {part} questions" for part in PARTS
-    ]
+    assert source.report() == []
 
 
 def test_answers_are_whole_words_of_the_context(rows):
