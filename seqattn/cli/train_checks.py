@@ -69,7 +69,7 @@ def advice(config: Config) -> list[str]:
         return []
     return [
         "this CPU has no bfloat16 instructions and spells them out: trainer.precision=32 is "
-        "likely quicker"
+        "much quicker here"
     ]
 
 
