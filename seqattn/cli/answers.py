@@ -13,6 +13,7 @@ from seqattn.generation.spans import Answered
 from seqattn.training.memory import keep_freed_memory
 
 Config = dict[str, Any]
+_EXPECTED = 'expected {"question": "...", "context": "..."}'
 
 
 class Asked(NamedTuple):
@@ -63,9 +64,6 @@ def parsed(lines: Iterable[str], name: str) -> Iterator[Asked]:
         if not question.strip():
             raise UserError(f"{where} has an empty question; {_EXPECTED}")
         yield Asked(question, context, None if row.get("id") is None else str(row["id"]))
-
-
-_EXPECTED = 'expected {"question": "...", "context": "..."}'
 
 
 def _lines(

@@ -5,43 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import sentencepiece
-
-from seqattn.data.vocabulary import (
-    BOS,
-    EOS,
-    LINE_BREAK,
-    PAD,
-    UNK,
-    TokenizerConfig,
-    content_key,
-    set_apart,
-    train_models,
-)
+from seqattn.data.side import Pieces, Side
+from seqattn.data.vocabulary import BOS, EOS, PAD, UNK, TokenizerConfig, content_key, train_models
 from seqattn.errors import UserError
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Pieces", "Tokenizer", "TokenizerConfig", "train_tokenizer"]
 
 _FORMAT = "seqattn-tokenizer-1"
-_SPACED_BREAK = re.compile(r" *\n *")
-
-
-class Pieces(NamedTuple):
-    """The ids of a text, and where each begins and ends in it, in characters.
-
-    The space before a word counts as a character of its piece. Of several pieces that spell one
-    character the last has it, and the others have none.
-    """
-
-    ids: list[int]
-    offsets: list[tuple[int, int]]
 
 
 class Tokenizer:
@@ -62,8 +37,8 @@ class Tokenizer:
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
         self.joint = target_model is None
         self._models = [source_model] if target_model is None else [source_model, target_model]
-        self._source = _Side(source_model)
-        self._target = self._source if target_model is None else _Side(target_model)
+        self._source = Side(source_model)
+        self._target = self._source if target_model is None else Side(target_model)
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)
         self.fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
 
@@ -192,52 +167,6 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-
-
-class _Side:
-    """The vocabulary of a side. Args: model: serialised."""
-
-    def __init__(self, model: bytes) -> None:
-        self._processor = _processor(model)
-        folds_spaces = self._processor.normalize("a  b") == self._processor.normalize("a b")
-        first = self._processor.id_to_piece(EOS + 1) if self.size > EOS + 1 else None
-        self._line_breaks = folds_spaces and first == LINE_BREAK
-
-    @property
-    def size(self) -> int:
-        return int(self._processor.get_piece_size())
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        read = [set_apart(text) for text in texts] if self._line_breaks else list(texts)
-        ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
-        return ids
-
-    def offsets(self, text: str) -> Pieces:
-        found = self._processor.encode(text, return_type="offset_mapping")
-        return Pieces(found["ids"], found["offsets"])
-
-    def decode(self, ids: Sequence[int]) -> str:
-        # sentencepiece takes [] for no row at all, where we mean one empty sentence.
-        text: str = self._processor.decode(ids) if ids else ""
-        return _SPACED_BREAK.sub(LINE_BREAK, text) if self._line_breaks else text
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        names = [self._processor.id_to_piece(int(token)) for token in ids]
-        return [name.replace(LINE_BREAK, "↵") for name in names]
-
-
-def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as error:
-        raise UserError("a tokenizer model must be a sentencepiece model, it is not") from error
-    marks = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
-    if marks != (PAD, UNK, BOS, EOS):
-        raise UserError(
-            f"a tokenizer model must number pad, unk, bos, eos as {PAD}, {UNK}, {BOS}, {EOS}, "
-            f"got {', '.join(map(str, marks))}"
-        )
-    return processor
 
 
 def _read(path: Path, digest: str) -> bytes:

@@ -41,8 +41,8 @@ class TokenizerConfig:
         byte_fallback: spell unknown characters in bytes (256 pieces more) rather than as unknown.
         character_coverage: share of the text's characters that get a piece, in (0, 1].
         normalization: sentencepiece's rule. "identity" (the default) gives every character back
-            as it came, which scoring tokenised text needs; "nmt_nfkc" unifies Unicode forms,
-            and spaces, and "nmt_nfkc_cf" folds case as well.
+            as it came, which scoring tokenised text needs; "nmt_nfkc" unifies Unicode forms
+            and folds spaces, and "nmt_nfkc_cf" folds case as well.
         line_breaks: keep line breaks, as a piece of their own, where the rule would make spaces of
             them; "identity" keeps them as any character, within pieces.
 

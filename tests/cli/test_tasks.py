@@ -85,20 +85,21 @@ def test_a_summarizer_trains_summarizes_and_is_scored_by_rouge(folder, capfd, wo
 
 def test_documents_of_several_lines_come_as_json_and_their_summaries_leave_in_one(folder, capfd):
     rows = [
-        {"document": "Ann met Dan.\nThey talked.", "summary": "Ann meets Dan\nin town"},
-        {"document": "Dan left.\n\nAnn stayed.", "summary": "Dan leaves\nAnn stays"},
+        {"body": "Ann met Dan.\nThey talked.", "head": "Ann meets Dan\nin town"},
+        {"body": "Dan left.\n\nAnn stayed.", "head": "Dan leaves\nAnn stays"},
     ] * 20
     source = folder / "lines.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = [f"data.files.{split}={source}" for split in ("train", "val")]
+    columns = ("data.source_column=body", "data.target_column=head")
     learned = ("model.ffn_dim=16", "trainer.max_steps=60", "optimizer.lr=0.01")
     words = (*PAIRS, "loader.max_source_length=64", *learned)
-    run_dir = trained(folder, "lines", "task=summarization", "data=table", *files, *words)
+    run_dir = trained(folder, "lines", "task=summarization", "data=table", *files, *columns, *words)
     told = [f"bundle={run_dir / 'model'}", f"input={source}"]
     lines = succeed(capfd, "generate", *told).splitlines()
     assert len(lines) == len(rows)
     found = json_lines(succeed(capfd, "generate", *told, "scores=true"))
-    assert [row["source"] for row in found] == [row["document"] for row in rows]
+    assert [row["source"] for row in found] == [row["body"] for row in rows]
     assert any("\n" in row["output"] for row in found)
     assert [row["output"].replace("\n", " ") for row in found] == lines
 
@@ -113,7 +114,7 @@ def test_a_line_that_is_no_document_is_named(folder, capfd):
 
 
 @pytest.mark.parametrize("column", ["body", "mail.body"])
-def test_documents_are_found_under_the_name_that_training_data_gave_them(folder, column):
+def test_documents_are_found_under_the_name_that_is_asked_for(folder, column):
     outer, _, inner = column.partition(".")
     source = folder / "named.jsonl"
     texts = ["Ann met Dan.", "", "They\ntalked."]
