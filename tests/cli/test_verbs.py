@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -414,8 +415,9 @@ def test_evaluate_takes_data_overrides_and_writes_beside_the_bundle(
     assert written["sentences"] == 3
     assert "tok:none" in written["scores"]["BLEU"]["signature"]
     assert written["generation"]["_target_"].endswith("GreedySearch")
-    succeed(capfd, "evaluate", bundle, "split=val")
-    beside = trained / "evaluation" / "val"
+    run = shutil.copytree(trained, tmp_path / "run")
+    succeed(capfd, "evaluate", f"bundle={run / 'model'}", "split=val")
+    beside = run / "evaluation" / "val"
     assert json.loads((beside / "scores.json").read_text())["sentences"] == 6
 
 
