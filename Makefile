@@ -7,7 +7,7 @@ DEMO := runs/demo
 # a process for each core, each with one thread
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test lint clean
+.PHONY: demo test style types suite exhaustive lint clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,11 +19,20 @@ demo: $(INSTALLED)
 	$(BIN)/python scripts/demo.py run_dir=$(DEMO)
 
 test: $(INSTALLED)
+	$(MAKE) --jobs=2 style types suite  # types are checked while the tests run
+
+style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types:
 	$(BIN)/mypy
+
+suite:
 	$(PYTEST)
-	$(PYTEST) -m slow
+
+exhaustive: $(INSTALLED)
+	$(PYTEST) -m exhaustive
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -1,11 +1,18 @@
-"""Makes the README's table of what each attention can do anew, from what the attentions declare."""
+"""Writes the table of what each attention can do into a page: docs/mechanisms.md, or an argument's.
+
+`python scripts/support.py [PAGE]`; the page holds the two marks that the table stands between.
+"""
 
 import sys
 from pathlib import Path
 
-from seqattn.cli.support import write_support
+from seqattn.benchmarks.support import support_table, write_support
+from seqattn.bundle.nodes import build
+from seqattn.config.compose import choices_of
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "mechanisms.md"
 
 if __name__ == "__main__":
-    print("README.md changed" if write_support(README) else "README.md stands", file=sys.stderr)
+    page = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    table = support_table(build(choices_of("attention")), build(choices_of("position")))
+    print(f"{page} {'changed' if write_support(page, table) else 'stands'}", file=sys.stderr)

@@ -1,33 +1,39 @@
 """Sequence-to-sequence models with any attention: train them, decode them, look inside."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seqattn.cli.bundle import Bundle
+    from seqattn.bundle.bundle import SpanBundle, TextBundle
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "load"]
 
 
-def load(path: str, device: str = "cpu") -> "Bundle":
+def load(
+    path: str | Path, device: str = "cpu", trust: Collection[str] = ()
+) -> "TextBundle | SpanBundle":
     """Loads a bundle that training wrote.
 
     Args:
         path: the bundle's directory, `RUN/model`.
         device: where the model goes, such as `cpu` or `cuda`.
+        trust: packages of others whose classes the bundle may name, which are then imported and
+            run; without it a bundle runs nothing.
 
     Returns:
-        A bundle; `load(path).generate(["A dog runs."])` gives one text per text.
+        A bundle; `load(path).generate("A dog runs.")` gives one text for one text, and
+        `generate([...])` one for each.
 
     Raises:
-        UserError: where the directory is absent, truncated or no bundle.
+        UserError: where the directory is absent, truncated or no bundle, or names a package that
+            is not trusted.
     """
-    from seqattn.cli.bundle import load_bundle  # Hydra is needed from here on, and not before
+    from seqattn.bundle.bundle import load_bundle  # torch takes seconds to import
 
-    return load_bundle(path, device)
-
-
-__all__ = ["__version__", "load"]
+    return load_bundle(path, device, trust)
 
 
-def __dir__() -> list[Any]:
+def __dir__() -> list[str]:
     return list(__all__)

@@ -1,6 +1,6 @@
 """Small models, and the choices of conf/, for tests. Sizes are tiny and all different."""
 
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,9 @@ from seqattn.attention.base import Attention
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, positions_of
-from seqattn.models.base import BOS, PAD
 from seqattn.models.transformer import Slots, Transformer, TransformerConfig
 from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition, Stack
+from seqattn.tokens import BOS, PAD
 
 CONF = Path(__file__).parents[1] / "conf"
 DIM, HEADS, HEAD_DIM = 24, 4, 6
@@ -22,7 +22,7 @@ VOCABULARY = 11
 SMALL_WITH = {"none", "rope", "alibi"}
 """Positions that small attentions are tried with."""
 TRIED = {*SMALL_WITH, "shaw", "deberta"}
-"""Positions that every attention is tried with: one for each way in which they act."""
+"""Positions that attentions are tried with: one for each way in which they act."""
 POSITIONS = {
     "none": Position,
     "sinusoidal": SinusoidalPosition,
@@ -31,6 +31,7 @@ POSITIONS = {
 }
 
 
+@cache
 def attention_choices():
     """The names in conf/attention that fill a slot of a Transformer, none of recurrent models."""
     return [name for name in _names("attention") if issubclass(_target(name), Attention)]
@@ -40,20 +41,23 @@ def position_choices():
     return _names("position")
 
 
+@cache
 def load_choice(group, name, small=False):
     """The factory that conf/GROUP/NAME.yaml stands for, with a kernel's sizes at 2 if `small`."""
-    node = OmegaConf.load(CONF / group / f"{name}.yaml")
+    node = _node(group, name).copy()
     if small:
         node.kernel.update(dict.fromkeys(_sizes(node), 2))
     return instantiate(node, _convert_="all")
 
 
+@cache
 def attention_variants():
     """Every attention as shipped, and as "NAME, small" where its kernel has sizes in tokens."""
+    found = []
     for name in attention_choices():
-        yield name
-        if _sizes(OmegaConf.load(CONF / "attention" / f"{name}.yaml")):
-            yield f"{name}, small"
+        sized = _sizes(_node("attention", name))
+        found += [name, f"{name}, small"] if sized else [name]
+    return found
 
 
 def load_variant(name):
@@ -62,20 +66,52 @@ def load_variant(name):
     return load_choice("attention", choice, small=bool(small))
 
 
-def pairs(slot=None):
-    """Every variant, or those that fit a slot, with every position that it takes.
+@cache
+def abilities_of(name):
+    """What one of `attention_variants` can do."""
+    return make_attention(load_variant(name)).abilities
 
-    What acts through the same hooks as a tried position is exhaustive, but with multi-head
-    attention.
+
+def fitting(slot):
+    """The variants that fit a slot."""
+    return [name for name in attention_variants() if abilities_of(name).fits(slot)]
+
+
+def schemes(name):
+    """The positions that a variant takes: those to try, one for each way of acting, and the rest.
+
+    Multi-head attention is tried with all of them.
     """
-    for name in attention_variants():
-        abilities = make_attention(load_variant(name)).abilities
-        tried = SMALL_WITH if ", " in name else TRIED
-        for scheme in position_choices():
-            hooks = make_position(load_choice("position", scheme)).hooks
-            if hooks <= abilities.hooks | {"embed"} and (slot is None or abilities.fits(slot)):
-                marks = () if scheme in tried or name == "mha" else pytest.mark.exhaustive
-                yield pytest.param(name, scheme, marks=marks, id=f"{name}-{scheme}")
+    tried = {"mha": set(position_choices())}.get(name, SMALL_WITH if ", " in name else TRIED)
+    taken = [x for x in position_choices() if _hooks(x) <= abilities_of(name).hooks | {"embed"}]
+    return [x for x in taken if x in tried], [x for x in taken if x not in tried]
+
+
+def one_scheme(name):
+    """The position that a variant has in a whole model: rotary, and a score term where small."""
+    first = ["deberta", "rope"] if ", " in name else ["rope"]
+    return next((x for x in first if _hooks(x) <= abilities_of(name).hooks), "none")
+
+
+def pairs(slot=None):
+    """Test parameters: every variant, or those that fit a slot, with every position it takes.
+
+    Each attention has one position, and multi-head attention has all; the others are exhaustive.
+    """
+    for name in attention_variants() if slot is None else fitting(slot):
+        for scheme in sorted(x for part in schemes(name) for x in part):
+            marks = () if name == "mha" or scheme == one_scheme(name) else pytest.mark.exhaustive
+            yield pytest.param(name, scheme, marks=marks, id=f"{name}-{scheme}")
+
+
+@cache
+def _hooks(scheme):
+    return make_position(load_choice("position", scheme)).hooks
+
+
+@cache
+def _node(group, name):
+    return OmegaConf.load(CONF / group / f"{name}.yaml")
 
 
 def _sizes(node):
@@ -89,7 +125,7 @@ def _names(group):
 
 
 def _target(name):
-    return get_class(OmegaConf.load(CONF / "attention" / f"{name}.yaml")["_target_"])
+    return get_class(_node("attention", name)["_target_"])
 
 
 def heads(num_heads=HEADS, num_kv_heads=HEADS, **options):

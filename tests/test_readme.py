@@ -1,138 +1,250 @@
-"""What the README offers is there, and its commands run."""
+"""What the README and docs/ offer is there, and their commands run."""
 
 import json
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from seqattn.cli.config import groups
+from seqattn.benchmarks.support import BEGIN, END, support_table
+from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
-from seqattn.cli.support import BEGIN, END, support_table
-from tests.cli.small import write_documents, write_questions
+from seqattn.config.check import check_keys
+from seqattn.config.compose import choices_of
+from tests.cli.small import (
+    checked_training,
+    composed,
+    groups,
+    write_corpus,
+    write_documents,
+    write_questions,
+)
+from tests.pages import PAGES, ROOT, blocks, commands
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+DOCS = [page for page in PAGES if page not in ("README.md", "extending.md")]
 TINY = [
-    "trainer.max_steps=2",
-    "loader.max_tokens=256",
-    "model.dim=16",
-    "model.ffn_dim=16",
-    "model.encoder_layers=1",
-    "model.decoder_layers=1",
-    "task.validation.every=0",
-    "tokenizer.vocab_size=null",
-    "generation.limit.extra=2",
-    "generation.limit.ratio=0.2",
+    "trainer.max_steps=2", "loader.max_tokens=256", "model.dim=16", "model.ffn_dim=16",
+    "model.encoder_layers=1", "model.decoder_layers=1", "task.validation.every=0",
+    "tokenizer.vocab_size=null", "generation.limit.extra=2", "generation.limit.ratio=0.2",
+    "schedule.warmup_steps=1",
+]  # fmt: skip
+TRAININGS = [
+    command
+    for command in commands("python train.py", "README.md", *DOCS)
+    if not re.search(r" --|resume=|init_from=|search=", command)
 ]
+PAGES_OF_HELP = [
+    command
+    for command in commands("python ", "README.md", *DOCS)
+    if re.search(r" --(help|hydra-help|cfg|info)", command)
+]
+RUN_ALWAYS = ("train.py attention=gqa ", "train.py resume=", "train.py -m attention=mha,gqa,mqa t")
+"""A training, one that goes on, and several; the others run by -m exhaustive."""
+MORE = pytest.mark.exhaustive
 
 
-def commands(beginning: str) -> list[str]:
-    blocks = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
-    lines = [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith(beginning) and "--help" not in line]
-
-
-def write_corpus(folder: Path) -> None:
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    for split, count in (("train", 60), ("val", 8), ("test", 8), ("test_2016_flickr", 8)):
-        rows = [" ".join(words[(n * 3 + k) % 10] for k in range(2 + n % 5)) for n in range(count)]
-        for side in ("en", "de", "fr"):
-            (folder / f"{split}.{side}").write_text("".join(f"{row}\n" for row in rows))
+def kinds(found, often):
+    """Parameters: commands, of which only some are tried by default."""
+    return [pytest.param(c, id=c, marks=() if often(c) else MORE) for c in found]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("readme")
+def folder(tmp_path_factory):
+    """A corpus in each format, and inputs to generate from."""
+    folder = tmp_path_factory.mktemp("pages")
     write_corpus(folder)
+    for split in ("train", "val", "test"):
+        shutil.copy(folder / f"{split}.de", folder / f"{split}.fr")
     write_documents(folder)
     write_questions(folder)
     text = "Ann met Dan in town."
     row = {"document": text, "question": "Who met?", "context": text}
     (folder / "FILE.jsonl").write_text(json.dumps(row) + "\n")
-    (folder / "FILE").write_text("one two\n\nthree\n")
-    where = [f"run_dir={folder / 'RUN'}", "data=parallel_text", f"data.root={folder}"]
-    suffixes = ["data.source_suffix=en", "data.target_suffix=fr"]
-    assert run_verb("train", [*where, *suffixes, *TINY]) == 0
-    asking = ["task=qa", "data=squad", f"data.root={folder}", f"run_dir={folder / 'QA'}"]
-    assert run_verb("train", [*asking, *tiny_of("span_rnn")]) == 0
-    for name in ("DIR1", "DIR2"):
-        words = [f"bundle={folder / 'RUN' / 'model'}", "lengths=[3]", f"output={folder / name}"]
-        assert run_verb("evaluate", words) == 0
+    (folder / "FILE").write_text("a dog sees a ball .\n\nthe cat\n")
     return folder
 
 
-def tiny_of(command: str) -> list[str]:
-    """Settings that make the model of a command tiny."""
-    left_out: tuple[str, ...] = ()
-    more = []
+@pytest.fixture(scope="module")
+def run(folder):
+    """A training on the corpus; its bundle is RUN/model."""
+    assert run_verb("train", [*settings(folder, "python train.py"), f"run_dir={folder}/RUN"]) == 0
+    return folder / "RUN"
+
+
+@pytest.fixture(scope="module")
+def answering(folder):
+    """A training on the questions; its bundle is QA/model."""
+    arguments = settings(folder, "python train.py task=qa")
+    assert run_verb("train", [*arguments, f"run_dir={folder}/QA"]) == 0
+    return folder / "QA"
+
+
+def settings(folder, command):
+    """The arguments of a training command, tiny, on data of ours where it names none."""
+    given = [word.replace("=DIR", f"={folder}") for word in shlex.split(command)[2:]]
+    given = [word for word in given if not word.startswith("trainer.max_")]
+    chosen = dict(word.split("=", 1) for word in given if "=" in word)
+    spans = chosen.get("task") == "qa" or "squad_" in chosen.get("experiment", "")
+    sizes = [word for word in TINY if word.partition("=")[0] not in chosen]
+    if spans:
+        dropped = ("model.ffn_dim", "model.decoder_layers", "generation")
+        sizes = [word for word in sizes if not word.startswith(dropped)]
+        sizes += ["loader.window=64", "loader.stride=32", "loader.max_question=32"]
     if "rnn" in command:
-        left_out = ("model.ffn_dim",)
-    if "task=qa " in command or "span_" in command:
-        left_out = ("model.ffn_dim", "model.decoder_layers", "generation")
-        more = ["loader.window=64", "loader.stride=32", "loader.max_question=32"]
+        sizes = [word for word in sizes if not word.startswith("model.ffn_dim")]
     if "task=summarization" in command:
-        more = ["loader.max_length=64", "loader.max_source_length=64"]
-    return [*(word for word in TINY if not word.startswith(left_out or "-")), *more]
+        sizes += ["loader.max_length=64", "loader.max_source_length=64"]
+    data = []
+    if not {"data", "experiment"} & chosen.keys():
+        task = chosen.get("task", "translation")
+        name = {"translation": "parallel_text", "summarization": "aeslc"}.get(task, "squad")
+        data = [f"data={name}", f"data.root={folder}"]
+        if task == "translation":
+            data += ["data.source_suffix=en", "data.target_suffix=de"]
+    return [*data, *given, *sizes, f"cache_dir={folder}/cache", "trainer=cpu"]
 
 
-def test_every_choice_of_the_configuration_is_named_in_the_readme():
+def test_the_readme_is_short():
+    assert len(PAGES["README.md"].splitlines()) <= 130
+
+
+def test_every_choice_of_the_configuration_is_named():
+    text = "\n".join(PAGES.values())
     missing = [
         f"{group}={choice}"
         for group, choices in groups().items()
         for choice in choices
-        if f"`{choice}`" not in README and group != "task"
+        if f"`{choice}`" not in text and f"{group}={choice}" not in text
     ]
     assert missing == []
 
 
+def test_every_link_leads_somewhere():
+    for page, text in PAGES.items():
+        home = ROOT if page == "README.md" else ROOT / "docs"
+        links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+        assert [link for link in links if not (home / link).exists()] == []
+
+
 def test_the_support_table_is_what_the_attentions_declare():
-    table = README.split(BEGIN)[1].split(END)[0]
-    assert table == support_table(), "stale: run python scripts/support.py"
+    table = PAGES["mechanisms.md"].split(BEGIN)[1].split(END)[0]
+    made = support_table(build(choices_of("attention")), build(choices_of("position")))
+    assert table == made, "run python scripts/support.py"
 
 
-def test_the_readme_has_commands_of_each_kind():
-    assert len(commands("python train.py")) >= 4
-    assert len(commands("python scripts/")) >= 5
+def test_there_are_commands_of_each_kind():
+    programs = {shlex.split(command)[1] for command in commands("python ", "README.md")}
+    verbs = ("generate", "evaluate", "compare", "analyze", "convert")
+    assert programs >= {"train.py", *(f"scripts/{verb}.py" for verb in verbs)}
+    assert len(TRAININGS) > 20
+    assert len(commands("python scripts/benchmark.py", "benchmarks.md")) >= 6
+
+
+@pytest.mark.parametrize("command", TRAININGS)
+def test_the_settings_of_a_training_command_are_there_and_fit(command, folder):
+    words = [word.replace("DIR", str(folder)) for word in shlex.split(command)[2:]]
+    if "-m" in words:  # the first job
+        words = [re.sub(r"^([^\[]*?),.*", r"\1", word) for word in words if word != "-m"]
+    checked_training(*(word for word in words if not word.startswith(("hydra/", "hydra.launcher"))))
+
+
+@pytest.mark.parametrize("command", commands("python scripts/benchmark.py", *DOCS))
+def test_the_settings_of_a_benchmark_command_are_there(command, folder):
+    words = [word.replace("=DIR", f"={folder}") for word in shlex.split(command)[2:]]
+    check_keys("benchmark", composed("benchmark", *words)[0])
+
+
+@pytest.mark.parametrize("command", PAGES_OF_HELP)
+def test_a_command_that_shows_something_does(command):
+    words = [sys.executable, *shlex.split(command)[1:]]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) > 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", commands("python train.py"))
-def test_a_training_command_of_the_readme_runs(command, run, tmp_path, capfd):
-    arguments = shlex.split(command)[2:]
-    if any(argument.startswith("resume=") for argument in arguments):
-        arguments = [f"resume={run / 'RUN'}", "trainer.max_epochs=2"]
+@pytest.mark.parametrize(
+    "command",
+    kinds(
+        [
+            c
+            for c in commands("python train.py", "README.md", *DOCS)
+            if not re.search(r" --|search=|submitit|devices=2|DIR2|hydra\.search|\.csv|dataset=", c)
+        ],
+        lambda c: any(word in f"{c} " for word in RUN_ALWAYS),
+    ),
+)
+def test_a_training_command_runs(command, folder, run, tmp_path, capfd):
+    if "launcher=joblib" in command:
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    if "resume=" in command:
+        arguments = [f"resume={run}", "trainer.max_steps=3"]
     else:
-        arguments = [a.replace("=DIR", f"={run}") for a in arguments]
-        overridden = {a.partition("=")[0] for a in TINY}
-        arguments = [a for a in arguments if a.partition("=")[0] not in overridden]
-        vocabulary = [] if "data.root" in command else ["tokenizer.vocab_size=300"]
-        tiny = [a for a in tiny_of(command) if not (vocabulary and a.startswith("tokenizer"))]
-        if any(a.startswith("experiment=") for a in arguments):
-            tiny.append("schedule.warmup_steps=1")
-        arguments += [*tiny, *vocabulary, f"run_dir={tmp_path / 'run'}"]
+        arguments = [*settings(folder, command), f"run_dir={tmp_path}/run"]
+        arguments = [a.replace("=BUNDLE", f"={run}/model") for a in arguments]
     assert run_verb("train", arguments) == 0, capfd.readouterr().err
 
 
-@pytest.mark.parametrize("command", commands("python scripts/"))
-def test_a_command_of_the_readme_runs_on_a_bundle(command, run, tmp_path, capfd, monkeypatch):
+IN_README = commands("python scripts/", "README.md")
+
+
+@pytest.mark.parametrize(
+    "command",
+    kinds(
+        [c for c in commands("python scripts/", "README.md", *DOCS)
+         if "benchmark.py" not in c and "demo.py" not in c],
+        lambda c: c in IN_README,
+    ),
+)  # fmt: skip
+def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, request):
     script, *arguments = shlex.split(command)[1:]
     verb = Path(script).stem
-    if verb in ("demo", "benchmark"):
-        pytest.skip("a program of minutes")
+    if "=QA" in command:
+        request.getfixturevalue("answering")
+    if verb == "compare":
+        for name in ("DIR1", "DIR2"):
+            words = [f"bundle={run}/model", "lengths=[3]", f"output={tmp_path}/{name}"]
+            assert run_verb("evaluate", words) == 0
     places = {
-        "=RUN": f"={run / 'RUN'}",
-        "=QA": f"={run / 'QA'}",
-        "input=FILE": f"input={run / 'FILE'}",
-        "[DIR1,DIR2]": f"[{run / 'DIR1'},{run / 'DIR2'}]",
-    }
-    places |= {
-        "output=DIR2": f"output={tmp_path / 'converted'}",
-        "output=FILE": f"output={tmp_path / 'out'}",
+        "=RUN": f"={run}",
+        "=QA": f"={folder}/QA",
+        "input=FILE": f"input={folder}/FILE",
+        "[DIR1,DIR2]": f"[{tmp_path}/DIR1,{tmp_path}/DIR2]",
+        "output=DIR2": f"output={tmp_path}/converted",
+        "output=FILE": f"output={tmp_path}/out",
         "output=DIR": f"output={tmp_path}",
     }
     for placeholder, place in places.items():
         arguments = [argument.replace(placeholder, place) for argument in arguments]
-    if verb == "generate" and not any(a.startswith("input=") for a in arguments):
-        arguments.append(f"input={run / 'FILE'}")
+    if verb == "generate" and "input=" not in command:
+        arguments.append(f"input={folder}/FILE")
     assert run_verb(verb, arguments) == 0, capfd.readouterr().err
+
+
+def test_the_python_of_the_pages_runs(folder, run, answering, tmp_path, capfd):
+    values = {}
+    replaced = {
+        '"RUN/model"': repr(str(run / "model")),
+        '"QA/model"': repr(str(answering / "model")),
+        '"runs/mine"': repr(str(tmp_path / "mine")),
+        "DemoTranslation()": f"ParallelText({str(folder)!r}, 'en', 'de')",
+        "import DemoTranslation": "import ParallelText",
+        "max_epochs=4": "max_steps=2, lightning={'limit_val_batches': 1}",
+        "dim=128, ": "dim=16, ",
+    }
+    for page in ("README.md", "python.md"):
+        for block in blocks(page, "python"):
+            for written, meant in replaced.items():
+                block = block.replace(written, meant)
+            exec(block, values)
+    assert values["result"].steps == 2
+    assert values["maps"]["decoder.layers.0.cross_attention"]
+    assert values["network"](values["source"], values["target"]).shape == (2, 5, 100)
+    made = f"bundle={values['result'].bundle}"
+    words = [made, f"input={folder}/FILE", "generation=greedy", "processor=[no_repeat_ngram]"]
+    assert run_verb("generate", words) == 0, capfd.readouterr().err
+    assert run_verb("generate", [made, *words[1:2], words[3]]) == 0, capfd.readouterr().err

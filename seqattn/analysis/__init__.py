@@ -1,4 +1,4 @@
-"""Analysis: watching a model from the side."""
+"""Observing a model from outside: attention weights, alignments, figures."""
 
 from seqattn.analysis.capture import Maps, capture
 

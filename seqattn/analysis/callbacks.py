@@ -11,10 +11,10 @@ from seqattn.analysis.plots import save
 
 
 class HeatmapCallback(Callback):
-    """Draws the same sentence's cross-attention after every validation.
+    """Draws the same sentence's attention after every validation of a training run.
 
     Args:
-        draw: makes the figure from the model as it stands.
+        draw: makes the figure from the model as it stands; None for no figure.
         directory: where pictures are written; loggers that show pictures get them too.
     """
 
@@ -26,9 +26,7 @@ class HeatmapCallback(Callback):
         """Called by Lightning."""
         if trainer.sanity_checking or trainer.fast_dev_run or not trainer.is_global_zero:  # type: ignore[attr-defined]
             return
-        if trainer.state.fn != "fit":
-            return
-        figure = self.draw()
+        figure = self.draw() if trainer.state.fn == "fit" else None
         if figure is None:
             return
         step = trainer.global_step

@@ -29,6 +29,9 @@ class Maps(Mapping[str, list[Tensor]]):
             raise UserError(f"{name} has no attention weights; its mechanism mixes without them")
         return self._calls[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._calls
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._calls)
 
@@ -51,29 +54,27 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
     Yields:
         The maps, filled call by call.
     """
-    parts = _observable(model)
-    observed = [name for name, part in parts.items() if _has_weights(part)]
-    maps = Maps(observed, [name for name in parts if name not in observed])
-    for name in observed:
-        parts[name].observer = maps[name].append
-        parts[name].keep_weight_gradients = gradients
+    parts = dict(_makers(model))
+    observed = {name: part for name, part in parts.items() if _has_weights(part)}
+    maps = Maps(list(observed), [name for name in parts if name not in observed])
+    for name, part in observed.items():
+        part.observer = maps[name].append
+        part.keep_weight_gradients = gradients
     try:
         yield maps
     finally:
-        for name in observed:
-            parts[name].observer = None
-            parts[name].keep_weight_gradients = False
+        for part in observed.values():
+            part.observer = None
+            part.keep_weight_gradients = False
 
 
-def _observable(model: nn.Module) -> dict[str, Kernel | Alignment]:
+def _makers(model: nn.Module) -> Iterator[tuple[str, Kernel | Alignment]]:
     """What makes the weights of each attention, by the attention's name."""
-    parts: dict[str, Kernel | Alignment] = {}
     for name, module in model.named_modules():
         if isinstance(module, Alignment):
-            parts[name] = module
+            yield name, module
         elif isinstance(module, Attention):
-            parts.update((name, part) for part in module.modules() if isinstance(part, Kernel))
-    return parts
+            yield from ((name, part) for part in module.modules() if isinstance(part, Kernel))
 
 
 def _has_weights(part: Kernel | Alignment) -> bool:

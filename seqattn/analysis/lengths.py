@@ -1,10 +1,8 @@
-"""Scores by how long the source is."""
+"""Sources grouped by how long they are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
-
-from matplotlib.figure import Figure
 
 from seqattn.errors import UserError
 
@@ -32,37 +30,10 @@ def length_bins(sources: Sequence[str], edges: Sequence[int]) -> list[LengthBin]
     if not edges or edges[0] < 1 or any(a >= b for a, b in pairwise(edges)):
         raise UserError(f"lengths must be whole numbers that rise from at least 1, got {edges}")
     counts = [len(source.split()) for source in sources]
-    bins = []
-    low = 0
-    for high in edges:
-        rows = tuple(n for n, count in enumerate(counts) if low < count <= high)
-        bins.append(LengthBin(f"{low + 1}-{high}", rows))
-        low = high
-    bins.append(LengthBin(f"over {low}", tuple(n for n, c in enumerate(counts) if c > low)))
+    bounds = [*pairwise([0, *edges]), (edges[-1], float("inf"))]
+    names = [*(f"{low + 1}-{high}" for low, high in bounds[:-1]), f"over {edges[-1]}"]
+    bins = [
+        LengthBin(name, tuple(row for row, count in enumerate(counts) if low < count <= high))
+        for name, (low, high) in zip(names, bounds, strict=True)
+    ]
     return [part for part in bins if part.rows]
-
-
-def length_curves(
-    series: Mapping[str, Sequence[float]], words: Sequence[str], counts: Sequence[int], score: str
-) -> Figure:
-    """A line for each name: a score against the source's length.
-
-    Args:
-        series: a value for each bin, by name.
-        words: what each bin holds, as `LengthBin.words`.
-        counts: sources in each bin.
-        score: what the values are.
-    """
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    places = range(len(words))
-    for number, (name, values) in enumerate(series.items()):
-        style = "-" if number < 10 else "--"
-        axes.plot(places, values, style, marker="o", markersize=4, color=f"C{number}", label=name)
-    axes.set_xticks(places, [f"{w}\n{c:,}" for w, c in zip(words, counts, strict=True)])
-    axes.set_xlabel("words of the source; sentences of that length")
-    axes.set_ylabel(score)
-    axes.set_title(f"{score} by source length")
-    axes.grid(True, alpha=0.2)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    return figure

@@ -1,15 +1,20 @@
-"""Pictures of attention."""
+"""Figures of attention weights and of measurements."""
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
-import torch
 from torch import Tensor
 
 matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from seqattn.errors import UserError
+from seqattn.storage import file_faults, write_whole
+
+_MARKERS = "osD^v<>phX*"
 
 
 def heatmap(
@@ -29,35 +34,94 @@ def heatmap(
     figure = Figure(figsize=(columns * width, rows * height + 0.5), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for axis, (name, weights) in zip(axes, panels.items()):
-        _draw(axis, weights.detach().float().cpu(), queries, keys, name)
+        shown = weights.detach().float().cpu()
+        axis.imshow(shown.numpy(), cmap="Blues", vmin=0, vmax=float(shown.max().clamp(min=1e-9)))
+        across = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
+        axis.set_xticks(range(len(keys)), _labels(keys), **across)
+        axis.set_yticks(range(len(queries)), _labels(queries))
+        axis.xaxis.tick_top()
+        axis.tick_params(length=0, labelsize=9)
+        axis.set_title(name, fontsize=10)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
     figure.suptitle(title)
     return figure
 
 
-def _draw(
-    axis: Axes, weights: Tensor, queries: Sequence[str], keys: Sequence[str], name: str
-) -> None:
-    axis.imshow(weights.numpy(), cmap="Blues", vmin=0, vmax=float(weights.max().clamp(min=1e-9)))
-    axis.set_xticks(range(len(keys)), _shown(keys), rotation=60, ha="left", rotation_mode="anchor")
-    axis.set_yticks(range(len(queries)), _shown(queries))
-    axis.xaxis.tick_top()
-    axis.tick_params(length=0, labelsize=9)
-    axis.set_title(name, fontsize=10)
-
-
-def _shown(tokens: Sequence[str]) -> list[str]:
+def _labels(tokens: Sequence[str]) -> list[str]:
     return [token.replace("▁", " ").strip() or "␣" for token in tokens]
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Writes a figure as the suffix says (png, pdf, svg); makes its directory."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    return path
-
-
-def mean_heads(weights: Tensor) -> Tensor:
+def mean_over_heads(weights: Tensor) -> Tensor:
     """The mean over heads of the first sentence's weights: (B, H, T, S) -> (T, S)."""
-    return torch.mean(weights[0], dim=0)
+    return weights[0].mean(dim=0)
+
+
+def cost_curves(
+    series: Mapping[str, Sequence[tuple[int, float]]], title: str, label: str
+) -> Figure:
+    """A line for each name on logarithmic axes, the first in black.
+
+    Args:
+        series: points (length in tokens, value) by name.
+        title: above it.
+        label: of the values, with their unit.
+    """
+    ticks = sorted({length for points in series.values() for length, _ in points})
+    figure, axes = _lines(series, title, "n, tokens", label, first="black")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    return figure
+
+
+def length_curves(
+    series: Mapping[str, Sequence[float]], words: Sequence[str], counts: Sequence[int], score: str
+) -> Figure:
+    """A line for each name: a score against the source's length.
+
+    Args:
+        series: a value for each bin, by name.
+        words: what each bin holds, as `LengthBin.words`.
+        counts: sources in each bin.
+        score: what the values are.
+    """
+    points = {name: list(enumerate(values)) for name, values in series.items()}
+    across = "words of the source; sentences of that length"
+    figure, axes = _lines(points, f"{score} by source length", across, score)
+    labels = [f"{w}\n{c:,}" for w, c in zip(words, counts, strict=True)]
+    axes.set_xticks(range(len(words)), labels)
+    return figure
+
+
+def _lines(
+    series: Mapping[str, Sequence[tuple[int, float]]], title: str, x: str, y: str, first: str = "C0"
+) -> tuple[Figure, Axes]:
+    colors = [first, *(f"C{number}" for number in range(first == "C0", 10))]
+    figure = Figure(figsize=(8, 5.5), layout="constrained")
+    axes = figure.subplots()
+    for number, (name, points) in enumerate(series.items()):
+        line, marker = "-" if number < 10 else "--", _MARKERS[number % len(_MARKERS)]
+        color = colors[number % len(colors)]
+        axes.plot(*zip(*points, strict=True), line, marker=marker, ms=4, c=color, label=name)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.grid(True, which="both", alpha=0.2)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    return figure, axes
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Writes a figure as the suffix says (png, pdf, svg), whole or not at all; makes its directory.
+
+    Raises:
+        UserError: where it cannot be written, or matplotlib knows no such suffix.
+    """
+    drawn = io.BytesIO()
+    try:
+        figure.savefig(drawn, format=path.suffix[1:] or "png", dpi=150)
+    except ValueError as error:
+        raise UserError(f"cannot draw to {path}: {error}") from error
+    with file_faults("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, drawn.getvalue())
+    return path

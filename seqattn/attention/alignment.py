@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.base import Observer
-from seqattn.attention.scores import AdditiveScore, Score, make_score
+from seqattn.attention.scores import AdditiveScore, Score, ScoreName, make_score
+from seqattn.checking import Width, checked
+from seqattn.ops.precision import wide
 
 
 class Annotations(NamedTuple):
@@ -82,18 +84,15 @@ class Alignment(nn.Module, ABC):
             weights (B, K*T, S).
         """
         sentences, (rows, length) = source.values.shape[0], query.shape[:2]
-        asked = query.reshape(
-            sentences, rows // sentences * length, -1
-        )  # (B*K, T, Q) -> (B, K*T, Q)
+        # (B*K, T, Q) -> (B, K*T, Q)
+        asked = query.reshape(sentences, rows // sentences * length, -1)
         weights = self.weights(asked, source, steps.reshape(asked.shape[:2]))
         if self.observer is not None and self.keep_weight_gradients:
             observed = weights[:, None]
             self.observer(observed)
             weights = observed[:, 0]
         context = weights.to(source.values.dtype) @ source.values
-        return context.reshape(
-            rows, length, self.context_dim
-        ), weights  # (B, K*T, M) -> (B*K, T, M)
+        return context.reshape(rows, length, self.context_dim), weights  # -> (B*K, T, M)
 
     def observe(self, weights: list[Tensor], beams: int) -> None:
         """Shows the weights of a whole target at once, where gradients are not asked for.
@@ -124,7 +123,7 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
         scores: (B, T, S).
         visible: bool, broadcastable to it; None where all are.
     """
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = wide(scores)
     if visible is None:
         return scores.softmax(dim=-1)
     weights = scores.masked_fill(~visible, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -146,6 +145,7 @@ class _Scored(Alignment):
         return masked_softmax(self.score(query, source.keys), visible)
 
 
+@checked
 class Bahdanau(_Scored):
     """Additive attention: e_i = v^T tanh(W_h h_i + W_s s), a softmax, the mean of the h_i.
 
@@ -160,10 +160,11 @@ class Bahdanau(_Scored):
 
     before = True
 
-    def __init__(self, query_dim: int, memory_dim: int, dim: int | None = None) -> None:
+    def __init__(self, query_dim: int, memory_dim: int, dim: Width | None = None) -> None:
         super().__init__(memory_dim, AdditiveScore(query_dim, memory_dim, dim))
 
 
+@checked
 class Luong(_Scored):
     """Luong's global attention (arXiv 1508.04025, section 3.1): the state after the step asks.
 
@@ -177,7 +178,7 @@ class Luong(_Scored):
         UserError: for another score, or unequal widths where dot or scaled needs equal ones.
     """
 
-    def __init__(self, query_dim: int, memory_dim: int, score: str) -> None:
+    def __init__(self, query_dim: int, memory_dim: int, score: ScoreName) -> None:
         super().__init__(memory_dim, make_score(score, query_dim, memory_dim))
 
 

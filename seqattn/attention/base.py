@@ -3,19 +3,21 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
+from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
 
 @dataclass(frozen=True)
 class Abilities:
     """What a kernel can do; a slot refuses a kernel that lacks what it needs.
+
+    By default it serves an encoder's self-attention, without positions of its own.
 
     Args:
         bidirectional: fits an encoder's self-attention.
@@ -27,17 +29,19 @@ class Abilities:
         weights: has weights over keys to show.
         normalised: each query's weights sum to 1.
         shared: queries are the keys, so that one projection makes both.
+        crop: its cache can forget the last tokens, as `Cache.crop` does.
     """
 
-    bidirectional: bool
-    causal: bool
-    cross: bool
-    incremental: bool
-    hooks: frozenset[str]
-    dropout: bool
-    weights: bool
+    bidirectional: bool = True
+    causal: bool = False
+    cross: bool = False
+    incremental: bool = False
+    hooks: frozenset[str] = frozenset({"embed"})
+    dropout: bool = False
+    weights: bool = False
     normalised: bool = True
     shared: bool = False
+    crop: bool = False
 
     def fits(self, slot: str) -> bool:
         """Whether it can serve `slot`: encoder, decoder or cross."""
@@ -66,8 +70,9 @@ LAWS = {
 Observer = Callable[[Tensor], None]
 
 
-class Kernel(nn.Module, ABC):
-    """Turns queries, keys and values into a context; owns no projection of them.
+@dataclass(frozen=True)
+class HeadShape:
+    """The sizes of an attention's heads, and what is dropped of their weights.
 
     Args:
         num_heads: query heads H.
@@ -76,20 +81,42 @@ class Kernel(nn.Module, ABC):
         dropout: share of attention weights dropped in training, 0 to 1.
     """
 
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    dropout: float = 0.0
+
+
+class Attended(NamedTuple):
+    """What a kernel makes of queries."""
+
+    context: Tensor
+    """(B*K, H, T, Dh); zeros for a query with nothing to look at."""
+    weights: Tensor | None = None
+    """(B*K, H, T, S) where asked for, the ones that made the context, before any dropout."""
+
+
+class Kernel(nn.Module, ABC):
+    """Turns queries, keys and values into a context; owns no projection of them.
+
+    Its own options are keyword parameters after the shape.
+
+    Args:
+        shape: sizes of the heads.
+    """
+
     abilities: ClassVar[Abilities]
-    exceptions: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    exceptions: Mapping[str, str] = {}
     """Laws of `LAWS` that cannot hold here, each with the reason in a few words."""
     max_length: int | None = None
     """Longest sequence in tokens, None where there is no limit."""
 
-    def __init__(
-        self, num_heads: int, num_kv_heads: int, head_dim: int, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, shape: HeadShape) -> None:
         super().__init__()
-        self.num_heads = num_heads
-        self.num_kv_heads = num_kv_heads
-        self.head_dim = head_dim
-        self.dropout = dropout
+        self.num_heads = shape.num_heads
+        self.num_kv_heads = shape.num_kv_heads
+        self.head_dim = shape.head_dim
+        self.dropout = shape.dropout
         self.observer: Observer | None = None
         """Called with the true weights (B, H, T, S) of each call while they are captured."""
         self.keep_weight_gradients = False
@@ -103,7 +130,8 @@ class Kernel(nn.Module, ABC):
         mask: Mask,
         position: Position,
         cache: Cache | None = None,
-    ) -> Tensor:
+        need_weights: bool = False,
+    ) -> Attended:
         """The context of each query.
 
         Args:
@@ -112,37 +140,22 @@ class Kernel(nn.Module, ABC):
             mask: which keys each query may look at.
             position: the layer's position scheme.
             cache: the past of self-attention, to which `new` is added; None for none.
-
-        Returns:
-            (B*K, H, T, Dh); zeros for a query with nothing to look at.
+            need_weights: give the weights too, with gradients going through them; only kernels
+                whose `abilities.copies` is true do, others give None.
         """
 
-    def with_weights(
-        self, query: Tensor, new: KeysValues, mask: Mask, position: Position
-    ) -> tuple[Tensor, Tensor]:
-        """As `forward` of cross-attention, with the weights as a result that gradients go through.
-
-        Kernels whose `abilities.copies` is true have it.
-
-        Args: as `forward`.
-
-        Returns:
-            The context (B*K, H, T, Dh) and the weights that made it, (B*K, H, T, S), before any
-            dropout.
-        """
-        raise NotImplementedError(f"{type(self).__name__} gives no weights as a result")
-
-    @abstractmethod
     def make_cache(self, beams: int) -> Cache:
-        """An empty cache for `beams` hypotheses per sentence."""
+        """An empty cache for `beams` hypotheses per sentence.
+
+        Raises:
+            UserError: where it is not incremental.
+        """
+        name = type(self).__name__
+        raise UserError(f"{name} cannot decode; it fits an encoder's self-attention")
 
 
-class KernelFactory(Protocol):
-    """Makes a layer's own kernel."""
-
-    def __call__(
-        self, num_heads: int, num_kv_heads: int, head_dim: int, dropout: float
-    ) -> Kernel: ...
+KernelFactory = Callable[[HeadShape], Kernel]
+"""Makes a layer's own kernel."""
 
 
 class AuxiliaryLoss(NamedTuple):
@@ -154,31 +167,54 @@ class AuxiliaryLoss(NamedTuple):
     """Scalar without gradient: the load-balance loss alone, 1 where all experts are used alike."""
 
 
-class Looked(NamedTuple):
-    """What cross-attention makes of queries, and where in the source it looked."""
+class AttentionOutput(NamedTuple):
+    """What an attention makes of queries."""
 
     output: Tensor
     """(B*K, T, query_dim)."""
-    weights: Tensor
-    """(B*K, T, S), the mean over heads; 0 on padding."""
+    weights: Tensor | None = None
+    """(B*K, T, S) where asked for, the mean over heads; 0 on padding."""
 
 
-class Attention(nn.Module, ABC):
-    """Attention with its projections: queries from one sequence, keys and values from another."""
+class Mixer(nn.Module, ABC):
+    """What a layer asks of its self-attention slot: to mix the tokens of a sequence."""
 
-    num_heads: int
     abilities: Abilities
-    exceptions: Mapping[str, str] = MappingProxyType({})
-    """As a kernel's."""
     max_length: int | None = None
-    """As a kernel's."""
-    collector: Callable[[AuxiliaryLoss], None] | None = None
-    """Called in training with its auxiliary loss, by those that have one, while it is set."""
+    """Longest sequence in tokens, None where there is no limit."""
 
     @property
     def name(self) -> str:
         """What errors call it."""
         return type(self).__name__
+
+    @abstractmethod
+    def mix(self, x: Tensor, mask: Mask, position: Position, cache: Cache | None = None) -> Tensor:
+        """Lets tokens see each other.
+
+        Args:
+            x: (B*K, T, D).
+            mask: which tokens each may look at.
+            position: the layer's position scheme.
+            cache: the past, to which `x` is added; None for none.
+
+        Returns:
+            (B*K, T, D).
+        """
+
+    @abstractmethod
+    def make_cache(self, beams: int) -> Cache:
+        """An empty cache for `beams` hypotheses per sentence."""
+
+
+class Attention(Mixer):
+    """Attention with its projections: queries from one sequence, keys and values from another."""
+
+    num_heads: int
+    exceptions: Mapping[str, str] = {}
+    """As a kernel's."""
+    collector: Callable[[AuxiliaryLoss], None] | None = None
+    """Called in training with its auxiliary loss, by those that have one, while it is set."""
 
     @abstractmethod
     def project(self, memory: Tensor) -> KeysValues:
@@ -192,21 +228,13 @@ class Attention(nn.Module, ABC):
         mask: Mask,
         position: Position,
         cache: Cache | None = None,
-    ) -> Tensor:
-        """Attends from query (B*K, T, query_dim) to `keys_values`; gives the shape of `query`."""
+        need_weights: bool = False,
+    ) -> AttentionOutput:
+        """Attends from query (B*K, T, query_dim) to `keys_values`; the rest as a kernel's."""
 
-    def with_weights(
-        self, query: Tensor, keys_values: KeysValues, mask: Mask, position: Position
-    ) -> Looked:
-        """As `forward` of cross-attention, with the weights as a result that gradients go through.
-
-        Attentions whose `abilities.copies` is true have it. Args: as `forward`.
-        """
-        raise NotImplementedError(f"{self.name} gives no weights as a result")
-
-    @abstractmethod
-    def make_cache(self, beams: int) -> Cache:
-        """An empty cache for `beams` hypotheses per sentence."""
+    def mix(self, x: Tensor, mask: Mask, position: Position, cache: Cache | None = None) -> Tensor:
+        attended: AttentionOutput = self(x, self.project(x), mask, position, cache)
+        return attended.output
 
 
 class AttentionFactory(Protocol):

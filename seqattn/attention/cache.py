@@ -1,9 +1,12 @@
 """Keys and values of what has been decoded so far."""
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+
+from seqattn.errors import UserError
 
 
 class KeysValues(NamedTuple):
@@ -30,6 +33,13 @@ class Cache(Protocol):
 
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences go on. Args: sentences: (B',) rows of the batch axis."""
+
+    def crop(self, length: int) -> None:
+        """Forgets all but the first `length` tokens, padding counted.
+
+        Raises:
+            UserError: where the past is not kept token by token (`Abilities.crop` is false).
+        """
 
     @property
     def nbytes(self) -> int:
@@ -119,10 +129,44 @@ class GrowingCache:
         if self._ancestry is not None:
             self._ancestry = self._ancestry.index_select(0, sentences)
 
+    def crop(self, length: int) -> None:
+        self.length = min(length, self.length)
+        if self._ancestry is not None:
+            self._ancestry = self._ancestry[:, :, : self.length]
+
     @property
     def nbytes(self) -> int:
-        if self._keys is None or self._values is None:
-            return 0
-        used = self.length * self.beams
-        both = self._keys[:, :, :used], self._values[:, :, :used]
-        return sum(part.numel() * part.element_size() for part in both)
+        return bytes_of(self._keys, self._values, used=self.length * self.beams)
+
+
+class RowCache(ABC):
+    """A cache of bounded size, with a row of its own for each beam.
+
+    Args:
+        beams: K, hypotheses per sentence.
+    """
+
+    def __init__(self, beams: int) -> None:
+        self.beams = beams
+
+    @abstractmethod
+    def select(self, rows: Tensor) -> None:
+        """Only these rows go on. Args: rows: (B'*K,) of the batch axis."""
+
+    def reorder(self, index: Tensor) -> None:
+        if self.beams > 1:
+            first = torch.arange(len(index), device=index.device)[:, None] * self.beams
+            self.select((first + index).flatten())
+
+    def keep(self, sentences: Tensor) -> None:
+        beam = torch.arange(self.beams, device=sentences.device)
+        self.select((sentences[:, None] * self.beams + beam).flatten())
+
+    def crop(self, length: int) -> None:
+        raise UserError(f"{type(self).__name__} has forgotten what a shorter past would show again")
+
+
+def bytes_of(*buffers: Tensor | None, used: int) -> int:
+    """Bytes of the first `used` tokens of buffers (B, G, L, Dh); a missing one has none."""
+    parts = [buffer[:, :, :used] for buffer in buffers if buffer is not None]
+    return sum(part.numel() * part.element_size() for part in parts)

@@ -7,13 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.attention.base import Attention, AuxiliaryLoss, KernelFactory, Looked
+from seqattn.attention.base import AttentionOutput, AuxiliaryLoss, KernelFactory
 from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.heads import KernelAttention
 from seqattn.attention.masks import Mask
+from seqattn.checking import Count, Dropout, NotNegative, checked
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
 
+@checked
 @dataclass(frozen=True)
 class Balance:
     """What keeps a router from using a few of its experts only.
@@ -22,20 +25,10 @@ class Balance:
         load: coefficient of the load-balance loss, at least 0; the paper's is 0.01.
         z: coefficient of the z-loss, which keeps the router's logits small, at least 0; the
             paper's is 0.001.
-
-    Raises:
-        UserError: for a negative coefficient.
     """
 
-    load: float = 0.01
-    z: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("load", "z"):
-            if getattr(self, name) < 0:
-                raise UserError(
-                    f"attention.balance.{name} must be at least 0, got {getattr(self, name)}"
-                )
+    load: NotNegative = 0.01
+    z: NotNegative = 0.0
 
 
 class Routes(NamedTuple):
@@ -49,7 +42,8 @@ class Routes(NamedTuple):
     """(B, T, E)."""
 
 
-class MixtureOfAttention(Attention):
+@checked
+class MixtureOfAttention(KernelAttention):
     """Each token attends with the k of E experts that a router picks (Zhang et al. 2022).
 
     Mixture of attention heads (arXiv 2210.05144): an expert is a head with a query and
@@ -70,8 +64,8 @@ class MixtureOfAttention(Attention):
         memory_dim: width of the sequence that gives keys and values.
         num_heads: experts k of each token, its query heads H; divides query_dim.
         num_experts: experts E in all, at least num_heads.
-        kernel: makes the kernel from (num_heads, num_kv_heads=1, head_dim, dropout).
-        dropout: share of attention weights dropped in training, 0 to 1.
+        kernel: makes the kernel from the shape of the heads, of which one is for keys.
+        dropout: share of attention weights dropped in training.
         balance: coefficients of the auxiliary losses; None for the default.
 
     Raises:
@@ -82,34 +76,25 @@ class MixtureOfAttention(Attention):
         self,
         query_dim: int,
         memory_dim: int,
-        num_heads: int,
-        num_experts: int,
+        num_heads: Count,
+        num_experts: Count,
         kernel: KernelFactory,
-        dropout: float = 0.0,
+        dropout: Dropout = 0.0,
         balance: Balance | None = None,
     ) -> None:
-        super().__init__()
-        if num_heads < 1 or query_dim % num_heads:
-            raise UserError(f"num_heads must divide query_dim ({query_dim}), got {num_heads}")
+        super().__init__(query_dim, num_heads, 1, kernel, dropout)
         if num_experts < num_heads:
             raise UserError(
                 f"attention.num_experts must be at least num_heads ({num_heads}), which each token "
                 f"uses, got {num_experts}"
             )
-        if not 0 <= dropout < 1:
-            raise UserError(f"attention.dropout must be at least 0 and below 1, got {dropout}")
-        self.num_heads, self.num_experts = num_heads, num_experts
+        self.num_experts = num_experts
         self.balance = balance or Balance()
         width = query_dim // num_heads
-        self.kernel = kernel(num_heads=num_heads, num_kv_heads=1, head_dim=width, dropout=dropout)
-        self.abilities = self.kernel.abilities
         self.exceptions = {
             **self.kernel.exceptions,
             "gradients": "the sum that gates are divided by counts as constant, as published",
         }
-        self.max_length = self.kernel.max_length
-        if dropout and not self.abilities.dropout:
-            raise UserError(f"{self.name} has no weights to drop; set attention.dropout=0")
         if self.abilities.shared:
             raise UserError(f"{self.name} shares queries and keys, which experts cannot")
         self.router = nn.Linear(query_dim, num_experts, bias=False)
@@ -130,10 +115,6 @@ class MixtureOfAttention(Attention):
         for projection in (self.query, self.key, self.value, self.output):
             nn.init.zeros_(projection.bias)
 
-    @property
-    def name(self) -> str:
-        return type(self.kernel).__name__
-
     def project(self, memory: Tensor) -> KeysValues:
         # (B, S, Dh) -> (B, 1, S, Dh)
         return KeysValues(self.key(memory).unsqueeze(1), self.value(memory).unsqueeze(1))
@@ -145,23 +126,17 @@ class MixtureOfAttention(Attention):
         mask: Mask,
         position: Position,
         cache: Cache | None = None,
-    ) -> Tensor:
+        need_weights: bool = False,
+    ) -> AttentionOutput:
+        """As `Attention.forward`; the mean over heads is the one that the gates weight."""
         routes = self.route(query)
         q = self._queries(query, routes)
-        context: Tensor = self.kernel(q, keys_values, mask, position, cache)
-        return self._gathered(context, routes, mask)
-
-    def with_weights(
-        self, query: Tensor, keys_values: KeysValues, mask: Mask, position: Position
-    ) -> Looked:
-        """As `Attention.with_weights`; the mean over heads is the one that the gates weight."""
-        routes = self.route(query)
-        q = self._queries(query, routes)
-        context, weights = self.kernel.with_weights(q, keys_values, mask, position)
-        # the backward pass must know that gates sum to 1, or the mean is no distribution there
-        gates = routes.gates / routes.gates.sum(dim=-1, keepdim=True)
-        gates = gates.transpose(1, 2)[..., None]  # (B, T, H) -> (B, H, T, 1)
-        return Looked(self._gathered(context, routes, mask), (weights * gates).sum(dim=1))
+        context, weights = self.kernel(q, keys_values, mask, position, cache, need_weights)
+        if weights is not None:
+            # the backward pass must know that gates sum to 1, or the mean is no distribution there
+            gates = routes.gates / routes.gates.sum(dim=-1, keepdim=True)
+            weights = (weights * gates.transpose(1, 2)[..., None]).sum(dim=1)
+        return AttentionOutput(self._gathered(context, routes, mask), weights)
 
     def _queries(self, query: Tensor, routes: Routes) -> Tensor:
         """The queries (B, H, T, Dh) of each token's experts."""
@@ -212,6 +187,3 @@ class MixtureOfAttention(Attention):
             squares = logits.logsumexp(dim=-1).square() * weight
             loss = loss + self.balance.z * squares.sum() / tokens
         return AuxiliaryLoss(loss, balance.detach())
-
-    def make_cache(self, beams: int) -> Cache:
-        return self.kernel.make_cache(beams)

@@ -2,14 +2,59 @@
 
 from torch import Tensor, nn
 
-from seqattn.attention.base import Attention, KernelFactory, Looked
+from seqattn.attention.base import Attention, AttentionOutput, HeadShape, KernelFactory
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
+from seqattn.checking import Count, Dropout, checked
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
 
-class MultiHeadAttention(Attention):
+class KernelAttention(Attention):
+    """What attentions share that leave the heads' attending to a kernel.
+
+    Args:
+        query_dim: width of the queries' sequence.
+        num_heads: query heads H; divides query_dim.
+        num_kv_heads: key and value heads G; divides num_heads.
+        kernel: makes the kernel from the shape of the heads.
+        dropout: share of attention weights dropped in training.
+
+    Raises:
+        UserError: where the head counts do not divide, or the kernel has no weights to drop.
+    """
+
+    def __init__(
+        self,
+        query_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        kernel: KernelFactory,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        if query_dim % num_heads:
+            raise UserError(f"num_heads must divide query_dim ({query_dim}), got {num_heads}")
+        if num_heads % num_kv_heads:
+            raise UserError(f"num_kv_heads must divide num_heads ({num_heads}), got {num_kv_heads}")
+        self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
+        self.kernel = kernel(HeadShape(num_heads, num_kv_heads, query_dim // num_heads, dropout))
+        self.abilities = self.kernel.abilities
+        self.exceptions = self.kernel.exceptions
+        self.max_length = self.kernel.max_length
+        if dropout and not self.abilities.dropout:
+            raise UserError(f"{self.name} has no weights to drop; set attention.dropout=0")
+
+    @property
+    def name(self) -> str:
+        return type(self.kernel).__name__
+
+    def make_cache(self, beams: int) -> Cache:
+        return self.kernel.make_cache(beams)
+
+
+@checked
+class MultiHeadAttention(KernelAttention):
     """Projects to heads, lets a kernel attend, projects back.
 
     `num_kv_heads` equal to `num_heads` is multi-head attention (Vaswani et al. 2017, arXiv
@@ -22,8 +67,8 @@ class MultiHeadAttention(Attention):
         memory_dim: width of the sequence that gives keys and values.
         num_heads: query heads H; divides query_dim.
         num_kv_heads: key and value heads G; divides num_heads.
-        kernel: makes the kernel from (num_heads, num_kv_heads, head_dim, dropout).
-        dropout: share of attention weights dropped in training, 0 to 1.
+        kernel: makes the kernel from the shape of the heads.
+        dropout: share of attention weights dropped in training.
         bias: whether the four projections have a bias.
 
     A kernel with `abilities.shared` has no query projection: the keys' serves both.
@@ -36,50 +81,28 @@ class MultiHeadAttention(Attention):
         self,
         query_dim: int,
         memory_dim: int,
-        num_heads: int,
-        num_kv_heads: int,
+        num_heads: Count,
+        num_kv_heads: Count,
         kernel: KernelFactory,
-        dropout: float = 0.0,
+        dropout: Dropout = 0.0,
         bias: bool = True,
     ) -> None:
-        super().__init__()
-        if num_heads < 1 or query_dim % num_heads:
-            raise UserError(f"num_heads must divide query_dim ({query_dim}), got {num_heads}")
-        if num_kv_heads < 1 or num_heads % num_kv_heads:
-            raise UserError(f"num_kv_heads must divide num_heads ({num_heads}), got {num_kv_heads}")
-        if not 0 <= dropout < 1:
-            raise UserError(f"attention.dropout must be at least 0 and below 1, got {dropout}")
-        self.num_heads = num_heads
-        self.num_kv_heads = num_kv_heads
-        head_dim = query_dim // num_heads
-        self.kernel = kernel(
-            num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, dropout=dropout
-        )
-        self.abilities = self.kernel.abilities
-        self.exceptions = self.kernel.exceptions
-        self.max_length = self.kernel.max_length
-        if dropout and not self.abilities.dropout:
-            raise UserError(f"{self.name} has no weights to drop; set attention.dropout=0")
+        super().__init__(query_dim, num_heads, num_kv_heads, kernel, dropout)
         if self.abilities.shared and num_kv_heads != num_heads:
             raise UserError(
                 f"{self.name} shares queries and keys, so num_kv_heads must be num_heads "
                 f"({num_heads}), got {num_kv_heads}"
             )
-        self.query = (
-            None if self.abilities.shared else nn.Linear(query_dim, num_heads * head_dim, bias=bias)
-        )
-        self.key = nn.Linear(memory_dim, num_kv_heads * head_dim, bias=bias)
-        self.value = nn.Linear(memory_dim, num_kv_heads * head_dim, bias=bias)
-        self.output = nn.Linear(num_heads * head_dim, query_dim, bias=bias)
+        width = query_dim // num_heads * num_kv_heads
+        self.query = None if self.abilities.shared else nn.Linear(query_dim, query_dim, bias=bias)
+        self.key = nn.Linear(memory_dim, width, bias=bias)
+        self.value = nn.Linear(memory_dim, width, bias=bias)
+        self.output = nn.Linear(query_dim, query_dim, bias=bias)
         for projection in (self.query, self.key, self.value, self.output):
             if projection is not None:
                 nn.init.xavier_uniform_(projection.weight)
                 if bias:
                     nn.init.zeros_(projection.bias)
-
-    @property
-    def name(self) -> str:
-        return type(self.kernel).__name__
 
     def project(self, memory: Tensor) -> KeysValues:
         return KeysValues(
@@ -98,22 +121,10 @@ class MultiHeadAttention(Attention):
         mask: Mask,
         position: Position,
         cache: Cache | None = None,
-    ) -> Tensor:
+        need_weights: bool = False,
+    ) -> AttentionOutput:
         q = self._heads((self.query or self.key)(query), self.num_heads)
-        context: Tensor = self.kernel(q, keys_values, mask, position, cache)
-        return self._merged(context)
-
-    def with_weights(
-        self, query: Tensor, keys_values: KeysValues, mask: Mask, position: Position
-    ) -> Looked:
-        q = self._heads((self.query or self.key)(query), self.num_heads)
-        context, weights = self.kernel.with_weights(q, keys_values, mask, position)
-        return Looked(self._merged(context), weights.mean(dim=1))
-
-    def _merged(self, context: Tensor) -> Tensor:
+        context, weights = self.kernel(q, keys_values, mask, position, cache, need_weights)
         merged = context.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, H*Dh)
-        out: Tensor = self.output(merged)
-        return out
-
-    def make_cache(self, beams: int) -> Cache:
-        return self.kernel.make_cache(beams)
+        mean = None if weights is None else weights.mean(dim=1)
+        return AttentionOutput(self.output(merged), mean)

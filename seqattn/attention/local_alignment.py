@@ -1,12 +1,14 @@
 """Luong's local attention: a window around the place where a recurrent decoder is to look."""
 
-import torch
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import Annotations, Luong, masked_softmax
-from seqattn.errors import UserError
+from seqattn.attention.scores import ScoreName
+from seqattn.checking import Count, checked
+from seqattn.ops.precision import wide
 
 
+@checked
 class LuongLocal(Luong):
     """Luong's local attention (arXiv 1508.04025, section 3.2): a window around a position p_t.
 
@@ -21,13 +23,13 @@ class LuongLocal(Luong):
         window: D, tokens on either side of p_t, at least 1.
 
     Raises:
-        UserError: as `Luong`, or for a window below 1.
+        UserError: as `Luong`.
     """
 
-    def __init__(self, query_dim: int, memory_dim: int, score: str, window: int = 10) -> None:
+    def __init__(
+        self, query_dim: int, memory_dim: int, score: ScoreName, window: Count = 10
+    ) -> None:
         super().__init__(query_dim, memory_dim, score)
-        if window < 1:
-            raise UserError(f"attention.window must be at least 1, got {window}")
         self.window = window
 
     def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
@@ -46,6 +48,7 @@ class LuongLocal(Luong):
         return 1.0
 
 
+@checked
 class LuongLocalPredictive(LuongLocal):
     """Luong's local-p (arXiv 1508.04025, eq. 9 and 10): the model predicts where to look.
 
@@ -65,7 +68,9 @@ class LuongLocalPredictive(LuongLocal):
 
     normalised = False
 
-    def __init__(self, query_dim: int, memory_dim: int, score: str, window: int = 10) -> None:
+    def __init__(
+        self, query_dim: int, memory_dim: int, score: ScoreName, window: Count = 10
+    ) -> None:
         super().__init__(query_dim, memory_dim, score, window)
         self.w_p = nn.Linear(query_dim, query_dim, bias=False)
         self.v_p = nn.Linear(query_dim, 1, bias=False)
@@ -73,8 +78,7 @@ class LuongLocalPredictive(LuongLocal):
             nn.init.xavier_uniform_(layer.weight)
 
     def centre(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        share = self.v_p(self.w_p(query).tanh())[..., 0]
-        share = share.to(torch.promote_types(share.dtype, torch.float32)).sigmoid()
+        share = wide(self.v_p(self.w_p(query).tanh())[..., 0]).sigmoid()
         return share * source.real.sum(dim=1, keepdim=True)
 
     def nearness(self, offset: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -82,15 +83,10 @@ class AdditiveScore(Score):
         query_dim: width of a state.
         memory_dim: width of an annotation.
         dim: width A inside; None for `query_dim`.
-
-    Raises:
-        UserError: for a width below 1.
     """
 
     def __init__(self, query_dim: int, memory_dim: int, dim: int | None = None) -> None:
         super().__init__()
-        if dim is not None and dim < 1:
-            raise UserError(f"attention.dim must be at least 1, got {dim}")
         dim = dim or query_dim
         self.key = nn.Linear(memory_dim, dim, bias=False)
         self.query = nn.Linear(query_dim, dim, bias=False)
@@ -116,16 +112,17 @@ class AdditiveScore(Score):
 _BLOCK_NUMBERS = 1 << 20  # numbers inside the tanh at once: 4 MiB in float32, for caches
 
 
-def make_score(name: str, query_dim: int, memory_dim: int) -> Score:
+ScoreName = Literal["dot", "general", "concat", "scaled"]
+
+
+def make_score(name: ScoreName, query_dim: int, memory_dim: int) -> Score:
     """One of Luong's scores: dot, general, concat or scaled.
 
     Raises:
-        UserError: for another name, or unequal widths where dot or scaled needs equal ones.
+        UserError: for unequal widths where dot or scaled needs equal ones.
     """
     if name in ("dot", "scaled"):
         return DotScore(query_dim, memory_dim, scaled=name == "scaled")
     if name == "general":
         return GeneralScore(query_dim, memory_dim)
-    if name == "concat":
-        return AdditiveScore(query_dim, memory_dim)
-    raise UserError(f"attention.score must be one of dot, general, concat, scaled, got {name}")
+    return AdditiveScore(query_dim, memory_dim)

@@ -1,2 +1,1 @@
-"""Benchmarks: this package's speed beside that of what one would use instead,
-and what can be had without a model."""
+"""Speed beside that of what one would use instead, and scores that need no model."""

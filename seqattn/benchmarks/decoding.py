@@ -1,157 +1,148 @@
 """Decoding speed: our greedy and beam search against Hugging Face `generate`.
 
-How it is measured. The sources are sorted by length and cut into batches, and every output is
-forced to the same number of tokens, so that both generate equally many whatever their random
-weights say. Batch by batch the two take turns in one process, the first to go changing each time,
-and a ratio is taken on every batch; their median is given with the least and the largest.
+The sources are sorted by length and cut into batches, and every output is forced to the same
+number of tokens, so that both generate equally many whatever their random weights are. Batch by
+batch the two take turns in one process, and a ratio is taken on every batch; their median is given
+with the least and the largest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Annotated
 
 import torch
-from torch import nn
+from annotated_types import Ge, Le, MinLen
+from torch import Tensor, nn
 
-from seqattn.benchmarks.marian import marian_decode, marian_model
-from seqattn.benchmarks.measure import Sample, Spread, rates, ratios, timed
-from seqattn.benchmarks.profile import Operation, profiled
-from seqattn.benchmarks.shape import Shape, parameters_of, seqattn_model
+from seqattn.benchmarks.corpus import Corpus, Rows
+from seqattn.benchmarks.measure import Sample, ratios, take_turns, timed
+from seqattn.benchmarks.suite import Figures, Row, Suite, profiled
+from seqattn.benchmarks.transformer_models import (
+    Shape,
+    marian_model,
+    own_transformer,
+    parameters_of,
+)
+from seqattn.checking import Count, CountOrNone, checked
+from seqattn.data.batch import pad_rows
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
 from seqattn.models.base import Seq2SeqModel
+from seqattn.ops.memory import keep_freed_memory
+from seqattn.tokens import EOS, PAD
 
-Rows = list[list[int]]
+Beams = Annotated[int, Ge(1), Le(1000)]
+Length = Annotated[int, Ge(1), Le(512)]
+Decode = Callable[[Rows], int]
+"""From the ids of a batch to how many tokens were generated for it."""
 
 
-@dataclass(frozen=True)
-class DecodingPlan:
-    """What to measure.
+@checked
+@dataclass(frozen=True, kw_only=True)
+class DecodingSuite(Suite):
+    """Decoding speed against `MarianMTModel.generate`.
 
     Args:
-        shape: of both models.
-        sources: ids of each source, end included.
+        corpus: gives the sources.
+        shape: from the size of the vocabulary to the shape of both models.
+        sentences: the first so many of the test split; 0 for all.
         beams: beam sizes; 1 is greedy search.
         length: tokens of every output.
         batch_size: sentences in a batch.
-        seed: of the weights.
-
-    Raises:
-        UserError: for fewer than two batches, or a size below 1.
+        keep_memory: both keep freed memory, as our training runs do.
+        profile: show where our own time goes in place of the contest.
     """
 
-    shape: Shape
-    sources: tuple[tuple[int, ...], ...]
-    beams: tuple[int, ...] = (1, 5)
-    length: int = 32
-    batch_size: int = 64
-    seed: int = 0
+    corpus: Corpus
+    shape: Callable[[int], Shape] = Shape
+    sentences: CountOrNone = 200
+    beams: Annotated[Sequence[Beams], MinLen(1)] = (1, 5)
+    length: Length = 32
+    batch_size: Count = 64
+    keep_memory: bool = False
+    profile: bool = False
 
-    def __post_init__(self) -> None:
-        if min(self.length, self.batch_size, *self.beams) < 1:
-            raise UserError("beam, length and batch_size must be at least 1")
-        if len(self.sources) <= self.batch_size:
+    def measure(self) -> Iterator[Figures]:
+        sources, vocabulary = self.corpus.sentences(self.sentences)
+        ordered, size = sorted(sources, key=len, reverse=True), self.batch_size
+        batches = [ordered[n : n + size] for n in range(0, len(ordered), size)]
+        if len(batches) < 2:
             raise UserError(
-                f"sentences must be more than batch_size ({self.batch_size}), got "
-                f"{len(self.sources)}: one batch warms up"
+                f"sentences must be more than batch_size ({size}), got {len(ordered)}: one batch "
+                "warms up"
             )
+        if self.keep_memory:
+            keep_freed_memory()
+        torch.manual_seed(self.seed)
+        own = own_transformer(self.shape(vocabulary)).eval()
+        if self.profile:
+            for beams in self.beams:
+                decode = decoder(own, beams, self.length)
+                decode(batches[-1])
+                work = partial(decode, batches[len(batches) // 2])
+                yield profiled(f"Our search with {beams} beams", work, "position", self.length)
+            return
+        marian = marian_model(self.shape(vocabulary))
+        rows = [self._row(own, marian, beams, batches) for beams in self.beams]
+        title = f"Decoding, {self.length} tokens each, against MarianMTModel.generate"
+        yield Figures(title, rows)
 
-    def batches(self) -> list[Rows]:
-        """Sources of alike length, the longest first."""
-        ordered = sorted((list(source) for source in self.sources), key=len, reverse=True)
-        starts = range(0, len(ordered), self.batch_size)
-        return [ordered[start : start + self.batch_size] for start in starts]
+    def _row(
+        self, own: Seq2SeqModel, marian: nn.Module, beams: int, batches: Sequence[Rows]
+    ) -> Row:
+        def turn(number: int, decode: Decode) -> Sample:
+            rows = batches[number]
+            sample = timed(lambda: decode(rows))
+            if sample.units != self.length * len(rows):
+                raise ValueError(f"{self.length * len(rows)} tokens were due, got {sample.units}")
+            return sample
+
+        decoders: dict[str, Decode] = {
+            "": decoder(own, beams, self.length),
+            "their ": partial(marian_decode, marian, beams=beams, length=self.length),
+        }
+        for decode in decoders.values():
+            decode(batches[-1])
+        turns = {name: partial(turn, decode=decode) for name, decode in decoders.items()}
+        samples = take_turns(turns, len(batches))
+        tokens = {
+            name: sum(sample.units for sample in found) / sum(sample.seconds for sample in found)
+            for name, found in samples.items()
+        }
+        return {
+            "search": "greedy" if beams == 1 else f"beam {beams}",
+            "sentences": sum(map(len, batches)),
+            **{f"{name}sentences/s": rate / self.length for name, rate in tokens.items()},
+            **{f"{name}tokens/s": rate for name, rate in tokens.items()},
+            "ratio": ratios(samples[""], samples["their "]),
+            "by CPU time": ratios(samples[""], samples["their "], cpu=True),
+            "parameters": parameters_of(own),
+            "their parameters": parameters_of(marian),
+        }
 
 
-class Row(NamedTuple):
-    """What one search came to."""
-
-    beams: int
-    sentences: int
-    parameters: int
-    their_parameters: int
-    sentences_per_second: Spread
-    their_sentences_per_second: Spread
-    tokens_per_second: float
-    """Generated tokens a second, over all batches."""
-    their_tokens_per_second: float
-    ratio: Spread
-    """Times their speed, by time on the wall."""
-    ratio_cpu: Spread
-    """Times their speed, by CPU time, which a busy machine disturbs less."""
-
-
-def generator_of(model: Seq2SeqModel, beams: int, length: int) -> Generator:
-    """Our search, every output forced to `length` tokens."""
+def decoder(model: Seq2SeqModel, beams: int, length: int) -> Decode:
+    """Our search, every output forced to `length` tokens: from a batch to how many it made."""
     limit = LengthLimit(ratio=0.0, extra=length, minimum=length)
     search = GreedySearch(limit) if beams == 1 else BeamSearch(limit, beam_size=beams)
-    return Generator(model, search, batch_size=0)
+    generator = Generator(model, search, batch_size=0)
+    return lambda rows: sum(len(found[0].ids) for found in generator.generate(rows))
 
 
-def decode(generator: Generator, rows: Rows) -> int:
-    """Generates for one batch; gives the number of tokens."""
-    return sum(len(found[0].ids) for found in generator.generate(rows))
+def marian_decode(model: nn.Module, rows: Rows, beams: int, length: int) -> int:
+    """Generates exactly `length` tokens for each source with `generate`; returns their number.
 
-
-def measure_decoding(plan: DecodingPlan) -> list[Row]:
-    """Runs the contest, one search after the other.
-
-    Raises:
-        UserError: where `transformers` is not installed.
-        ValueError: where an output has another length than it must.
+    Args:
+        model: of `marian_model`.
+        rows: source ids, one batch.
+        beams: 1 for greedy search.
+        length: tokens of every output.
     """
-    torch.manual_seed(plan.seed)
-    theirs = marian_model(plan.shape)
-    ours = seqattn_model(plan.shape).eval()
-    return [_row(plan, beams, ours, theirs) for beams in plan.beams]
-
-
-def _row(plan: DecodingPlan, beams: int, ours: Seq2SeqModel, theirs: nn.Module) -> Row:
-    generator = generator_of(ours, beams, plan.length)
-
-    def own(rows: Rows) -> Sample:
-        return checked(lambda: decode(generator, rows), rows)
-
-    def other(rows: Rows) -> Sample:
-        return checked(lambda: marian_decode(theirs, rows, beams, plan.length), rows)
-
-    def checked(work: Callable[[], int], rows: Rows) -> Sample:
-        sample = timed(work)
-        if sample.units != plan.length * len(rows):
-            raise ValueError(f"{plan.length * len(rows)} tokens were due, got {sample.units}")
-        return sample._replace(units=len(rows))
-
-    batches = plan.batches()
-    own(batches[-1])
-    other(batches[-1])
-    mine: list[Sample] = []
-    their: list[Sample] = []
-    for number, rows in enumerate(batches):
-        for contestant, found in ((own, mine), (other, their))[:: 1 if number % 2 else -1]:
-            found.append(contestant(rows))
-    return Row(
-        beams,
-        len(plan.sources),
-        parameters_of(ours),
-        parameters_of(theirs),
-        rates(mine),
-        rates(their),
-        _tokens_per_second(mine, plan.length),
-        _tokens_per_second(their, plan.length),
-        ratios(mine, their),
-        ratios(mine, their, cpu=True),
-    )
-
-
-def _tokens_per_second(samples: Sequence[Sample], length: int) -> float:
-    return length * sum(s.units for s in samples) / sum(s.seconds for s in samples)
-
-
-def profile_decoding(plan: DecodingPlan, beams: int) -> list[Operation]:
-    """The operators of our search on the middle batch, dearest first, per generated position."""
-    torch.manual_seed(plan.seed)
-    generator = generator_of(seqattn_model(plan.shape), beams, plan.length)
-    batches = plan.batches()
-    decode(generator, batches[-1])
-    rows = batches[len(batches) // 2]
-    return profiled(lambda: decode(generator, rows), plan.length)
+    ids = torch.from_numpy(pad_rows(rows))
+    out: Tensor = model.generate(  # type: ignore[operator]
+        ids, attention_mask=(ids != PAD).long(), num_beams=beams, do_sample=False,
+        min_new_tokens=length, max_new_tokens=length, length_penalty=1.0,
+    )  # fmt: skip
+    new = out[:, 1:]  # what comes first is the begin mark
+    return int(((new != PAD) & (new != EOS)).sum())

@@ -2,25 +2,22 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+Name = TypeVar("Name")
 
 
 class Sample(NamedTuple):
     """One timed piece of work.
 
-    `seconds` on the wall, `cpu_seconds` of this process on all its cores (which a busy machine
-    disturbs less), `units` of work done: target tokens in training, sentences in decoding.
+    `seconds` on the wall, `cpu_seconds` of its process on all cores (which a busy machine disturbs
+    less), `units` of work done: target tokens in training, sentences in decoding.
     """
 
     seconds: float
     cpu_seconds: float
     units: int
-
-    @property
-    def rate(self) -> float:
-        """Units a second."""
-        return self.units / self.seconds
 
 
 class Spread(NamedTuple):
@@ -35,17 +32,37 @@ class Spread(NamedTuple):
         """Of one value or more."""
         return cls(statistics.median(values), min(values), max(values))
 
+    def __str__(self) -> str:
+        median, low, high = (f"{x:,.0f}" if x >= 1000 else f"{x:.2f}" for x in self)
+        return f"{median} ({low} to {high})"
+
 
 def timed(work: Callable[[], int]) -> Sample:
-    """Does `work`, which gives its units, and times it."""
+    """Does `work`, which returns its units, and times it."""
     wall, cpu = time.perf_counter(), time.process_time()
     units = work()
     return Sample(time.perf_counter() - wall, time.process_time() - cpu, units)
 
 
+def take_turns(
+    contestants: Mapping[Name, Callable[[int], Sample]], rounds: int
+) -> dict[Name, list[Sample]]:
+    """Round by round, every contestant does that round's work once, every other round backwards.
+
+    Args:
+        contestants: each from the number of a round to its sample.
+        rounds: how many.
+    """
+    samples: dict[Name, list[Sample]] = {name: [] for name in contestants}
+    for number in range(rounds):
+        for name in list(contestants)[:: 1 if number % 2 else -1]:
+            samples[name].append(contestants[name](number))
+    return samples
+
+
 def rates(samples: Sequence[Sample]) -> Spread:
     """Units a second, over the rounds."""
-    return Spread.of([sample.rate for sample in samples])
+    return Spread.of([sample.units / sample.seconds for sample in samples])
 
 
 def ratios(samples: Sequence[Sample], others: Sequence[Sample], cpu: bool = False) -> Spread:
@@ -62,10 +79,8 @@ def ratios(samples: Sequence[Sample], others: Sequence[Sample], cpu: bool = Fals
     Raises:
         ValueError: where a round's work differed.
     """
-    found = []
-    for own, other in zip(samples, others, strict=True):
+    pairs = list(zip(samples, others, strict=True))
+    for own, other in pairs:
         if own.units != other.units:
             raise ValueError(f"a round's work must be equal, got {own.units} and {other.units}")
-        mine, theirs = (own[1], other[1]) if cpu else (own[0], other[0])
-        found.append(theirs / max(mine, 1e-9))
-    return Spread.of(found)
+    return Spread.of([other[int(cpu)] / max(own[int(cpu)], 1e-9) for own, other in pairs])

@@ -1,216 +1,220 @@
-"""Training speed: our step against a plain hand-written loop, on the same real batches.
+"""Training speed: our step against plain hand-written loops, on the same real batches.
 
-How it is measured. Two worker processes stand side by side, one with the system's allocator as
-any script has it, one that keeps freed memory as our runs do (that choice holds for a whole
-process and cannot be taken back, hence two). In every round the contestants take turns on the
-same few batches: the plain loop in the first process, then in the second process the plain loop,
-our step, and our step under Lightning. A worker that waits uses no processor. Ratios are taken
-within a round; their median is given with the least and the largest.
+In every round the contestants take turns on the same few batches. Ratios are taken within a round;
+their median is given with the least and the largest. This process keeps freed memory as our runs
+do; that choice holds for a whole process and cannot be taken back, so the plain loop as any script
+has it, under the system's allocator, runs in a process beside it. A process that waits uses no
+processor.
 
-All contestants have as many parameters, the same vocabulary, batches, optimizer, label smoothing,
-clipping and dropout probability. What differs in the work: `torch.nn.Transformer` drops attention
-weights and the inside of feed-forward sublayers as well, which its one `dropout` argument turns
-on, and its loss is taken over padded positions' logits too.
+All contestants have as many parameters, the same vocabulary, batches, label smoothing, clipping
+and dropout probability. What differs in the work: `torch.nn.Transformer` drops attention weights
+and the inside of feed-forward sublayers as well, which its one `dropout` argument turns on, and
+the plain loss is taken over padded positions' logits too.
 """
 
 import multiprocessing
 import pickle
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from functools import cache, partial
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import torch
+from annotated_types import MinLen, MultipleOf
 
-from seqattn.benchmarks.measure import Sample, Spread, rates, ratios
-from seqattn.benchmarks.own import OwnRun, OwnStep
-from seqattn.benchmarks.plain import PlainLoop
-from seqattn.benchmarks.shape import Shape
+from seqattn.benchmarks.corpus import Corpus
+from seqattn.benchmarks.loops import LightningLoop, OwnLoop, PlainLoop, TrainingLoop
+from seqattn.benchmarks.measure import Name, Sample, rates, ratios, take_turns
+from seqattn.benchmarks.recurrent_models import (
+    AlignmentName,
+    JoeyRecurrent,
+    RecurrentShape,
+    TextbookRecurrent,
+    has_joey,
+    own_recurrent,
+)
+from seqattn.benchmarks.suite import Figures, Row, Suite, profiled
+from seqattn.benchmarks.transformer_models import PlainTransformer, Shape, own_transformer
+from seqattn.checking import Count, Dropout, Width, checked
 from seqattn.data.batch import Batch
-from seqattn.errors import UserError
-from seqattn.training.memory import keep_freed_memory
+from seqattn.ops.memory import keep_freed_memory
 
-PRECISIONS = ("32", "bf16-mixed")
+Precision = Literal["fp32", "bf16-mixed"]
 
 
-@dataclass(frozen=True)
-class TrainingPlan:
-    """What to measure.
+@dataclass(frozen=True, kw_only=True)
+class TrainingRounds(Suite):
+    """What suites that train have in common.
 
     Args:
-        shape: of every contestant.
-        batches: steps * (rounds + 1) of them; the first `steps` warm up and are not counted.
-        steps: optimizer steps of a contestant's turn.
-        precisions: of 32 and bf16-mixed.
-        threads: of each worker; None leaves it to torch.
-        seed: of the weights.
-
-    Raises:
-        UserError: where there are not enough batches for a round, or a precision is unknown.
+        corpus: gives the batches.
+        max_tokens: batch sizes to measure, in padded tokens.
+        steps: optimizer steps of a contestant in a round.
+        rounds: that count; one more warms up.
     """
 
-    shape: Shape
-    batches: tuple[Batch, ...]
-    steps: int = 4
-    precisions: tuple[str, ...] = PRECISIONS
-    threads: int | None = None
-    seed: int = 0
+    corpus: Corpus
+    max_tokens: Annotated[Sequence[Count], MinLen(1)] = (2048, 4096)
+    steps: Count = 4
+    rounds: Count = 8
 
-    def __post_init__(self) -> None:
-        if self.steps < 1 or len(self.batches) < 2 * self.steps:
-            raise UserError(
-                f"a warm-up and a round of {self.steps} steps need {2 * self.steps} batches, got "
-                f"{len(self.batches)}; take fewer steps, smaller batches or more data"
-            )
-        wrong = [p for p in self.precisions if p not in PRECISIONS]
-        if wrong:
-            raise UserError(f"precisions must be of {', '.join(PRECISIONS)}, got {wrong[0]}")
+    def measure(self) -> Iterator[Figures]:
+        for max_tokens in self.max_tokens:
+            wanted = self.steps * (self.rounds + 1)
+            batches, vocabulary = self.corpus.batches(max_tokens, wanted)
+            keep_freed_memory()
+            yield from self.contest(f"{max_tokens:,} tokens", batches, vocabulary)
 
-    def rounds(self) -> list[tuple[Batch, ...]]:
-        """The batches of each turn, the warm-up's first."""
-        last = len(self.batches) - self.steps
-        starts = range(0, last + 1, self.steps)
-        return [self.batches[start : start + self.steps] for start in starts]
+    @abstractmethod
+    def contest(self, size: str, batches: Sequence[Batch], vocabulary: int) -> Iterator[Figures]:
+        """The tables of batches of one size.
 
+        Args:
+            size: of the batches, in words.
+            batches: as many as the steps of all rounds.
+            vocabulary: V.
+        """
 
-class Contestant(Protocol):
-    """Something that trains."""
+    def rounds_of(
+        self, train: Mapping[Name, Callable[[Sequence[Batch]], Sample]], batches: Sequence[Batch]
+    ) -> dict[Name, list[Sample]]:
+        """Samples of the rounds that count; contestants train in turns, on the same batches."""
 
-    parameters: int
+        def turn(number: int, name: Name) -> Sample:
+            return train[name](batches[number * self.steps : (number + 1) * self.steps])
 
-    def run(self, batches: Sequence[Batch]) -> Sample:
-        """Trains on the batches, a step each."""
+        samples = take_turns({name: partial(turn, name=name) for name in train}, self.rounds + 1)
+        return {name: found[1:] for name, found in samples.items()}
 
 
 class Turn(NamedTuple):
-    """Who runs where: a loop, its precision, and whether its process keeps freed memory."""
+    """A contestant: its loop, its precision, and the allocator settings of its process."""
 
     loop: str
-    precision: str
-    keeps_memory: bool
-
-    def make(self, shape: Shape) -> Contestant:
-        """The contestant."""
-        if self.loop == "plain":
-            return PlainLoop(shape, self.precision)
-        kind = OwnStep if self.loop == "seqattn" else OwnRun
-        return kind(shape, self.precision)
+    precision: Precision = "fp32"
+    allocator: str = "keeps"
 
 
-class Row(NamedTuple):
-    """What one contestant came to."""
-
-    turn: Turn
-    parameters: int
-    tokens_per_second: Spread
-    over_plain: Spread
-    """Times the speed of the plain float32 loop as anyone would write it."""
-    over_plain_same_memory: Spread
-    """Times the speed of the plain float32 loop under the same allocator settings."""
-    over_plain_same_memory_cpu: Spread
-    """The same by CPU time, which a busy machine disturbs less; one thread only."""
+_WRITTEN = Turn("plain", allocator="default")
 
 
-def turns(precisions: Sequence[str]) -> list[Turn]:
-    """In the order in which a round goes through them."""
-    found = [Turn("plain", "32", False)]
-    found += [Turn(loop, "32", True) for loop in ("plain", "seqattn", "seqattn under Lightning")]
-    if "bf16-mixed" in precisions:
-        found += [Turn(loop, "bf16-mixed", True) for loop in ("plain", "seqattn")]
-    return found
+@checked
+@dataclass(frozen=True, kw_only=True)
+class TrainingSuite(TrainingRounds):
+    """Training speed against `torch.nn.Transformer` in a plain loop.
 
-
-def measure_training(plan: TrainingPlan) -> list[Row]:
-    """Runs the contest.
-
-    Raises:
-        ValueError: where the contestants differ in parameters, so are not of one shape.
-        RuntimeError: where a worker ends early.
+    Args:
+        shape: from the size of the vocabulary to the shape of every contestant.
+        precisions: of the contestants; fp32 is always among them.
+        profile: show where our own time goes in place of the contest.
     """
-    order = turns(plan.precisions)
-    samples: dict[Turn, list[Sample]] = {turn: [] for turn in order}
-    with Worker(plan, keeps_memory=False) as default, Worker(plan, keeps_memory=True) as keeping:
-        workers = {False: default, True: keeping}
-        parameters = {turn: workers[turn.keeps_memory].enter(turn) for turn in order}
-        if len(set(parameters.values())) > 1:
-            raise ValueError(f"the contestants must have as many parameters, got {parameters}")
-        for number in range(len(plan.rounds())):
-            for turn in order:
-                samples[turn].append(workers[turn.keeps_memory].run(turn, number))
-    counted = {turn: found[1:] for turn, found in samples.items()}
-    return [_row(turn, parameters[turn], counted) for turn in order]
+
+    shape: Callable[[int], Shape] = Shape
+    precisions: Annotated[Sequence[Precision], MinLen(1)] = ("fp32", "bf16-mixed")
+    profile: bool = False
+
+    def contest(self, size: str, batches: Sequence[Batch], vocabulary: int) -> Iterator[Figures]:
+        shape = self.shape(vocabulary)
+        if self.profile:
+            yield from self._profiles(size, batches, shape)
+            return
+        turns = [_WRITTEN, Turn("plain"), Turn("seqattn"), Turn("seqattn under Lightning")]
+        if "bf16-mixed" in self.precisions:
+            turns += [Turn(loop, "bf16-mixed") for loop in ("plain", "seqattn")]
+        loops = {turn: make_loop(turn, shape, self.seed) for turn in turns}
+        if len({loop.parameters for loop in loops.values()}) > 1:
+            raise ValueError("the contestants must have as many parameters")
+        # spawned: a forked process would inherit this one's allocator settings and its threads
+        spawn, threads = multiprocessing.get_context("spawn"), torch.get_num_threads()
+        with ProcessPoolExecutor(1, spawn, torch.set_num_threads, (threads,)) as beside:
+
+            def train_beside(part: Sequence[Batch]) -> Sample:
+                # pickled here: handing tensors over through shared memory needs room for it
+                return beside.submit(_train, shape, self.seed, pickle.dumps(part)).result()
+
+            train = {turn: loop.run for turn, loop in loops.items()} | {_WRITTEN: train_beside}
+            samples = self.rounds_of(train, batches)
+        rows = [_row(turn, loops[turn].parameters, samples) for turn in turns]
+        yield Figures(f"Training, batches of {size}, V {vocabulary:,}", rows)
+
+    def _profiles(self, size: str, batches: Sequence[Batch], shape: Shape) -> Iterator[Figures]:
+        for precision in self.precisions:
+            loop = make_loop(Turn("seqattn", precision), shape, self.seed)
+            loop.run(batches[:1])
+            title = f"Our training step, {size}, {precision}"
+            yield profiled(title, partial(loop.run, batches[1:]), "step", len(batches) - 1)
+
+
+def make_loop(turn: Turn, shape: Shape, seed: int) -> TrainingLoop:
+    """A contestant with random weights."""
+    torch.manual_seed(seed)
+    if turn.loop == "plain":
+        return PlainLoop(PlainTransformer(shape), turn.precision)
+    kind = OwnLoop if turn.loop == "seqattn" else LightningLoop
+    return kind(own_transformer(shape), turn.precision)
+
+
+_kept_loop = cache(make_loop)
+
+
+def _train(shape: Shape, seed: int, batches: bytes) -> Sample:
+    return _kept_loop(_WRITTEN, shape, seed).run(pickle.loads(batches))
 
 
 def _row(turn: Turn, parameters: int, samples: Mapping[Turn, list[Sample]]) -> Row:
-    own = samples[turn]
-    written = samples[Turn("plain", "32", False)]
-    same = samples[Turn("plain", "32", turn.keeps_memory)]
-    by_cpu = ratios(own, same, cpu=True)
-    return Row(turn, parameters, rates(own), ratios(own, written), ratios(own, same), by_cpu)
+    own, same = samples[turn], samples[Turn("plain", allocator=turn.allocator)]
+    return {
+        **turn._asdict(),
+        "parameters": parameters,
+        "target tokens/s": rates(own),
+        "x plain as written": ratios(own, samples[_WRITTEN]),
+        "x plain, same allocator": ratios(own, same),
+        "the same, CPU time": ratios(own, same, cpu=True),  # a busy machine disturbs it less
+    }
 
 
-class Worker:
-    """A process that trains when it is told to.
+@checked
+@dataclass(frozen=True, kw_only=True)
+class RecurrentSuite(TrainingRounds):
+    """Training speed of recurrent models against a textbook's loop and Joey NMT's, in one process.
 
     Args:
-        plan: what to measure.
-        keeps_memory: whether it keeps freed memory.
+        alignments: of the models, Luong's each with and without input feeding.
+        dim: width D of everything; even.
+        dropout: share dropped in training.
     """
 
-    def __init__(self, plan: TrainingPlan, keeps_memory: bool) -> None:
-        # spawned: a forked process would inherit the parent's allocator settings and its threads;
-        # pickled here: handing tensors over through shared memory needs room for it
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        arguments = (theirs, pickle.dumps(plan), keeps_memory)
-        self._process = context.Process(target=_work, args=arguments, daemon=True)
-        self._process.start()
-        theirs.close()
+    alignments: Annotated[Sequence[AlignmentName], MinLen(1)] = get_args(AlignmentName)
+    dim: Annotated[Width, MultipleOf(2)] = 256
+    dropout: Dropout = 0.3
 
-    def enter(self, turn: Turn) -> int:
-        """Makes a contestant; gives its parameters."""
-        parameters: int = self._ask((turn, None))
-        return parameters
+    def contest(self, size: str, batches: Sequence[Batch], vocabulary: int) -> Iterator[Figures]:
+        rows: list[Row] = []
+        for name in self.alignments:
+            for feeding in (False,) if name == "bahdanau" else (False, True):
+                shape = RecurrentShape(vocabulary, self.dim, name, feeding, self.dropout)
+                rows += self._rows(shape, batches)
+        yield Figures(f"Training recurrent models, batches of {size}", rows)
 
-    def run(self, turn: Turn, number: int) -> Sample:
-        """A contestant's turn in a round."""
-        sample: Sample = self._ask((turn, number))
-        return sample
-
-    def _ask(self, question: tuple[Turn, int | None]) -> Any:
-        try:
-            self._connection.send(question)
-            return self._connection.recv()
-        except (EOFError, BrokenPipeError) as error:
-            raise RuntimeError("a worker of the benchmark ended early, see above") from error
-
-    def __enter__(self) -> "Worker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()  # the worker reads the end and ends
-        self._process.join(timeout=10)
-        if self._process.is_alive():
-            self._process.terminate()
-
-
-def _work(connection: Connection, pickled: bytes, keeps_memory: bool) -> None:
-    """The life of a worker."""
-    plan: TrainingPlan = pickle.loads(pickled)
-    if plan.threads is not None:
-        torch.set_num_threads(plan.threads)
-    if keeps_memory:
-        keep_freed_memory()
-    rounds = plan.rounds()
-    contestants: dict[Turn, Contestant] = {}
-    while True:
-        try:
-            turn, number = connection.recv()
-        except (EOFError, KeyboardInterrupt):
-            return
-        if number is None:
-            torch.manual_seed(plan.seed)
-            contestants[turn] = turn.make(plan.shape)
-            connection.send(contestants[turn].parameters)
-        else:
-            connection.send(contestants[turn].run(rounds[number]))
+    def _rows(self, shape: RecurrentShape, batches: Sequence[Batch]) -> list[Row]:
+        torch.manual_seed(self.seed)
+        loops: dict[str, TrainingLoop] = {"textbook": PlainLoop(TextbookRecurrent(shape))}
+        if has_joey(shape):
+            loops["Joey NMT"] = PlainLoop(JoeyRecurrent(shape))
+        loops["seqattn"] = OwnLoop(own_recurrent(shape))
+        samples = self.rounds_of({name: loop.run for name, loop in loops.items()}, batches)
+        joey = samples.get("Joey NMT")
+        return [
+            {
+                "model": shape.name,
+                "loop": name,
+                "parameters": loops[name].parameters,
+                "target tokens/s": rates(own),
+                "x textbook": ratios(own, samples["textbook"]),
+                "the same, CPU time": ratios(own, samples["textbook"], cpu=True),
+                "x Joey NMT": None if joey is None else ratios(own, joey),
+            }
+            for name, own in samples.items()
+        ]

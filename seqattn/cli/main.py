@@ -1,138 +1,142 @@
-"""`seqattn VERB ...`: the verbs, and how each ends."""
+"""`seqattn VERB ...`: the verbs, run by Hydra's own main, and how each ends."""
 
-import subprocess
+import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from seqattn.cli.errors import in_words
+from seqattn.config.compose import CONF, complete, unused_path
 from seqattn.errors import UserError
+
+VERBS = {
+    "train": "trains a model and writes a bundle to RUN/model",
+    "generate": "writes an output for each line of text, with a trained bundle",
+    "evaluate": "scores a bundle on a split, by its task's own scorer",
+    "compare": "shows evaluations side by side, and draws them by source length",
+    "analyze": "draws where a bundle's attention looks in one sentence or question",
+    "convert": "makes a bundle with fewer key and value heads (GQA, MQA) from a bundle",
+    "benchmark": "measures speed beside what one would use instead",
+}
+Verb = Callable[[DictConfig], float | None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `seqattn VERB [name=value ...]`; gives the exit code."""
+    """Runs `seqattn VERB [name=value ...]` and returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        from seqattn.cli.help import overview
-
-        print(overview())
+        verbs = "\n".join(f"  {verb:<10} {about}" for verb, about in VERBS.items())
+        print(f"usage: seqattn VERB [name=value ...]\n\n{verbs}\n\nseqattn VERB --help says more.")
         return 0
     return run_verb(arguments[0], arguments[1:])
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
     """Runs a verb: 0 when it is done, 2 with one line where the user must mend something."""
+    jobs = _Jobs()
     try:
-        _dispatch(verb, list(arguments))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
+        _run(verb, list(arguments), jobs)
+    except KeyboardInterrupt:
+        return told("stopped", 130)
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
+    except SystemExit as end:  # after a page of help
+        return end.code if isinstance(end.code, int) else 0
+    except Exception as error:
+        line = in_words(error, bool(jobs.started))
+        if line is None:
+            raise
+        if jobs.failed:
+            line = f"jobs {', '.join(map(str, jobs.failed))} failed, see above"
+        return told(f"error: {line}", 2)
     return 0
 
 
-def _dispatch(verb: str, arguments: list[str]) -> None:
-    from seqattn.cli import help as help_page
-
-    verbs = _verbs()
-    if verb not in verbs:
-        raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(verbs)}")
-    if "-h" in arguments or "--help" in arguments:
-        print(help_page.page(verb))
-        return
-    for flag in ("-m", "--multirun"):
-        if flag in arguments:
-            _multirun(verb, [argument for argument in arguments if argument != flag])
-            return
-    if "--cfg" in arguments:
-        from omegaconf import OmegaConf
-
-        from seqattn.cli.config import compose_config
-
-        rest = [argument for argument in arguments if argument not in ("--cfg", "job")]
-        print(OmegaConf.to_yaml(compose_config(verb, rest)), end="")
-        return
-    wrong = [argument for argument in arguments if argument.startswith("-")]
-    if wrong:
-        raise UserError(f"there is no option {wrong[0]}; the options are --help, --cfg job, -m")
-    verbs[verb]()(arguments)
+def told(line: str, code: int) -> int:
+    """Prints one line on standard error, and returns the exit code."""
+    print(" ".join(line.split()), file=sys.stderr, flush=True)
+    return code
 
 
-def _verbs() -> dict[str, Callable[[], Callable[[Sequence[str]], None]]]:
-    """Each verb's function, imported when it is needed."""
+@dataclass
+class _Jobs:
+    """What became of the jobs of a command."""
 
-    def _train() -> Callable[[Sequence[str]], None]:
-        from seqattn.cli.train import train
-
-        return train
-
-    def _generate() -> Callable[[Sequence[str]], None]:
-        from seqattn.cli.generate import generate
-
-        return generate
-
-    def _evaluate() -> Callable[[Sequence[str]], None]:
-        from seqattn.cli.evaluate import evaluate
-
-        return evaluate
-
-    def _compare() -> Callable[[Sequence[str]], None]:
-        from seqattn.cli.compare import compare
-
-        return compare
-
-    def _analyze() -> Callable[[Sequence[str]], None]:
-        from seqattn.cli.analyze import analyze
-
-        return analyze
-
-    def _benchmark() -> Callable[[Sequence[str]], None]:
-        from seqattn.cli.benchmark import benchmark
-
-        return benchmark
-
-    def _convert() -> Callable[[Sequence[str]], None]:
-        from seqattn.cli.convert import convert
-
-        return convert
-
-    return {
-        "train": _train,
-        "generate": _generate,
-        "evaluate": _evaluate,
-        "compare": _compare,
-        "analyze": _analyze,
-        "benchmark": _benchmark,
-        "convert": _convert,
-    }
+    started: int = 0
+    failed: list[int] = field(default_factory=list)
 
 
-def _multirun(verb: str, overrides: list[str]) -> None:
-    """Runs every combination of comma-separated values, each as a process of its own."""
-    from seqattn.cli.config import compose_config, sweep
+def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
+    if verb not in VERBS:
+        raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(VERBS)}")
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every exception on, to be worded here
+    unused_path()
+    options, overrides = _parted(arguments)
+    if any(option.startswith("--config-dir") for option in options) or any(
+        override.startswith("trust=") for override in overrides
+    ):
+        sys.path.append(str(Path.cwd()))  # where a user's own package usually is
+    task: Verb = getattr(importlib.import_module(f"seqattn.cli.{verb}"), verb)
+    run = hydra.main(version_base="1.3", config_path=str(CONF), config_name=verb)
+    before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(verb, overrides)]
+    try:
+        run(_job(task, jobs))()
+    finally:
+        sys.argv = before
 
-    jobs = sweep(overrides)
-    for job in jobs:
-        compose_config(verb, job)  # a typo is refused before any work
-    base = next((o.partition("=")[2] for o in overrides if o.startswith("run_dir=")), None)
-    failed = []
-    for number, job in enumerate(jobs):
-        if base and len(jobs) > 1:
-            job = [o for o in job if not o.startswith("run_dir=")]
-            job.append(f"run_dir={Path(base) / str(number)}")
-        print(f"job {number + 1} of {len(jobs)}: {' '.join(job)}", file=sys.stderr, flush=True)
-        command = [sys.executable, "-m", "seqattn.cli.main", verb, *job]
-        if subprocess.run(command, check=False).returncode:
-            failed.append(number + 1)
-    if failed:
-        raise UserError(f"jobs {', '.join(map(str, failed))} of {len(jobs)} failed, see above")
+
+def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Options and overrides, apart: Hydra's parser takes no option between two overrides.
+
+    Raises:
+        UserError: for an option that is not there.
+    """
+    parser = get_args_parser()
+
+    def refuse(message: str) -> Any:
+        known = (option for action in parser._actions for option in action.option_strings)
+        options = ", ".join(option for option in known if option.startswith("--"))
+        raise UserError(f"{message}; the options are: {options}")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    overrides = parser.parse_intermixed_args(arguments).overrides
+    options = list(arguments)
+    for override in overrides:
+        options.remove(override)
+    return options, overrides
+
+
+def _job(task: Verb, jobs: _Jobs) -> Verb:
+    """The verb as Hydra calls it: a job of a multirun that fails says so, and lets others run."""
+
+    @wraps(task)
+    def job(config: DictConfig) -> float | None:
+        jobs.started += 1
+        try:
+            return task(config)
+        except Exception as error:
+            line = in_words(error, started=True)
+            if line is None:
+                raise
+            if HydraConfig.get().mode is not RunMode.MULTIRUN:
+                raise SystemExit(told(f"error: {line}", 2)) from None
+            number = HydraConfig.get().job.num
+            jobs.failed.append(number)
+            told(f"job {number}: {line}", 2)
+            raise UserError(f"job {number}: {line}") from None
+
+    return job
 
 
 if __name__ == "__main__":

@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seqattn.data.tokenizer import BOS, PAD
+from seqattn.tokens import BOS, PAD
 
 Ids = Sequence[int] | npt.NDArray[np.integer[Any]]
+BatchT = TypeVar("BatchT", bound="Tensors")
 
 
 @dataclass(frozen=True)
-class Batch:
+class Tensors:
+    """A batch, whose tensors are moved together."""
+
+    def to(self: BatchT, device: torch.device | str, non_blocking: bool = False) -> BatchT:
+        """The same batch on another device."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self: BatchT) -> BatchT:
+        """The same batch in page-locked memory; `DataLoader(pin_memory=True)` calls it."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)}
+        return replace(self, **{name: change(tensor) for name, tensor in tensors.items()})
+
+
+@dataclass(frozen=True)
+class Batch(Tensors):
     """Sentence pairs, padded on the right.
 
     Attributes:
@@ -42,23 +61,6 @@ class Batch:
         positions = self.source.numel() + self.target_output.numel()
         return 1.0 - (self.source_tokens + self.target_tokens) / positions
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """Gives the same batch on another device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> Batch:
-        """Gives the same batch in page-locked memory; `DataLoader(pin_memory=True)` calls it."""
-        return self._each(Tensor.pin_memory)
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        return replace(
-            self,
-            source=change(self.source),
-            target_input=change(self.target_input),
-            target_output=change(self.target_output),
-            index=change(self.index),
-        )
-
 
 def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int] | Ids) -> Batch:
     """Pads rows of ids into a batch.
@@ -67,42 +69,25 @@ def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int]
         sources: B rows of source ids, each with its end mark.
         targets: B rows of target ids, each with its end mark and without a begin mark.
         index: B row numbers in the dataset.
-
-    Returns:
-        The batch; S and T are the longest rows' lengths.
     """
-    source = pad_rows(sources)
     target_output = pad_rows(targets)
-    target_input = np.full_like(target_output, PAD)
-    target_input[:, 1:] = target_output[:, :-1]
-    # The end mark is an output only: each row's input is one place to the right of its output,
-    # so what stood last (the end mark) must not be read.
-    lengths = np.fromiter((len(row) for row in targets), np.int64, len(targets))
-    beyond = np.arange(target_output.shape[1]) >= lengths[:, None]  # (B, T)
-    target_input[beyond] = PAD
+    # One place to the right of the output; the end mark is an output only and falls away.
+    target_input = np.where(target_output == PAD, PAD, np.roll(target_output, 1, axis=1))
     target_input[:, 0] = BOS
     return Batch(
-        source=torch.from_numpy(source),
+        source=torch.from_numpy(pad_rows(sources)),
         target_input=torch.from_numpy(target_input),
         target_output=torch.from_numpy(target_output),
         index=torch.from_numpy(np.asarray(index, np.int64)),
-        source_tokens=sum(len(row) for row in sources),
-        target_tokens=int(lengths.sum()),
+        source_tokens=sum(map(len, sources)),
+        target_tokens=sum(map(len, targets)),
     )
 
 
 def pad_rows(rows: Sequence[Ids]) -> npt.NDArray[np.int64]:
-    """Puts rows of ids into one array, padded on the right.
-
-    Args:
-        rows: B rows of ids.
-
-    Returns:
-        (B, L) int64 with L the longest row's length, `PAD` where a row has ended.
-    """
-    lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+    """B rows of ids as one array (B, L), `PAD` where a row has ended; L is the longest's length."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     padded = np.full((len(rows), int(lengths.max())), PAD, np.int64)
     # Row-major order of the real places is the order of the concatenated rows.
-    real = np.arange(padded.shape[1]) < lengths[:, None]  # (B, L)
-    padded[real] = np.concatenate([np.asarray(row, np.int64) for row in rows])
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return padded

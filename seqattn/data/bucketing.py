@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Sampler
 
+from seqattn.checking import Count, checked
 from seqattn.errors import UserError
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -20,6 +21,7 @@ Ints = npt.NDArray[np.integer[Any]]
 _DIFFERENCE_STEP = 3
 
 
+@checked
 @dataclass(frozen=True)
 class BatchLimits:
     """How large a batch may be.
@@ -29,29 +31,28 @@ class BatchLimits:
         max_rows: bound on rows; None for none.
         max_square: bound on rows x (longest row of either side) squared, which is what attention
             weights take in memory; None for none.
-
-    Raises:
-        UserError: a bound below 1.
     """
 
-    max_tokens: int = 4096
-    max_rows: int | None = None
-    max_square: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("max_tokens", "max_rows", "max_square"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1, got {value}")
+    max_tokens: Count = 4096
+    max_rows: Count | None = None
+    max_square: Count | None = None
 
     def rows(self, length: int) -> int:
-        """Gives how many rows of `length` tokens fit, 0 if not even one does."""
+        """How many rows of `length` tokens fit, 0 if not even one does."""
         most = self.max_tokens // length
         if self.max_rows is not None:
             most = min(most, self.max_rows)
         if self.max_square is not None:
             most = min(most, self.max_square // length**2)
         return most
+
+    def check_holds(self, length: int, what: str, advice: str = "") -> None:
+        """Refuses limits that do not hold a row of `length` tokens, which is `what`."""
+        if self.rows(length) < 1:
+            raise UserError(
+                f"max_tokens and max_square must hold {what}, "
+                f"got {self.max_tokens} and {self.max_square}{advice}"
+            )
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,7 @@ class BatchPlan:
     lengths: Ints
 
     def batches(self, generator: np.random.Generator | None) -> list[Ints]:
-        """Fills the batches.
-
-        Args:
-            generator: shuffles the rows within their cells; None keeps them in row order.
-
-        Returns:
-            M arrays of row numbers that hold each row once.
-        """
+        """M arrays of row numbers that hold each row once, shuffled within the cells."""
         rows = np.arange(len(self.cell))
         if generator is not None:
             rows = generator.permutation(len(rows))
@@ -107,11 +101,9 @@ def length_batches(
     if len(source_lengths) < multiple:
         raise UserError(f"{multiple} ranks need a row each at least, got {len(source_lengths)}")
     longer = np.maximum(source_lengths, target_lengths)
-    if limits.rows(int(longer.max())) < 1:
-        raise UserError(
-            f"max_tokens and max_square must hold the longest row ({longer.max()} tokens), "
-            f"got {limits.max_tokens} and {limits.max_square}; raise them or lower max_length"
-        )
+    longest = int(longer.max())
+    advice = "; raise them or lower max_length"
+    limits.check_holds(longest, f"the longest row ({longest} tokens)", advice)
     cell = _cells(longer, np.subtract(source_lengths, target_lengths))
     counts = np.bincount(cell)
     bounds = np.zeros(len(counts), np.int64)
@@ -166,7 +158,7 @@ def _cut(counts: list[int], bounds: list[int], limits: BatchLimits) -> tuple[lis
 
 
 class BucketSampler(Sampler[list[int]]):
-    """Gives a `DataLoader` its batches: lists of row numbers, on this rank, in this epoch.
+    """A `DataLoader`'s batches: lists of row numbers, on this rank, in this epoch.
 
     Every rank has the same number of batches, the same in every epoch (Lightning asks once); in
     an epoch no row comes twice and none is left out. The order depends on the seed and the epoch
@@ -174,9 +166,7 @@ class BucketSampler(Sampler[list[int]]):
     so that what does not fit into memory fails at once.
 
     Args:
-        source_lengths: (N,) tokens of each source, its end mark counted.
-        target_lengths: (N,) tokens of each target, its end mark counted.
-        limits: what a batch may hold.
+        source_lengths, target_lengths, limits: as for `length_batches`.
         seed: of the order; any integer from 0.
         rank: this process, from 0.
         world: processes in all.
@@ -187,9 +177,6 @@ class BucketSampler(Sampler[list[int]]):
         sampler: who is told the trainer's epoch; a loader puts itself here, None until then.
         start_batch: batches that the next iteration leaves out at the start, then 0 again; to
             go on in the midst of an epoch.
-
-    Raises:
-        UserError: as `length_batches`.
     """
 
     def __init__(
@@ -209,11 +196,10 @@ class BucketSampler(Sampler[list[int]]):
         self.sampler: object = None
 
     def __len__(self) -> int:
-        """Gives this rank's batches in a whole epoch, whatever `start_batch` leaves out."""
+        """This rank's batches in a whole epoch, whatever `start_batch` leaves out."""
         return len(self.plan.sizes) // self.world
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Gives the row numbers of each batch of this rank."""
         start, self.start_batch = self.start_batch, 0
         generator = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
         batches = self.plan.batches(generator)

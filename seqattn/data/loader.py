@@ -21,13 +21,6 @@ class BatchLoader(DataLoader[BatchT]):
     Lightning puts `state_dict()` into each checkpoint and hands it back on resuming, so that an
     epoch goes on with exactly the batches that had not been seen. A batch counts as seen once it
     has been handed out, not when a worker has prepared it.
-
-    Args:
-        dataset: gives a batch for a list of rows, by `__getitems__`.
-        batches: which rows make which batch.
-        num_workers: processes that prepare batches; 0 prepares them here, which takes about a
-            millisecond a batch.
-        pin_memory: whether batches go to page-locked memory on the way to a GPU.
     """
 
     def __init__(
@@ -40,7 +33,7 @@ class BatchLoader(DataLoader[BatchT]):
         super().__init__(
             dataset,
             batch_sampler=batches,
-            collate_fn=_as_it_is,  # `__getitems__` gives a batch
+            collate_fn=_as_it_is,  # the data set's `__getitems__` gives a batch
             num_workers=num_workers,
             pin_memory=pin_memory,
             # a generator of its own: making an iterator draws from it, and dropout must not notice
@@ -53,7 +46,7 @@ class BatchLoader(DataLoader[BatchT]):
         self._told: int | None = None  # the epoch that the trainer last said
 
     def __iter__(self) -> Iterator[BatchT]:  # type: ignore[override]
-        """Gives the epoch's batches from where the sampler starts."""
+        """The epoch's batches from where the sampler starts."""
         # A generator: Lightning makes the iterator before it sets the epoch, and workers would
         # begin to prepare the wrong one at once.
         epoch, seen = self.batches.epoch, self.batches.start_batch
@@ -67,10 +60,8 @@ class BatchLoader(DataLoader[BatchT]):
         """Hears the trainer's epoch, and begins the next one if something of this has been seen.
 
         Where a run bounded by steps resumes at an epoch's end, Lightning counts an epoch without
-        a batch in it; to follow its number would leave one epoch's order out.
-
-        Args:
-            epoch: the trainer's number; a loader that is new takes it as it is.
+        a batch in it; to follow its number would leave one epoch's order out. A new loader takes
+        the number as it is.
         """
         if self._told is None:
             self.batches.set_epoch(epoch)
@@ -79,7 +70,7 @@ class BatchLoader(DataLoader[BatchT]):
         self._told = epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Gives the epoch, how many of its batches have been seen, and what batches they are."""
+        """The epoch, how many of its batches have been seen, and what batches they are."""
         position = {"epoch": self.batches.epoch, "batch": self._position()}
         return {**position, "told": self._told, "plan": self._plan()}
 

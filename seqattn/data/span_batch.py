@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,10 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from seqattn.data.batch import pad_rows
-from seqattn.data.span_text import ReadText, TokenSpan
-from seqattn.data.vocabulary import PAD
-from seqattn.data.words import MATCHES, match_words
+from seqattn.data.batch import Tensors, pad_rows
+from seqattn.data.options import SpanOptions
+from seqattn.data.span_text import MATCHES, ReadText, TextReader, TokenSpan, match_words
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.errors import UserError
+from seqattn.tokens import PAD
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -56,7 +58,7 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SpanBatch:
+class SpanBatch(Tensors):
     """Windows, padded on the right.
 
     Attributes:
@@ -98,31 +100,17 @@ class SpanBatch:
         real = sum(int((side != PAD).sum()) for side in sides)
         return 1.0 - real / sum(side.numel() for side in sides)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> SpanBatch:
-        """Gives the same batch on another device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> SpanBatch:
-        """Gives the same batch in page-locked memory; `DataLoader(pin_memory=True)` calls it."""
-        return self._each(Tensor.pin_memory)
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> SpanBatch:
-        return replace(
-            self, **{part.name: change(getattr(self, part.name)) for part in fields(self)}
-        )
-
 
 def collate_windows(windows: Sequence[Window]) -> SpanBatch:
     """Pads B windows into a batch."""
-    parts = [slice(window.start, window.stop) for window in windows]
-    context = _at_least_one([w.context.ids[part] for w, part in zip(windows, parts)])
+    parts = [(window, slice(window.start, window.stop)) for window in windows]
+    context = _at_least_one([window.context.ids[part] for window, part in parts])
     places = context.shape[1]
     match = np.zeros((*context.shape, len(MATCHES)), np.float32)
-    for row, (window, part) in enumerate(zip(windows, parts)):
+    spans = np.full((len(windows), 2), places, np.int64)
+    for row, (window, part) in enumerate(parts):
         by_word = match_words(window.context.words, window.question.words)
         match[row, : window.stop - window.start] = by_word[window.context.word[part]]
-    spans = np.full((len(windows), 2), places, np.int64)
-    for row, window in enumerate(windows):
         if window.answer is not None:
             spans[row] = np.array(window.answer[:2]) - window.start
     arrays = {
@@ -131,8 +119,8 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
         "match": match,
         "start": spans[:, 0],
         "end": spans[:, 1],
-        "begins": _at_least_one([w.context.begins[part] for w, part in zip(windows, parts)]),
-        "ends": _at_least_one([w.context.ends[part] for w, part in zip(windows, parts)]),
+        "begins": _at_least_one([window.context.begins[part] for window, part in parts]),
+        "ends": _at_least_one([window.context.ends[part] for window, part in parts]),
         "offset": np.array([window.start for window in windows], np.int64),
         "index": np.array([window.row for window in windows], np.int64),
     }
@@ -142,3 +130,63 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
 def _at_least_one(rows: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     padded = pad_rows(rows)
     return padded if padded.shape[1] else np.zeros((len(rows), 1), np.int64)
+
+
+class SpanEncoder:
+    """Reads any questions on any contexts into batches; needs no data set.
+
+    Args:
+        tokenizer: of the model.
+        options: how contexts are read, and what a batch may hold; a longer question is cut.
+
+    Attributes:
+        cut: questions that were longer than `options.max_question` so far.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, options: SpanOptions) -> None:
+        self.reader = TextReader(tokenizer)
+        self.options = options
+        self.cut = 0
+
+    def __call__(self, questions: Sequence[str], contexts: Sequence[str]) -> Iterator[SpanBatch]:
+        """The windows of N questions, each on its context, the longest first.
+
+        Returns:
+            Batches whose `index` is a question's number from 0; a question's windows follow each
+            other, though a batch may end between them.
+
+        Raises:
+            UserError: there are not as many contexts as questions.
+        """
+        if len(questions) != len(contexts):
+            raise UserError(
+                f"each question must have a context, got {len(questions)} questions and "
+                f"{len(contexts)} contexts"
+            )
+        pairs = zip(questions, contexts, strict=True)
+        read = [self._windows(row, *pair) for row, pair in enumerate(pairs)]
+        read.sort(key=lambda windows: (-len(windows), -windows[0].stop))
+        return self._batches([window for windows in read for window in windows])
+
+    def _windows(self, row: int, text: str, context: str) -> list[Window]:
+        options = self.options
+        question, read = self.reader.question(text), self.reader.context(context)
+        self.cut += len(question.ids) > options.max_question
+        question, tokens = question.cut(options.max_question), len(read.ids)
+        return [
+            Window(question, read, start, min(start + options.window, tokens), None, row)
+            for start in options.starts(tokens)
+        ]
+
+    def _batches(self, windows: Sequence[Window]) -> Iterator[SpanBatch]:
+        batch: list[Window] = []
+        longest = 0
+        for window in windows:
+            length = max(window.stop - window.start, len(window.question.ids))
+            if batch and len(batch) >= self.options.rows(max(longest, length)):
+                yield collate_windows(batch)
+                batch, longest = [], 0
+            batch.append(window)
+            longest = max(longest, length)
+        if batch:
+            yield collate_windows(batch)

@@ -1,17 +1,101 @@
-"""Texts as ids that know which characters they stand for, and answers as runs of such ids."""
+"""Texts as words and as ids that know their characters, and answers as runs of such ids."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from seqattn.data.tokenizer import EOS, Tokenizer
-from seqattn.data.words import cut_words
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.tokens import EOS
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+MATCHES = ("exact", "lower", "stem", "frequency")
+"""What `match_words` says of a word."""
+_STEM = 5
+
+
+class Cut(NamedTuple):
+    """A text cut into words.
+
+    Attributes:
+        text: the words with one space between them, which is what is tokenised.
+        words: each of them.
+        starts: (W,) where each begins in `text`.
+        places: (characters of `text` + 1,) where each character stands in the original text; that
+            of a space between words, and the last, is where the word before it ends.
+    """
+
+    text: str
+    words: list[str]
+    starts: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+
+
+def cut_words(text: str) -> Cut:
+    """Cuts a text into runs of letters, runs of digits, and single other signs.
+
+    Letters keep their combining marks; an ideograph is a word of its own, as in BERT's basic
+    tokenizer (Devlin et al. 2019, arXiv 1810.04805).
+    """
+    words: list[str] = []
+    starts: list[int] = []
+    places: list[int] = []
+    place = 0
+    for kind, run in groupby(text, _kind):
+        for piece in run if kind == "sign" else ["".join(run)]:
+            if kind != "space":
+                if words:
+                    places.append(places[-1] + 1)
+                words.append(piece)
+                starts.append(len(places))
+                places.extend(range(place, place + len(piece)))
+            place += len(piece)
+    places.append(places[-1] + 1 if places else 0)
+    return Cut(" ".join(words), words, np.array(starts, np.int64), np.array(places, np.int64))
+
+
+@lru_cache(maxsize=1 << 16)
+def _kind(letter: str) -> str:
+    if letter.isspace() or letter == "▁":  # sentencepiece's own sign for a space
+        return "space"
+    category = unicodedata.category(letter)
+    if category == "Nd":
+        return "digit"
+    if (category[0] in "PSC" and category != "Cf") or "CJK" in unicodedata.name(letter, ""):
+        return "sign"
+    return "letter"
+
+
+def match_words(context: Sequence[str], question: Sequence[str]) -> Floats:
+    """Says how each of W words of a context meets a question (Chen et al. 2017, arXiv 1704.00051).
+
+    Returns:
+        (W, 4) as `MATCHES` names them: 1 where the word is one of the question's, where it is in
+        lower case, and where its first letters in lower case are (a stem for any language that
+        changes words at their ends); and its share among the context's words in lower case, over
+        the largest share there.
+    """
+    lower = [word.lower() for word in context]
+    asked = [word.lower() for word in question]
+    exact, folded, stems = set(question), set(asked), {word[:_STEM] for word in asked}
+    counts = Counter(lower)
+    most = max(counts.values(), default=1)
+    columns: list[Iterable[float]] = [
+        map(exact.__contains__, context),
+        map(folded.__contains__, lower),
+        (word[:_STEM] in stems for word in lower),
+        (counts[word] / most for word in lower),
+    ]
+    return np.stack([np.fromiter(column, np.float32, len(lower)) for column in columns], axis=1)
 
 
 class ReadText(NamedTuple):
@@ -31,6 +115,14 @@ class ReadText(NamedTuple):
     word: Ints
     words: list[str]
 
+    def cut(self, longest: int) -> ReadText:
+        """The text's first tokens and its last, `longest` in all; a short one as it is."""
+        if len(self.ids) <= longest:
+            return self
+        kept = [*range(longest - 1), -1]
+        ids, begins, ends, word, words = self
+        return ReadText(ids[kept], begins[kept], ends[kept], word[kept], words)
+
 
 class TokenSpan(NamedTuple):
     """From the first to the last token of an answer; `exact` if they hold it and nothing more."""
@@ -41,20 +133,17 @@ class TokenSpan(NamedTuple):
 
 
 class TextReader:
-    """Reads questions and contexts.
+    """Reads questions and contexts by the source side of a tokenizer.
 
     Texts are cut into words, numbers and signs first, so that no piece reaches over the border of
     an answer that is made of whole words.
-
-    Args:
-        tokenizer: whose source side reads.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
     def context(self, text: str) -> ReadText:
-        """Gives a context's ids, without marks."""
+        """A context's ids, without marks."""
         cut = cut_words(text)
         ids, offsets = self.tokenizer.source_offsets([cut.text])[0]
         spans = np.array(offsets, np.int64).reshape(-1, 2)
@@ -67,7 +156,7 @@ class TextReader:
         )
 
     def question(self, text: str) -> ReadText:
-        """Gives a question's ids, with the end mark after them."""
+        """A question's ids, with the end mark after them."""
         read = self.context(text)
         end = len(text)
         return read._replace(
@@ -79,12 +168,7 @@ class TextReader:
 
 
 def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
-    """Gives the smallest run of tokens that covers the characters from `start` up to `end`.
-
-    Args:
-        text: that holds them.
-        start: a character.
-        end: the character after the last.
+    """The smallest run of tokens that covers the characters from `start` up to `end`, exclusive.
 
     Returns:
         The run; None where no token stands for any of these characters.
@@ -99,11 +183,11 @@ def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
 
 
 def vocabulary_texts(texts: Iterable[str]) -> list[str]:
-    """Gives each different text as it is tokenised, in their first order: what to train on."""
+    """Each different text as it is tokenised, in their first order: what to train on."""
     return [cut_words(text).text for text in dict.fromkeys(texts)]
 
 
 def trimmed(answer: str, start: int) -> tuple[int, int]:
-    """Gives where an answer that stands at `start` begins and ends, spaces around it left out."""
+    """Where an answer that stands at `start` begins and ends, spaces around it left out."""
     begin = start + len(answer) - len(answer.lstrip())
     return begin, max(begin, start + len(answer.rstrip()))

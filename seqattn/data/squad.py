@@ -1,31 +1,37 @@
-"""Questions on contexts, in SQuAD's format or from the hub."""
+"""Questions on contexts, in SQuAD's format or from the hub, to be answered by spans or in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import datasets
 
-from seqattn.data.quiet import quiet_datasets
-from seqattn.data.sources import BUNDLED
-from seqattn.data.squad_rows import Question, QuestionTally, kept, read_questions
+from seqattn.checking import checked
+from seqattn.data.arrow_tables import hub_table, quiet_datasets, short_digest, table_of
+from seqattn.data.base import FileOrHub, Source
+from seqattn.data.reading import question_source
+from seqattn.data.squad_format import Question, QuestionTally, kept, read_questions
 from seqattn.errors import UserError
+from seqattn.places import shipped
+from seqattn.storage import file_faults, is_file, write_whole
 
-HUB_SPLITS = {"train": "train", "val": "validation", "test": "validation"}
-_COLUMNS = ("id", "question", "context", "answers.text", "answers.answer_start")
-FEATURES = datasets.Features(
-    {
-        "id": datasets.Value("string"),
-        "question": datasets.Value("string"),
-        "context": datasets.Value("string"),
-        "answers": datasets.Sequence(datasets.Value("string")),
-        "starts": datasets.Sequence(datasets.Value("int64")),
-    }
-)
+NO_ANSWER = "unanswerable"
+_FILES = {"train": "train.json", "val": "dev.json", "test": "test.json"}
+_HUB_COLUMNS = ["id", "question", "context", "answers.text", "answers.answer_start"]
+_TEXT = datasets.Value("string")
+_TEXTS = datasets.Sequence(_TEXT)
+_FEATURES = {**dict.fromkeys(("id", "question", "context"), _TEXT), "answers": _TEXTS}
+_QUESTION_FEATURES = {**_FEATURES, "starts": datasets.Sequence(datasets.Value("int64"))}
+_PAIR_FEATURES = {**_FEATURES, "source": _TEXT, "target": _TEXT, "references": _TEXTS}
 
 
-class Squad:
+@checked
+class Squad(FileOrHub):
     """Questions that a part of their context answers, or nothing (Rajpurkar et al. 2016 and 2018).
 
     SQuAD v1.1 and v2.0 files (arXiv 1606.05250, 1806.03822), or a dataset of the hub with the same
@@ -35,15 +41,17 @@ class Squad:
     and test it stays, a question on an empty context as unanswerable. `report` counts all this.
 
     Args:
-        root: a directory with `train.json` and `dev.json`; val and test are both dev, since
-            SQuAD's own test set is not public.
-        files: instead, a file for each of train, val, test.
-        dataset: instead, a dataset's name on the hub, such as "rajpurkar/squad_v2"; val and test
-            are both its validation split.
+        root: a directory with `train.json`, `dev.json` (val) and perhaps `test.json`; SQuAD's own
+            test set is not public.
+        files: a file for some of train, val, test, in place of those of `root`.
+        dataset: instead of both, a dataset's name on the hub, such as "rajpurkar/squad_v2".
 
     Raises:
-        UserError: more than one of them or none, or an unknown split.
+        UserError: files and a dataset or neither, or an unknown split.
     """
+
+    yields = "questions"
+    no_test = "SQuAD's test set is not public, and its dev set is split=val"
 
     def __init__(
         self,
@@ -51,87 +59,143 @@ class Squad:
         files: Mapping[str, str | None] | None = None,
         dataset: str | None = None,
     ) -> None:
-        given = {split: path for split, path in (files or {}).items() if path is not None}
-        if (root is not None) + bool(given) + (dataset is not None) != 1:
+        super().__init__(files, dataset)
+        if (root is not None or bool(self.paths)) == (dataset is not None):
             raise UserError(
-                "questions must come from one of data.root, data.files and data.dataset, got "
-                f"root={root}, files={given or None}, dataset={dataset}"
+                "questions must come from data.root and data.files, or else from data.dataset, got "
+                f"root={root}, files={(files and {k: v for k, v in files.items() if v}) or None}, "
+                f"dataset={dataset}; set what is not meant to null"
             )
         if root is not None:
-            names = {"train": "train.json", "val": "dev.json", "test": "dev.json"}
-            given = {split: str(Path(root) / name) for split, name in names.items()}
-        for split in given:
-            if split not in HUB_SPLITS:
-                raise UserError(f"split must be one of {', '.join(HUB_SPLITS)}, got {split!r}")
-        self.files = {split: Path(path).expanduser() for split, path in given.items()}
-        self.dataset = dataset
+            found = {split: Path(root).expanduser() / name for split, name in _FILES.items()}
+            self.paths = {**found, **self.paths}
         self._tallies: dict[str, QuestionTally] = {}
 
-    def splits(self) -> list[str]:
-        """Names the splits whose file is there, or that the hub dataset may have."""
-        if self.dataset is not None:
-            return list(HUB_SPLITS)
-        return [split for split, path in self.files.items() if path.is_file()]
-
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        """Reads a split.
-
-        Args:
-            split: train, val or test.
-            cache_dir: where `datasets` keeps what comes from the hub; None for its own place.
-
-        Returns:
-            Columns "id", "question" and "context" of text, "answers" (a list of texts) and
-            "starts" (for each answer the character of the context where it begins); both lists
-            are empty where a question has no answer.
+        """Reads a split, once; see `Source.load`.
 
         Raises:
             UserError: the split is not there, or is not what SQuAD's format wants.
         """
-        known = HUB_SPLITS if self.dataset is not None else self.files
-        if split not in known:
-            raise UserError(f"the {split} split must have a file, got {', '.join(known)}")
-        if self.dataset is not None:
-            origin = f"{self.dataset} ({HUB_SPLITS[split]})"
-            questions = _hub_questions(self.dataset, split, cache_dir)
-        else:
-            origin = str(self.files[split])
-            questions = read_questions(self.files[split])
-        tally = QuestionTally()
-        rows = list(kept(questions, tally, split == "train", origin))
-        if not rows:
+        origin = self.origin(split)
+        read, content = self._reader(split, cache_dir)
+        content = f"questions-1 {split == 'train'} {content}"
+
+        def rows(tally: QuestionTally) -> Iterator[dict[str, Any]]:
+            for row in kept(read(), tally, split == "train", origin):
+                yield row._asdict()
+
+        tally = _counted(rows, content, cache_dir)
+        if tally.kept == 0:
             raise UserError(f"{origin} must hold questions, {tally.describe(split)}")
         self._tallies[split] = tally
-        return datasets.Dataset.from_dict(
-            {name: [getattr(row, name) for row in rows] for name in FEATURES}, FEATURES
-        )
+        return table_of(lambda: rows(QuestionTally()), _QUESTION_FEATURES, content, cache_dir)
+
+    def _reader(
+        self, split: str, cache_dir: Path | None
+    ) -> tuple[Callable[[], Iterator[Question]], str]:
+        """What reads a split's questions, and what names their content."""
+        if self.dataset is not None:
+            table = _hub_questions(self.dataset, self.hub_splits[split], cache_dir)
+            return lambda: (Question(*row.values()) for row in table), table._fingerprint
+        path = self.paths[split]
+        if not is_file(path):
+            raise UserError(f"{path} must be a file in SQuAD's format, it does not exist")
+        with file_faults("read", path):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        return lambda: read_questions(path), content
 
     def report(self) -> list[str]:
-        """Says in a line for each split that has been read what was mended, left out or special."""
         return [tally.describe(split) for split, tally in self._tallies.items() if tally.events()]
 
 
-def _hub_questions(name: str, split: str, cache_dir: Path | None) -> Iterator[Question]:
-    cache = None if cache_dir is None else str(cache_dir)
-    which = f"{name} ({HUB_SPLITS[split]})"
-    with quiet_datasets():
-        try:
-            table = datasets.load_dataset(name, split=HUB_SPLITS[split], cache_dir=cache).flatten()
-        except Exception as error:
-            # as in `Table`: each fault has a type of its own, and all are for the user to mend
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise UserError(f"cannot load {which} from the hub: {reason}") from error
-    missing = [column for column in _COLUMNS if column not in table.column_names]
+def _counted(
+    rows: Callable[[QuestionTally], Iterator[object]], content: str, cache_dir: Path | None
+) -> QuestionTally:
+    """What is mended and left out of some questions, counted once and kept with their content."""
+    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "questions"
+    path = folder / f"{short_digest(content)}.json"
+    try:
+        return QuestionTally(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):  # absent or damaged
+        tally = QuestionTally()
+    for _ in rows(tally):
+        pass
+    with file_faults("make", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(asdict(tally)).encode())
+    return tally
+
+
+def _hub_questions(name: str, split: str, cache_dir: Path | None) -> datasets.Dataset:
+    table = hub_table(name, None, split, cache_dir).flatten()
+    missing = [column for column in _HUB_COLUMNS if column not in table.column_names]
     if missing:
-        there = ", ".join(table.column_names)
-        raise UserError(f"{which} must have columns as SQuAD's, no {missing[0]!r} among {there}")
-    for row in table.select_columns(list(_COLUMNS)):
-        yield Question(*(row[column] for column in _COLUMNS))
+        raise UserError(
+            f"{name} ({split}) must have columns as SQuAD's, no {missing[0]!r} among "
+            f"{', '.join(table.column_names)}"
+        )
+    return table.select_columns(_HUB_COLUMNS)
 
 
 class DemoQA(Squad):
     """The bundled stories with questions, written by a generator: see its README."""
 
     def __init__(self) -> None:
-        folder = BUNDLED / "demo_qa"
-        super().__init__(files={s: str(folder / f"{s}.json") for s in ("train", "val", "test")})
+        folder = shipped("data") / "demo_qa"
+        super().__init__(files={split: str(folder / f"{split}.json") for split in _FILES})
+
+
+class AnswerPairs(Source):
+    """Questions as pairs of texts, for a model that writes its answers.
+
+    A source is "question: QUESTION context: CONTEXT" as in T5 (Raffel et al. 2020, arXiv
+    1910.10683, appendix D), its target the first answer, its references all of them. The "id",
+    "question", "context" and "answers" that a row was made of stand beside them.
+
+    Args:
+        questions: where they come from.
+        unanswerable: what is said of a question without an answer (the target "unanswerable" and
+            that reference alone); False leaves such questions out.
+    """
+
+    def __init__(self, questions: Source, unanswerable: bool = True) -> None:
+        self.questions = questions
+        self.unanswerable = unanswerable
+
+    def files(self, split: str) -> list[str]:
+        return self.questions.files(split)
+
+    def report(self) -> list[str]:
+        return self.questions.report()
+
+    def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
+        """Reads a split; see `Source.load`.
+
+        Raises:
+            UserError: as the questions', or none is left.
+        """
+        rows = self.questions.load(split, cache_dir)
+        with quiet_datasets(cache_dir):
+            if not self.unanswerable:
+                rows = rows.select([n for n, found in enumerate(rows["answers"]) if found])
+            if len(rows) == 0:
+                raise UserError(
+                    f"the {split} split must hold questions with an answer, it has none"
+                )
+            return rows.map(
+                _as_pairs,
+                batched=True,
+                remove_columns=["starts"],
+                features=datasets.Features(_PAIR_FEATURES),
+                keep_in_memory=True,
+            )
+
+
+def _as_pairs(rows: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    references = [list(dict.fromkeys(answers)) or [NO_ANSWER] for answers in rows["answers"]]
+    return {
+        "source": list(map(question_source, rows["question"], rows["context"])),
+        "target": [texts[0] for texts in references],
+        "references": references,
+    }

@@ -9,11 +9,12 @@ from typing import Any
 
 import datasets
 
-from seqattn.data.quiet import quiet_datasets
+from seqattn.checking import checked
+from seqattn.data.arrow_tables import hub_table, quiet_datasets
+from seqattn.data.base import HUB_SPLITS, FileOrHub, check_splits
 from seqattn.data.text_files import json_fault, scan_text
 from seqattn.errors import UserError
-
-_HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+from seqattn.storage import is_file
 
 # What `load_dataset` is told for each suffix. Words such as "null" or "NA" are text here, and
 # quotation marks in tab-separated text are text as well.
@@ -45,7 +46,8 @@ KNOWN_PAIRS = (
 )
 
 
-class Table:
+@checked
+class Table(FileOrHub):
     """Named columns of jsonl, json, csv, tsv or parquet files, or of a dataset on the hub.
 
     Columns that are not named are found by the names that data sets give them (`KNOWN_PAIRS`), so
@@ -78,27 +80,19 @@ class Table:
         references_column: str | None = None,
         splits: Mapping[str, str] | None = None,
     ) -> None:
-        given = {split: path for split, path in (files or {}).items() if path is not None}
-        if bool(given) == (dataset is not None):
-            raise UserError(
-                "a table must come from data.files or from data.dataset, "
-                f"got {'both' if given else 'neither'}"
-            )
-        for split in [*given, *(splits or {})]:
-            if split not in _HUB_SPLITS:
-                raise UserError(f"split must be one of {', '.join(_HUB_SPLITS)}, got {split!r}")
-        self.files = {split: Path(path).expanduser() for split, path in given.items()}
-        for path in self.files.values():
+        super().__init__(files, dataset)
+        if bool(self.paths) == (dataset is not None):
+            got = "both; set the other to null" if self.paths else "neither"
+            raise UserError(f"a table must come from data.files or from data.dataset, got {got}")
+        check_splits(splits or {})
+        for path in self.paths.values():
             if path.suffix not in _READERS:
-                raise UserError(f"a table's file must end in one of {_suffixes()}, got {path}")
-        self.dataset, self.name = dataset, name
+                ends = ", ".join(_READERS)
+                raise UserError(f"a table's file must end in one of {ends}, got {path}")
+        self.name = name
         self.source_column, self.target_column = source_column, target_column
         self.references_column = references_column
-        self.hub_splits = {**_HUB_SPLITS, **(splits or {})}
-
-    def splits(self) -> list[str]:
-        """Names the splits that have a file, or that the hub dataset may have."""
-        return list(self.files or _HUB_SPLITS)
+        self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         """Reads a split; see `Source.load`.
@@ -107,41 +101,31 @@ class Table:
             UserError: the split, a file or a column is not there, a file or the hub cannot be
                 read, a column holds no text, or there is no row.
         """
-        if split not in self.splits():
-            raise UserError(f"the {split} split must have a file, got {', '.join(self.files)}")
-        cache = None if cache_dir is None else str(cache_dir)
-        with quiet_datasets():
-            if self.dataset is None:
-                table = _read_file(self.files[split], cache)
-                origin = str(self.files[split])
-            else:
-                table = self._from_hub(split, cache)
-                origin = f"{self.dataset} ({self.hub_splits[split]})"
-            return self._sides(table, origin)
+        origin = self.origin(split)
+        if self.dataset is None:
+            table = _read_file(self.paths[split], cache_dir)
+        else:
+            table = hub_table(self.dataset, self.name, self.hub_splits[split], cache_dir)
+        with quiet_datasets(cache_dir):
+            return self._sides(table.flatten(), self._references(split), origin)
 
-    def _from_hub(self, split: str, cache: str | None) -> datasets.Dataset:
-        try:
-            return datasets.load_dataset(
-                self.dataset, self.name, split=self.hub_splits[split], cache_dir=cache
-            )
-        except Exception as error:
-            # Names, configurations, splits, the network, the server: each fails with another
-            # type, of several libraries, and all are for the user to mend.
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            which = f"{self.dataset} ({self.hub_splits[split]})"
-            raise UserError(f"cannot load {which} from the hub: {reason}") from error
+    def _references(self, split: str) -> str | None:
+        return self.references_column
 
-    def _sides(self, table: datasets.Dataset, origin: str) -> datasets.Dataset:
-        table = table.flatten()
+    def _sides(
+        self, table: datasets.Dataset, references: str | None, origin: str
+    ) -> datasets.Dataset:
         columns = self._columns(table.column_names, origin)
-        for column in columns.values():
+        if references:
+            columns["references"] = references
+        for side, column in columns.items():
             if column not in table.column_names:
                 known = ", ".join(table.column_names)
                 raise UserError(f"{origin} has no column {column!r}, it has {known}")
+            if len(table):
+                _check_kind(table.features[column], side, f"column {column!r} of {origin}")
         if len(table) == 0:
             raise UserError(f"{origin} must hold text, it has no rows")
-        for side, column in columns.items():
-            _check_kind(table, side, column, origin)
         table = table.select_columns(list(dict.fromkeys(columns.values())))
         missing = any(table.data.column(c).null_count for c in columns.values())
         if missing or list(columns.values()) != ["source", "target"][: len(columns)]:
@@ -155,7 +139,7 @@ class Table:
         return table
 
     def _columns(self, there: list[str], origin: str) -> dict[str, str]:
-        """Gives the column of each side: the named ones, and those that can be found."""
+        """The column of each side: the named ones, and those that can be found."""
         source, target = self.source_column, self.target_column
         if source is None or target is None:
             for pair in KNOWN_PAIRS:
@@ -169,57 +153,52 @@ class Table:
                 f"{origin} must have two columns of a known pair ({known}), it has "
                 f"{', '.join(there)}; name them by data.source_column and data.target_column"
             )
-        sides = {"source": source, "target": target, "references": self.references_column}
-        return {side: column for side, column in sides.items() if column is not None}
+        return {"source": source} if target is None else {"source": source, "target": target}
 
 
 _TEXT = datasets.Value("string")
 _FEATURES = {"source": _TEXT, "target": _TEXT, "references": datasets.Sequence(_TEXT)}
 
 
-def _check_kind(table: datasets.Dataset, side: str, column: str, origin: str) -> None:
-    feature = table.features[column]
-    inner = getattr(feature, "feature", None) if side == "references" else feature
-    kind = getattr(inner, "dtype", "nested values" if side != "references" else "something else")
+def _check_kind(feature: Any, side: str, column: str) -> None:
+    must, other = "text", "nested values"
+    if side == "references":
+        must, other, feature = "lists of texts", "something else", getattr(feature, "feature", None)
+    kind = getattr(feature, "dtype", other)
     if kind not in ("string", "large_string", "null"):
-        must = "lists of texts" if side == "references" else "text"
-        raise UserError(f"column {column!r} of {origin} must hold {must}, it holds {kind}")
+        raise UserError(f"{column} must hold {must}, it holds {kind}")
 
 
 def _named(rows: dict[str, list[Any]], columns: dict[str, str]) -> dict[str, list[Any]]:
-    named = {
-        side: [text or "" for text in rows[column]]
-        for side, column in columns.items()
-        if side != "references"
-    }
+    sides = [side for side in columns if side != "references"]
+    named = {side: [text or "" for text in rows[columns[side]]] for side in sides}
     if "references" in columns:
         own = named.get("target", [""] * len(named["source"]))
-        lists = rows[columns["references"]]
         named["references"] = [
             [text or "" for text in texts or []] or [target]
-            for texts, target in zip(lists, own, strict=True)
+            for texts, target in zip(rows[columns["references"]], own, strict=True)
         ]
     return named
 
 
-def _read_file(path: Path, cache: str | None) -> datasets.Dataset:
+def _read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     kind, options = _READERS[path.suffix]
-    if kind != "parquet":
-        if scan_text(path).lines == 0:
-            raise UserError(f"{path} must hold text, it is empty")
-    elif not path.is_file():
+    if kind == "parquet" and not is_file(path):
         raise UserError(f"{path} must be a parquet file, it does not exist")
-    try:
-        return datasets.load_dataset(
-            kind, data_files={"train": str(path)}, split="train", cache_dir=cache, **options
-        )
-    except (datasets.exceptions.DatasetsError, ValueError) as error:
-        if "corresponds to no data" in str(error):
-            raise UserError(f"{path} must hold text, it has no rows") from error
-        reason = json_fault(path) if kind == "json" else None
-        reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
-        raise UserError(f"{path} must be {path.suffix[1:]}, cannot read it: {reason}") from error
-
-
-def _suffixes() -> str:
-    return ", ".join(_READERS)
+    if kind != "parquet" and scan_text(path).lines == 0:
+        raise UserError(f"{path} must hold text, it is empty")
+    cache = None if cache_dir is None else str(cache_dir)
+    with quiet_datasets(cache_dir):
+        try:
+            return datasets.load_dataset(
+                kind, data_files={"train": str(path)}, split="train", cache_dir=cache, **options
+            )
+        except (datasets.exceptions.DatasetsError, ValueError) as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            if "corresponds to no data" in str(error):
+                raise UserError(f"{path} must hold text, it has no rows") from error
+            reason = json_fault(path) if kind == "json" else None
+            reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
+            must = f"{path} must be {path.suffix[1:]}"
+            raise UserError(f"{must}, cannot read it: {reason}") from error

@@ -6,24 +6,22 @@ import codecs
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from seqattn.errors import UserError
+from seqattn.storage import check_json, file_faults, is_file
+
+LONGEST_LINE = 1_000_000
+"""Bytes of a line; a document is far shorter, and sentencepiece would leave longer ones out."""
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """A UTF-8 text file that has been read through once.
-
-    Attributes:
-        path: where it is.
-        lines: how many lines it has; a last line without its line break counts.
-        digest: the content's SHA-256 in hexadecimal.
-    """
+class TextFile(NamedTuple):
+    """A UTF-8 text file that has been read through once: `digest` is its content's SHA-256."""
 
     path: Path
     lines: int
+    """A last line without its line break counts."""
     digest: str
 
 
@@ -31,15 +29,21 @@ def scan_text(path: Path) -> TextFile:
     """Reads a file through once.
 
     Raises:
-        UserError: the file is not there, or is not UTF-8 (with the line that is not).
+        UserError: the file is not there, is not UTF-8, has a line beyond `LONGEST_LINE` (but for
+            ".json", which may be one line), or is JSON that crashes its readers.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"{path} must be a text file, it does not exist")
     digest = hashlib.sha256()
     lines = 0
-    with path.open("rb") as file:
+    with file_faults("read", path), path.open("rb") as file:
         for lines, line in enumerate(file, 1):
             digest.update(line)
+            if len(line) > LONGEST_LINE and path.suffix != ".json":
+                raise UserError(
+                    f"{path} must have lines of at most {LONGEST_LINE:,} bytes, line {lines:,} "
+                    f"has {len(line):,}; split or cut it"
+                )
             try:
                 line.decode()
             except UnicodeDecodeError as error:
@@ -47,61 +51,58 @@ def scan_text(path: Path) -> TextFile:
                     f"{path} must be UTF-8 text, line {lines} is not "
                     f"(byte 0x{line[error.start]:02x} at column {error.start + 1})"
                 ) from error
+        if path.suffix in (".json", ".jsonl"):
+            file.seek(0)
+            check_json(file, path, by_line=path.suffix == ".jsonl")
     return TextFile(path, lines, digest.hexdigest())
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""Gives a file's lines as `wc -l` counts them.
+    r"""A file's lines as `wc -l` counts them, without a byte order mark.
 
     Only "\n" and "\r\n" end a line. Python's `splitlines`, its universal newlines and the text
     loader of `datasets` also break at other characters, which sentences do contain, and then the
     two sides no longer match.
     """
-    with path.open("rb") as file:
+    with file_faults("read", path), path.open("rb") as file:
         for number, line in enumerate(file):
-            if number == 0:
-                line = line.removeprefix(codecs.BOM_UTF8)
+            line = line if number else line.removeprefix(codecs.BOM_UTF8)
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
 
 
 def files_in(directory: Path) -> str:
     """Names a directory's files for an error message, at most a dozen."""
-    names = sorted(path.name for path in directory.iterdir() if path.is_file())
+    with file_faults("read", directory):
+        names = sorted(path.name for path in directory.iterdir() if path.is_file())
     shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     return shown or "no file"
 
 
 def json_fault(path: Path) -> str | None:
-    """Says in which line a file stops being JSON, and what should stand there.
-
-    Args:
-        path: a UTF-8 file; of ".jsonl" every line must be an object, of ".json" the whole a list
-            of objects.
+    """Where a UTF-8 file stops being a list of JSON objects, or of ".jsonl" one in each line.
 
     Returns:
-        The fault, such as "line 3 must be a JSON object: Expecting value at column 9"; None
-        where there is none of this kind.
+        Such as "line 3 must be a JSON object: Expecting value at column 9"; None where there is
+        no fault of this kind.
     """
-    if path.suffix != ".jsonl":
-        return _whole_fault(path)
-    for number, line in enumerate(read_lines(path), 1):
+    whole = path.suffix != ".jsonl"
+    texts = [path.read_text(encoding="utf-8-sig")] if whole else read_lines(path)
+    for number, text in enumerate(texts, 1):
         try:
-            row = json.loads(line) if line.strip() else {}
+            value = json.loads(text) if text.strip() else {}
         except json.JSONDecodeError as error:
-            return f"line {number} must be a JSON object: {error.msg} at column {error.colno}"
-        if not isinstance(row, dict):
-            return f"line {number} must be a JSON object, it is a {type(row).__name__}"
+            said = f"line {error.lineno} is not JSON" if whole else _no_object(f"line {number}")
+            return f"{said}: {error.msg} at column {error.colno}"
+        except ValueError as error:
+            return f"line {number}: {error}"
+        if whole and not isinstance(value, list):
+            return f"it must be a list of objects, it is a {type(value).__name__}"
+        for place, row in enumerate(value if whole else [value], 1):
+            if not isinstance(row, dict):
+                where = f"row {place}" if whole else f"line {number}"
+                return f"{_no_object(where)}, it is a {type(row).__name__}"
     return None
 
 
-def _whole_fault(path: Path) -> str | None:
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        return f"line {error.lineno} is not JSON: {error.msg} at column {error.colno}"
-    if not isinstance(rows, list):
-        return f"it must be a list of objects, it is a {type(rows).__name__}"
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            return f"row {number} must be a JSON object, it is a {type(row).__name__}"
-    return None
+def _no_object(where: str) -> str:
+    return f"{where} must be a JSON object"

@@ -4,34 +4,96 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from seqattn.data.side import Pieces, Side
-from seqattn.data.vocabulary import BOS, EOS, PAD, UNK, TokenizerConfig, content_key, train_models
+import sentencepiece
+
 from seqattn.errors import UserError
+from seqattn.storage import file_faults, is_file, read_json, write_whole
+from seqattn.tokens import BOS, EOS, PAD, UNK
 
-__all__ = ["BOS", "EOS", "PAD", "UNK", "Pieces", "Tokenizer", "TokenizerConfig", "train_tokenizer"]
-
+LINE_BREAK = "\n"
 _FORMAT = "seqattn-tokenizer-1"
+_SPACED_BREAK = re.compile(r" *\n *")
+# sentencepiece writes "▁" for a space, and leaves lines with "▅" out of its training
+_KEEP, _SPACE, _BLOCK = "\U0010fffb", "\U0010fffc", "\U0010fffd"
+_ESCAPED = {"▁": _SPACE, "▅": _BLOCK} | {sign: _KEEP + sign for sign in (_KEEP, _SPACE, _BLOCK)}
+_UNESCAPED = {value: key for key, value in _ESCAPED.items()}
+_SPECIAL = re.compile("|".join(_ESCAPED))
+_SPELT = re.compile(f"{_KEEP}.|[{_SPACE}{_BLOCK}]")
+
+
+class Pieces(NamedTuple):
+    """The ids of a text, and where each begins and ends in it, in characters.
+
+    The space before a word counts as a character of its piece. Of several pieces that spell one
+    character the last has it, and the others have none.
+    """
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class Side:
+    """The vocabulary of the source or the target: a serialised sentencepiece model at work."""
+
+    def __init__(self, model: bytes) -> None:
+        self._processor = _processor(model)
+        first = self._processor.id_to_piece(EOS + 1) if self.size > EOS + 1 else None
+        # a model that folds nothing may have learned this piece like any other
+        self._folds = self._processor.normalize("a  b") == self._processor.normalize("a b")
+        self._line_breaks = self._folds and first == LINE_BREAK
+
+    @property
+    def size(self) -> int:
+        return int(self._processor.get_piece_size())
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Each text's ids with the end mark and no begin mark."""
+        if self._line_breaks:
+            read = [set_apart(text) for text in texts]
+        else:
+            read = list(texts) if self._folds else [escaped(text) for text in texts]
+        ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
+        return ids
+
+    def offsets(self, text: str) -> Pieces:
+        """A line's ids without marks, and the characters that each stands for."""
+        found = self._processor.encode(text, return_type="offset_mapping")
+        return Pieces(found["ids"], found["offsets"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids without marks; unknown says "⁇"."""
+        # sentencepiece takes [] for no row at all, where we mean one empty sentence
+        text: str = self._processor.decode(ids) if ids else ""
+        if self._line_breaks:
+            return _SPACED_BREAK.sub(LINE_BREAK, text)
+        if self._folds:
+            return text
+        return _SPELT.sub(lambda found: _UNESCAPED.get(found[0], found[0]), text)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Names each id: "▁" begins a word, "↵" breaks a line."""
+        names = [self._processor.id_to_piece(int(token)) for token in ids]
+        return [name.replace(LINE_BREAK, "↵") for name in names]
 
 
 class Tokenizer:
-    """Turns text into ids and ids into text.
+    """Turns text into ids and ids into text, by serialised sentencepiece models.
 
     Args:
-        source_model: a serialised sentencepiece model.
-        target_model: another for the target side; None if both sides share `source_model`.
+        source_model: of the source side.
+        target_model: of the target side; None if both sides share `source_model`.
 
     Attributes:
         joint: whether both sides share one vocabulary.
         fingerprint: the models' content in 16 hexadecimal digits.
 
     Raises:
-        UserError: bytes that are no sentencepiece model with our marks.
+        UserError: bytes that are no sentencepiece model with our marks, or text that is none.
     """
 
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
@@ -44,32 +106,26 @@ class Tokenizer:
 
     @property
     def source_size(self) -> int:
-        """Pieces in the source vocabulary."""
         return self._source.size
 
     @property
     def target_size(self) -> int:
-        """Pieces in the target vocabulary."""
         return self._target.size
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
-        """Gives each text's ids with the end mark and no begin mark."""
-        return self._source.encode(texts)
+        """Each text's ids with the end mark and no begin mark."""
+        return self._source.encode(checked_texts(texts))
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """Gives each text's ids with the end mark and no begin mark."""
-        return self._target.encode(texts)
+        """As `encode_source`, of the target side."""
+        return self._target.encode(checked_texts(texts))
 
     def source_offsets(self, texts: Sequence[str]) -> list[Pieces]:
-        """Gives each text's ids without marks, and the characters that each id stands for.
-
-        Args:
-            texts: each of one line.
-        """
-        return [self._source.offsets(text) for text in texts]
+        """Ids of texts of one line without marks, and the characters that each stands for."""
+        return [self._source.offsets(text) for text in checked_texts(texts)]
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Gives each row's text; pad, begin and end marks say nothing, unknown says "⁇"."""
+        """Each row's text; pad, begin and end marks say nothing, unknown says "⁇"."""
         marks = (PAD, BOS, EOS)
         rows = [[int(token) for token in row if token not in marks] for row in ids]
         return [self._target.decode(row) for row in rows]
@@ -79,13 +135,13 @@ class Tokenizer:
         return self._source.pieces(ids)
 
     def target_pieces(self, ids: Sequence[int]) -> list[str]:
-        """Names each id of a target row, as `source_pieces` does."""
         return self._target.pieces(ids)
 
     def save(self, directory: Path) -> None:
         """Writes `tokenizer.json` and the models beside it, the json last and each file whole."""
         directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        with file_faults("make", directory):
+            directory.mkdir(parents=True, exist_ok=True)
         names = ["joint.model"] if self.joint else ["source.model", "target.model"]
         files = {}
         for name, model in zip(names, self._models, strict=True):
@@ -102,93 +158,68 @@ class Tokenizer:
             UserError: a file is absent, is not what was written, or was written by another tool.
         """
         path = Path(directory) / "tokenizer.json"
-        if not path.is_file():
+        if not is_file(path):
             raise UserError(f"{directory} must hold a tokenizer: tokenizer.json is not there")
+        foreign = f"{path} must be a tokenizer of seqattn ({_FORMAT}), it is not"
         try:
-            head = json.loads(path.read_bytes())
-            names = sorted(head["files"]) if head["format"] == _FORMAT else []
-            digests = [head["files"][name] for name in names]
-        except (ValueError, KeyError, TypeError):
-            names = []
+            head = read_json(path, "a tokenizer")
+        except UserError as error:
+            raise UserError(foreign) from error
+        files = head.get("files") if isinstance(head, dict) else None
+        names = sorted(files) if isinstance(files, dict) and head.get("format") == _FORMAT else []
         if names not in (["joint.model"], ["source.model", "target.model"]):
-            raise UserError(f"{path} must be a tokenizer of seqattn ({_FORMAT}), it is not")
-        models = [_read(Path(directory) / n, d) for n, d in zip(names, digests, strict=True)]
-        return cls(*models)
+            raise UserError(foreign)
+        assert isinstance(files, dict)
+        return cls(*(_read(Path(directory) / name, files[name]) for name in names))
 
-    def __getstate__(self) -> list[bytes]:
-        """Keeps the models' bytes only: the processors are made from them."""
-        return self._models
-
-    def __setstate__(self, state: list[bytes]) -> None:
-        """Makes the processors anew."""
-        self.__init__(*state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[bytes, ...]]:
+        return type(self), tuple(self._models)
 
 
-def train_tokenizer(
-    source: Iterable[str], target: Iterable[str], config: TokenizerConfig, cache_dir: Path
-) -> Tokenizer:
-    """Trains the vocabulary that `config` asks for, or finds it in the cache.
-
-    The cache is keyed by the texts and the config, so that another corpus or another size never
-    meets an old vocabulary. The same texts and config give the same models on every machine.
-
-    Args:
-        source: the training split's source texts; read twice, so iterable more than once.
-        target: the target texts, likewise.
-        config: kind, size and the rest.
-        cache_dir: where trained vocabularies are kept; made if absent.
-
-    Raises:
-        UserError: no text, or a size that these texts cannot give.
+def set_apart(text: str) -> str:
+    """The text with nothing before a line break and a space after it, so that the piece of a word
+    is the same at the start of a line and within it; empty lines are left out.
     """
-    # An iterator could be read once only, and the texts are read to hash and again to train.
-    source = list(source) if isinstance(source, Iterator) else source
-    target = list(target) if isinstance(target, Iterator) else target
-    kept = Path(cache_dir) / "tokenizers" / content_key(source, target, config)
+    return re.sub(r"\s*\n\s*", f"{LINE_BREAK} ", text.strip())
+
+
+def escaped(text: str) -> str:
+    """The text with the signs that sentencepiece keeps for itself spelt by others."""
+    return _SPECIAL.sub(lambda found: _ESCAPED[found[0]], text)
+
+
+def checked_texts(texts: Sequence[str]) -> Sequence[str]:
+    """The same texts; half of a surrogate pair, which is no character, raises a `UserError`."""
+    for number, text in enumerate(texts, 1):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"a text must be Unicode, number {number:,} has half a surrogate pair "
+                f"(U+{ord(text[error.start]):04X} at character {error.start + 1:,})"
+            ) from error
+    return texts
+
+
+def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     try:
-        return Tokenizer.load(kept)
-    except UserError:
-        # Absent, or damaged from outside: either way it can be made again.
-        tokenizer = Tokenizer(*train_models(source, target, config))
-        _keep(tokenizer, kept)
-        return tokenizer
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+        raise UserError("a tokenizer model must be a sentencepiece model, it is not") from error
+    marks = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+    if marks != (PAD, UNK, BOS, EOS):
+        raise UserError(
+            f"a tokenizer model must number pad, unk, bos, eos as {PAD}, {UNK}, {BOS}, {EOS}, "
+            f"got {', '.join(map(str, marks))}"
+        )
+    return processor
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all: a temporary name, fsync, rename."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _read(path: Path, digest: str) -> bytes:
-    if not path.is_file():
+def _read(path: Path, digest: object) -> bytes:
+    if not is_file(path):
         raise UserError(f"{path} must stand beside tokenizer.json, it is not there")
-    content = path.read_bytes()
+    with file_faults("read", path):
+        content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != digest:
         raise UserError(f"{path} is not the file that was saved: truncated or replaced")
     return content
-
-
-def _keep(tokenizer: Tokenizer, kept: Path) -> None:
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=kept.parent, prefix=".new-"))
-    try:
-        tokenizer.save(temporary)
-        temporary.chmod(0o755)
-        shutil.rmtree(kept, ignore_errors=True)
-        try:
-            temporary.rename(kept)
-        except OSError:
-            # Another process has put the same content there since.
-            Tokenizer.load(kept)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

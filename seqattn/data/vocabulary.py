@@ -1,4 +1,4 @@
-"""What a vocabulary is made of, and its training by sentencepiece."""
+"""Which vocabulary to train, and its training by sentencepiece, once for the same texts."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from itertools import chain
+from pathlib import Path
+from typing import Annotated, Literal
 
 import sentencepiece
+from annotated_types import Ge, Gt, Le
 
+from seqattn.checking import checked
+from seqattn.data.tokenizer import LINE_BREAK, Tokenizer, escaped, set_apart
 from seqattn.errors import UserError
+from seqattn.storage import file_faults
+from seqattn.tokens import BOS, EOS, PAD, UNK
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
-
-LINE_BREAK = "\n"
-KINDS = ("unigram", "bpe")
-NORMALIZATIONS = ("identity", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf")
 # Unigram sums expectations per thread, so another number of threads gives other roundings and
 # other vocabularies: a fixed number gives the same one on every machine.
 _THREADS = 4
-# sentencepiece leaves longer lines out without a word; this is beyond any sentence or document.
-_LONGEST_LINE = 1_000_000
+LONGEST_LEARNT = 20_000
+"""Characters of a text that a vocabulary learns from: a run of letters without a space costs
+sentencepiece the square of its length, minutes for a million."""
 _LARGEST_UNASKED = 8000
 
 
+@checked
 @dataclass(frozen=True)
 class TokenizerConfig:
     """What vocabulary to train.
@@ -50,53 +54,57 @@ class TokenizerConfig:
         UserError: a value outside its range, or line breaks kept twice over.
     """
 
-    kind: str = "unigram"
-    vocab_size: int | None = None
+    kind: Literal["unigram", "bpe"] = "unigram"
+    vocab_size: Annotated[int, Ge(EOS + 2), Le(1_000_000)] | None = None
     joint: bool = True
     byte_fallback: bool = False
-    character_coverage: float = 1.0
-    normalization: str = "identity"
+    character_coverage: Annotated[float, Gt(0), Le(1)] = 1.0
+    normalization: Literal["identity", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf"] = "identity"
     line_breaks: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses what sentencepiece would refuse later, or in other words."""
-        if self.kind not in KINDS:
-            raise UserError(f"tokenizer kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
-        if self.normalization not in NORMALIZATIONS:
-            known = ", ".join(NORMALIZATIONS)
-            raise UserError(f"normalization must be one of {known}, got {self.normalization!r}")
         if self.line_breaks and self.normalization == "identity":
             raise UserError(
                 "tokenizer.normalization=identity keeps every character, line breaks too; set "
                 "tokenizer.normalization=nmt_nfkc, or tokenizer.line_breaks=false"
             )
-        if self.vocab_size is not None and self.vocab_size <= EOS + 1:
-            raise UserError(f"vocab_size must be greater than {EOS + 1}, got {self.vocab_size}")
-        if not 0 < self.character_coverage <= 1:
-            got = self.character_coverage
-            raise UserError(f"character_coverage must be in (0, 1], got {got}")
 
 
-def set_apart(text: str) -> str:
-    """The text with nothing before a line break and a space after it, so that the piece of a word
-    is the same at the start of a line and within it; empty lines are left out.
+def train_tokenizer(
+    source: Iterable[str], target: Iterable[str], config: TokenizerConfig, cache_dir: Path
+) -> Tokenizer:
+    """Trains the vocabulary that `config` asks for, or finds it in the cache.
+
+    The cache is keyed by the texts and the config, so that another corpus or another size never
+    meets an old vocabulary. The same texts and config give the same models on every machine. Of
+    a text only the first `LONGEST_LEARNT` characters are learnt from.
+
+    Raises:
+        UserError: no text, a size that these texts cannot give, or a cache that cannot be written.
     """
-    return re.sub(r"\s*\n\s*", f"{LINE_BREAK} ", text.strip())
+    # An iterator could be read once only, and the texts are read to hash and again to train.
+    source = list(source) if isinstance(source, Iterator) else source
+    target = list(target) if isinstance(target, Iterator) else target
+    kept = Path(cache_dir) / "tokenizers" / content_key(source, target, config)
+    try:
+        return Tokenizer.load(kept)
+    except UserError:  # absent, or damaged from outside: either way it can be made again
+        with file_faults("make", kept):  # before the work
+            kept.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer(*train_models(source, target, config))
+    tokenizer.save(kept)
+    return tokenizer
 
 
 def content_key(source: Iterable[str], target: Iterable[str], config: TokenizerConfig) -> str:
-    """Names a vocabulary by all that decides it: the texts, the config, the trainer's version.
-
-    Raises:
-        UserError: no line of text.
-    """
+    """Names a vocabulary by all that decides it: the texts, the config, the trainer's version."""
     digest = hashlib.sha256(json.dumps(asdict(config), sort_keys=True).encode())
     digest.update(sentencepiece.__version__.encode())
     for side, texts in (("source", source), ("target", target)):
         digest.update(side.encode())
         lines = 0
         for text in texts:
-            digest.update(text.encode() + b"\0")
+            digest.update(_learnt(text, config).encode() + b"\0")
             lines += 1
         if lines == 0:
             raise UserError(f"the {side} corpus must hold at least one line of text, got none")
@@ -106,70 +114,72 @@ def content_key(source: Iterable[str], target: Iterable[str], config: TokenizerC
 def train_models(
     source: Iterable[str], target: Iterable[str], config: TokenizerConfig
 ) -> list[bytes]:
-    """Trains one joint model, or one for each side, and says so on standard error.
-
-    Raises:
-        UserError: a size that these texts cannot give, or no text but empty lines.
-    """
-    lines = sum(1 for _ in source) + sum(1 for _ in target)
-    noun = "a joint" if config.joint else "two"
-    print(
-        f"training {noun} {config.kind} {'vocabulary' if config.joint else 'vocabularies'} "
-        f"of {_size(config)} pieces on {lines:,} lines ...",
-        file=sys.stderr,
-        flush=True,
+    """Trains one joint model, or one for each side, and says so on standard error."""
+    sizes = [len(text) for text in chain(source, target)]
+    said = (
+        f"a joint {config.kind} vocabulary" if config.joint else f"two {config.kind} vocabularies"
     )
+    size = config.vocab_size
+    most = f"at most {_LARGEST_UNASKED:,}" if size is None else f"{size:,}"
+    _say(f"training {said} of {most} pieces on {len(sizes):,} lines ...")
+    long = [number for number, size in enumerate(sizes, 1) if size > LONGEST_LEARNT]
+    if long:
+        _say(
+            f"{len(long):,} of them (line {long[0]:,} first) are longer than {LONGEST_LEARNT:,} "
+            "characters: only their beginnings are learnt from"
+        )
     if config.joint:
-        return [_fitting_model(lambda: chain(source, target), config, "joint")]
-    return [
-        _fitting_model(lambda: iter(source), config, "source"),
-        _fitting_model(lambda: iter(target), config, "target"),
-    ]
+        return [_fitting_model([source, target], config, "joint")]
+    sides = (("source", source), ("target", target))
+    return [_fitting_model([texts], config, side) for side, texts in sides]
 
 
-def _size(config: TokenizerConfig) -> str:
-    if config.vocab_size is None:
-        return f"at most {_LARGEST_UNASKED:,}"
-    return f"{config.vocab_size:,}"
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
-def _fitting_model(texts: Callable[[], Iterator[str]], config: TokenizerConfig, side: str) -> bytes:
+def _learnt(text: str, config: TokenizerConfig) -> str:
+    """What of a text is learnt from, as sentencepiece is to read it."""
+    text = text[:LONGEST_LEARNT]
+    if config.line_breaks:
+        return set_apart(text)
+    return escaped(text) if config.normalization == "identity" else text
+
+
+def _fitting_model(parts: list[Iterable[str]], config: TokenizerConfig, side: str) -> bytes:
     """A model of the size that was asked for, or of the largest that needs no asking."""
     if config.vocab_size is not None:
-        return _train_model(texts(), config, side)
+        return _train_model(chain(*parts), config, config.vocab_size, side)
     try:
-        return _train_model(texts(), replace(config, vocab_size=_LARGEST_UNASKED), side)
+        return _train_model(chain(*parts), config, _LARGEST_UNASKED, side)
     except TooLarge as error:
-        return _train_model(texts(), replace(config, vocab_size=error.most), side)
+        return _train_model(chain(*parts), config, error.most, side)
 
 
-def _train_model(texts: Iterator[str], config: TokenizerConfig, side: str) -> bytes:
+def _train_model(texts: Iterable[str], config: TokenizerConfig, size: int, side: str) -> bytes:
     model = io.BytesIO()
-    assert config.vocab_size is not None
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=map(set_apart, texts) if config.line_breaks else texts,
+            sentence_iterator=(_learnt(text, config) for text in texts),
             model_writer=model,
             model_type=config.kind,
-            vocab_size=config.vocab_size,
+            vocab_size=size,
             byte_fallback=config.byte_fallback,
             character_coverage=config.character_coverage,
             normalization_rule_name=config.normalization,
             user_defined_symbols=[LINE_BREAK] if config.line_breaks else [],
-            # Collapsing spaces would change what tokenised text says; folding rules may do so.
             remove_extra_whitespaces=config.normalization != "identity",
             pad_id=PAD,
             unk_id=UNK,
             bos_id=BOS,
             eos_id=EOS,
-            # The default has spaces around it, which double those of the text.
-            unk_surface="⁇",
-            max_sentence_length=_LONGEST_LINE,
+            unk_surface="⁇",  # the default has spaces around it
+            max_sentence_length=1_000_000,
             num_threads=_THREADS,
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _explained(str(error), config, side) from error
+        raise _explained(str(error), config.kind, size, side) from error
     return model.getvalue()
 
 
@@ -181,13 +191,13 @@ class TooLarge(UserError):
         self.most = most
 
 
-def _explained(message: str, config: TokenizerConfig, side: str) -> Exception:
-    got = f"got {config.vocab_size:,}"
+def _explained(message: str, kind: str, size: int, side: str) -> Exception:
+    got = f"got {size:,}"
     if largest := re.search(r"set it to a value <= (\d+)", message):
         most = int(largest.group(1))
         return TooLarge(
             most,
-            f"vocab_size must be at most {most:,} for this {side} corpus ({config.kind}), {got}; "
+            f"vocab_size must be at most {most:,} for this {side} corpus ({kind}), {got}; "
             f"set tokenizer.vocab_size={most} or less, or null",
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):

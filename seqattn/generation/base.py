@@ -1,18 +1,73 @@
-"""What searches have in common: limits, hypotheses, and batches of sorted sources."""
+"""What searches have in common: what they ask of a model, limits, and batches of sources."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from annotated_types import Ge, Le
+from torch import Tensor, nn
 
+from seqattn.checking import CountOrNone, checked
 from seqattn.errors import UserError
-from seqattn.generation.packed import packed
-from seqattn.models.base import PAD, Memory, Seq2SeqModel
+from seqattn.generation.processors import Processor
+from seqattn.models.base import Prediction
+from seqattn.models.head import Head
+from seqattn.tokens import PAD
+
+Processors = Sequence[Processor] | Mapping[str, Processor]
+"""Applied in their order; of a mapping, its values."""
+Tokens = Annotated[int, Ge(0), Le(1_000_000)]
 
 
+class SearchMemory(Protocol):
+    """What the encoder makes of a batch of sources, as far as a search looks at it."""
+
+    @property
+    def ids(self) -> Tensor:
+        """(B, S)."""
+
+    @property
+    def real(self) -> Tensor:
+        """(B, S) bool, True where a token stands."""
+
+
+class SearchState(Protocol):
+    """What a decoder carries from one step to the next; as `seqattn.models.base.State`."""
+
+    def reorder(self, index: Tensor) -> None: ...
+
+    def keep(self, sentences: Tensor) -> None: ...
+
+
+class SearchModel(Protocol):
+    """A module that says what follows: a `Seq2SeqModel`, or several of them together."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether a `Prediction` can have weights."""
+
+    @property
+    def max_source_length(self) -> int | None:
+        """Longest source in tokens, None where there is no limit."""
+
+    @property
+    def max_target_length(self) -> int | None:
+        """Longest target in tokens, begin included, None where there is no limit."""
+
+    def encode(self, ids: Tensor) -> Any:
+        """A memory of sources (B, S), with the properties of a `SearchMemory`."""
+
+    def start(self, memory: Any, beams: int = 1) -> Any:
+        """The `SearchState` before the first token of each of `beams` hypotheses a source."""
+
+    def log_probabilities(self, ids: Tensor, state: Any, need_weights: bool = False) -> Prediction:
+        """What follows ids (B*K, 1), the beams of a sentence next to each other."""
+
+
+@checked
 @dataclass(frozen=True)
 class LengthLimit:
     """How long a hypothesis may be, from its own source's length: ratio * source + extra.
@@ -23,18 +78,11 @@ class LengthLimit:
         minimum: the end is forbidden before this many tokens stand.
     """
 
-    ratio: float = 1.5
-    extra: int = 10
-    minimum: int = 0
+    ratio: Annotated[float, Ge(0), Le(1_000)] = 1.5
+    extra: Tokens = 10
+    minimum: Tokens = 0
 
-    def __post_init__(self) -> None:
-        if self.ratio < 0 or self.extra < 0 or self.minimum < 0:
-            raise UserError(
-                f"generation.limit must have ratio, extra and minimum of at least 0, got "
-                f"{self.ratio}, {self.extra} and {self.minimum}"
-            )
-
-    def of(self, memory: Memory, longest: int | None) -> Tensor:
+    def of(self, memory: SearchMemory, longest: int | None) -> Tensor:
         """The most tokens (B,) of each sentence; `longest` caps them where positions end."""
         limit = (memory.real.sum(dim=1) * self.ratio).long() + self.extra
         limit = limit.clamp(min=max(1, self.minimum))
@@ -57,9 +105,11 @@ class Hypothesis(NamedTuple):
 class Search(ABC):
     """Turns one batch of memories into ranked hypotheses."""
 
+    output: ClassVar[str] = "text"
+
     @abstractmethod
     def search(
-        self, model: Seq2SeqModel, memory: Memory, numbers: Sequence[int]
+        self, model: SearchModel, memory: SearchMemory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each sentence of `memory`, best first, distinct.
 
@@ -70,29 +120,34 @@ class Search(ABC):
         """
 
 
+@contextmanager
+def inference(model: nn.Module) -> Iterator[torch.device]:
+    """Runs a block in eval mode without gradients; yields the model's device."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield next(model.parameters()).device
+    finally:
+        model.train(was_training)
+
+
+@checked
 @dataclass(frozen=True)
 class Generator:
     """Runs a search over any number of sources: sorted by length, batched, in their own order.
 
     Args:
-        model: the model.
+        model: the model, a module.
         search: greedy, beam or sampling.
         batch_size: sources in a batch at most; 0 for no such limit.
         batch_tokens: padded source tokens in a batch at most; 0 for no such limit.
-
-    Raises:
-        UserError: for a negative bound.
     """
 
-    model: Seq2SeqModel
+    model: SearchModel
     search: Search
-    batch_size: int = 64
-    batch_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "batch_tokens"):
-            if getattr(self, name) < 0:
-                raise UserError(f"generation.{name} must be at least 0, got {getattr(self, name)}")
+    batch_size: CountOrNone = 64
+    batch_tokens: CountOrNone = 0
 
     def generate(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
         """Hypotheses for each source, best first.
@@ -111,18 +166,16 @@ class Generator:
                     f"{limit}; shorten it, or train with a larger position.max_length"
                 )
         results: list[list[Hypothesis]] = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
-        was_training = self.model.training
-        self.model.eval()
-        device = next(self.model.parameters()).device
-        try:
-            with torch.inference_mode(), packed(self.model.output):
-                for numbers in self._batches(sources):
-                    ids = _padded([sources[number] for number in numbers]).to(device)
-                    found = self.search.search(self.model, self.model.encode(ids), numbers)
-                    for number, hypotheses in zip(numbers, found, strict=True):
-                        results[number] = hypotheses
-        finally:
-            self.model.train(was_training)
+        assert isinstance(self.model, nn.Module)
+        with inference(self.model) as device, ExitStack() as heads:
+            for module in self.model.modules():
+                if isinstance(module, Head):
+                    heads.enter_context(module.packed())
+            for numbers in self._batches(sources):
+                ids = _padded([sources[number] for number in numbers]).to(device)
+                found = self.search.search(self.model, self.model.encode(ids), numbers)
+                for number, hypotheses in zip(numbers, found, strict=True):
+                    results[number] = hypotheses
         return results
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
@@ -145,44 +198,3 @@ class Generator:
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
-
-
-def largest(x: Tensor, bonus: Tensor, count: int, columns: int = 128) -> tuple[Tensor, Tensor]:
-    """The `count` largest of all x + bonus in each row, by looking into the best columns alone.
-
-    Every line of V numbers is folded into a table of so many columns. The largest numbers lie in
-    the columns with the largest maxima, so one quick pass of maxima replaces a sort of everything.
-
-    Args:
-        x: (B, K, V).
-        bonus: (B, K), added to each line.
-        count: at most K * V.
-
-    Returns:
-        Values, and places in the flattened K * V, each (B, count), largest first.
-    """
-    lines, size = x.shape[1:]
-    whole = size // columns * columns
-    if lines * columns <= count or whole < 8 * columns:
-        return (x + bonus[..., None]).flatten(1).topk(count, dim=1)
-    table = x[..., :whole].unflatten(-1, (-1, columns))  # (B, K, V) -> (B, K, V/columns, columns)
-    maxima = (table.amax(dim=2) + bonus[..., None]).flatten(1)  # (B, K*columns)
-    column = maxima.topk(count, dim=1).indices
-    start = column // columns * size + column % columns
-    down = torch.arange(0, whole, columns, device=x.device)
-    rest = torch.arange(whole, size, device=x.device)
-    ends = torch.arange(0, lines * size, size, device=x.device)[:, None] + rest
-    inside = (start[..., None] + down).flatten(1)
-    places = torch.cat((inside, ends.flatten().expand(len(x), -1)), dim=1)
-    values = x.flatten(1).gather(1, places) + bonus.gather(1, places // size)
-    best, order = values.topk(count, dim=1)
-    return best, places.gather(1, order)
-
-
-def worth_shrinking(live: int, held: int) -> bool:
-    """Whether so many rows are done that dropping them pays for the copy.
-
-    A tenth of the rows is the least that leaves, so a batch copies its caches a bounded number of
-    times however long it runs.
-    """
-    return live <= 0.9 * held

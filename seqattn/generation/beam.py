@@ -3,23 +3,28 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
+from seqattn.checking import Count, NotNegative, checked
 from seqattn.errors import UserError
-from seqattn.generation.asking import Asker
 from seqattn.generation.base import (
     Hypothesis,
     LengthLimit,
+    Processors,
     Search,
-    largest,
-    worth_shrinking,
+    SearchMemory,
+    SearchModel,
 )
-from seqattn.generation.processors import check_ngram, processors
-from seqattn.models.base import BOS, EOS, Memory, Seq2SeqModel
+from seqattn.generation.stepper import Stepper, worth_shrinking
+from seqattn.ops.topk import largest
+from seqattn.tokens import BOS, EOS
 
 
+@checked
 @dataclass(frozen=True)
 class BeamSearch(Search):
     """Keeps the K likeliest unfinished beginnings and the best finished hypotheses.
@@ -34,56 +39,45 @@ class BeamSearch(Search):
         length_penalty: alpha, on true lengths.
         early_stopping: stop a sentence at its K-th finished hypothesis; False goes on until no
             live beam can still beat the n_best finished ones.
-        no_repeat_ngram: n, so that no n tokens in a row are said twice; 0 for no such ban.
         coverage_penalty: beta of Wu et al. 2016 (arXiv 1609.08144, eq. 14): a finished hypothesis
             scores beta * sum_i log(min(sum_j a_ij, 1)) more, which is the lower the less of the
             source it has looked at. a are the weights of the last cross-attention, the mean of its
             heads, i every token of the source, its end included, j every token that was said.
+        processors: of what a hypothesis may say next.
 
     Raises:
-        UserError: for a value out of its range.
+        UserError: where n_best is above beam_size.
     """
 
     limit: LengthLimit = field(default_factory=LengthLimit)
-    beam_size: int = 5
-    n_best: int = 1
-    length_penalty: float = 1.0
+    beam_size: Annotated[int, Ge(1), Le(1_000)] = 5
+    n_best: Count = 1
+    length_penalty: NotNegative = 1.0
     early_stopping: bool = True
-    no_repeat_ngram: int = 0
-    coverage_penalty: float = 0.0
+    coverage_penalty: NotNegative = 0.0
+    processors: Processors = ()
 
     def __post_init__(self) -> None:
-        if self.beam_size < 1:
-            raise UserError(f"generation.beam_size must be at least 1, got {self.beam_size}")
-        if not 1 <= self.n_best <= self.beam_size:
+        if self.n_best > self.beam_size:
             raise UserError(
                 f"n_best must be from 1 to generation.beam_size ({self.beam_size}), got "
                 f"{self.n_best}"
             )
-        if self.length_penalty < 0:
-            raise UserError(
-                f"generation.length_penalty must be at least 0, got {self.length_penalty}"
-            )
-        if self.coverage_penalty < 0:
-            raise UserError(
-                f"generation.coverage_penalty must be at least 0, got {self.coverage_penalty}"
-            )
-        check_ngram(self.no_repeat_ngram)
 
     def search(
-        self, model: Seq2SeqModel, memory: Memory, numbers: Sequence[int]
+        self, model: SearchModel, memory: SearchMemory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         most = self.limit.of(memory, model.max_target_length).tolist()
         sentences = [_Sentence(self, length) for length in most]
         held = list(range(len(sentences)))  # sentences whose rows are still in the state
         beams, device = self.beam_size, memory.ids.device
-        asker = self._asker(model, memory)
+        stepper = self._stepper(model, memory)
         ids = torch.full((len(held), beams), BOS, device=device)
         scores = torch.full((len(held), beams), -torch.inf, device=device)
         scores[:, 0] = 0.0  # all beams are the same at first
         for step in range(max(most)):
-            found = candidates(asker.next(ids), scores)
-            covered = asker.coverage()
+            found = candidates(stepper.step(ids), scores)
+            covered = stepper.coverage()
             extras = (
                 torch.zeros_like(scores) if covered is None else covered * self.coverage_penalty
             )
@@ -98,23 +92,22 @@ class BeamSearch(Search):
             going = [row for row, number in enumerate(held) if not sentences[number].done]
             if not going:
                 break
-            asker.reorder(parents)
+            stepper.reorder(parents)
             if worth_shrinking(len(going), len(held)):
                 kept = torch.tensor(going, device=device)
-                asker.keep(kept)
+                stepper.keep(kept)
                 held = [held[row] for row in going]
                 scores, ids = scores[kept], ids[kept]
         return [sentence.best() for sentence in sentences]
 
-    def _asker(self, model: Seq2SeqModel, memory: Memory) -> Asker:
-        looks = self.coverage_penalty > 0
-        if looks and not model.gives_weights:
+    def _stepper(self, model: SearchModel, memory: SearchMemory) -> Stepper:
+        need_weights = self.coverage_penalty > 0
+        if need_weights and not model.has_weights:
             raise UserError(
                 "generation.coverage_penalty needs a model whose attention to the source has "
                 "weights, and this one's has none; set generation.coverage_penalty=0"
             )
-        made = processors(self.limit.minimum, self.no_repeat_ngram)
-        return Asker(model, memory, self.beam_size, made, looks)
+        return Stepper(model, memory, self.beam_size, self.limit, self.processors, need_weights)
 
 
 def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,18 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from seqattn.errors import UserError
-from seqattn.generation.asking import Asker
-from seqattn.generation.base import Hypothesis, LengthLimit, Search, worth_shrinking
-from seqattn.generation.greedy import finished
-from seqattn.generation.processors import check_ngram, processors
-from seqattn.models.base import BOS, EOS, Memory, Seq2SeqModel
+from seqattn.checking import CountOrNone, Positive, checked
+from seqattn.generation.base import (
+    Hypothesis,
+    LengthLimit,
+    Processors,
+    Search,
+    SearchMemory,
+    SearchModel,
+)
+from seqattn.generation.stepper import Stepper, extend
 
 
+@checked
 @dataclass(frozen=True)
 class Sampling(Search):
     """Draws each token at random, reproducibly, whatever else stands in the batch.
@@ -29,67 +36,31 @@ class Sampling(Search):
             2020, arXiv 1904.09751); 1 for all.
         n_best: samples of each source.
         seed: whole number.
-        no_repeat_ngram: n, so that no n tokens in a row are said twice; 0 for no such ban.
-
-    Raises:
-        UserError: for a value out of its range.
+        processors: of what a hypothesis may say next.
     """
 
     limit: LengthLimit = field(default_factory=LengthLimit)
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    n_best: int = 1
-    seed: int = 0
-    no_repeat_ngram: int = 0
-
-    def __post_init__(self) -> None:
-        check_ngram(self.no_repeat_ngram)
-        if self.temperature <= 0:
-            raise UserError(f"generation.temperature must be above 0, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"generation.top_p must be above 0 and at most 1, got {self.top_p}")
-        if self.top_k < 0 or self.n_best < 1:
-            raise UserError(
-                f"generation.top_k must be at least 0 and n_best at least 1, got {self.top_k} "
-                f"and {self.n_best}"
-            )
+    temperature: Positive = 1.0
+    top_k: CountOrNone = 0
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    n_best: Annotated[int, Ge(1), Le(1_000)] = 1
+    seed: Annotated[int, Ge(0), Le(2**32 - 1)] = 0
+    processors: Processors = ()
 
     def search(
-        self, model: Seq2SeqModel, memory: Memory, numbers: Sequence[int]
+        self, model: SearchModel, memory: SearchMemory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         most = self.limit.of(memory, model.max_target_length)
-        longest, device = int(most.max()), memory.ids.device
-        beams, count = self.n_best, memory.ids.shape[0]
-        draws = self._draws(numbers, longest).to(device)  # (B, K, longest)
-        tokens = torch.full((count, beams, longest), EOS, device=device)
-        totals = torch.zeros(count, beams, device=device)
-        held = torch.arange(count, device=device)  # sentences still held
-        done = torch.zeros(count, beams, dtype=torch.bool, device=device)
-        ids = torch.full((count, beams), BOS, device=device)
-        made = processors(self.limit.minimum, self.no_repeat_ngram)
-        asker = Asker(model, memory, beams, made)
-        for step in range(longest):
-            scores = asker.next(ids).flatten(0, 1)
-            ids, log_probability = self._draw(scores, draws[held, :, step].flatten())
-            ids = ids.view_as(done).masked_fill(done, EOS)
-            totals[held] += log_probability.view_as(done).masked_fill(done, 0.0)
-            tokens[held, :, step] = ids
-            done = done | (ids == EOS) | (step + 1 >= most[held, None])
-            going = (~done).any(dim=1).nonzero()[:, 0]
-            if len(going) == 0:
-                break
-            if worth_shrinking(len(going), len(held)):
-                asker.keep(going)
-                held, ids, done = held[going], ids[going], done[going]
-        return [
-            _distinct([finished(row, most_tokens, total) for row, total in zip(rows, sums)])
-            for rows, most_tokens, sums in zip(
-                tokens.tolist(), most.tolist(), totals.tolist(), strict=True
-            )
-        ]
+        uniform = self._uniform(numbers, int(most.max())).to(most.device)  # (B, K, longest)
 
-    def _draws(self, numbers: Sequence[int], steps: int) -> Tensor:
+        def draw(scores: Tensor, held: Tensor, step: int) -> tuple[Tensor, Tensor]:
+            drawn = self._draw(scores.flatten(0, 1), uniform[held, :, step].flatten())
+            return drawn[0].view(scores.shape[:2]), drawn[1].view(scores.shape[:2])
+
+        stepper = Stepper(model, memory, self.n_best, self.limit, self.processors)
+        return [_distinct(found) for found in extend(stepper, most, self.n_best, draw)]
+
+    def _uniform(self, numbers: Sequence[int], steps: int) -> Tensor:
         """Uniform numbers (B, K, steps) in [0, 1); more steps leave the first ones as they are."""
         drawn = []
         for number in numbers:
@@ -98,7 +69,7 @@ class Sampling(Search):
         return torch.stack(drawn)
 
     def _draw(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """One token a row (R,) by inversion, and its log-probability under the whole model."""
+        """One token a row (R,) by inversion, after its log-probability under the whole model."""
         ordered, order = scores.sort(dim=-1, descending=True, stable=True)
         probabilities = (ordered / self.temperature).softmax(dim=-1)
         if self.top_k:
@@ -113,7 +84,7 @@ class Sampling(Search):
         place = torch.searchsorted(reached, threshold, right=True)
         last = (probabilities > 0).sum(dim=-1, keepdim=True) - 1  # rounding may step past it
         place = place.minimum(last)
-        return order.gather(1, place)[:, 0], ordered.gather(1, place)[:, 0]
+        return ordered.gather(1, place)[:, 0], order.gather(1, place)[:, 0]
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

@@ -2,10 +2,10 @@
 
 from torch import Tensor, nn
 
-from seqattn.attention.base import AttentionFactory, Looked
+from seqattn.attention.base import AttentionFactory, AttentionOutput
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
-from seqattn.layers.encoder_layer import LayerShape
+from seqattn.layers.encoder_layer import LayerShape, MixerFactory
 from seqattn.positions.base import Position, Stack
 
 
@@ -23,7 +23,7 @@ class DecoderLayer(nn.Module):
         self,
         shape: LayerShape,
         memory_dim: int,
-        self_attention: AttentionFactory,
+        self_attention: MixerFactory,
         cross_attention: AttentionFactory,
     ) -> None:
         super().__init__()
@@ -42,32 +42,32 @@ class DecoderLayer(nn.Module):
         position: Position,
         source: KeysValues,
         source_mask: Mask,
-        cache: Cache | None,
-    ) -> Tensor:
-        """Decodes (B*K, T, D) over the source's keys and values (B, G, S, Dh): (B*K, T, D)."""
-        own, cross = self.self_attention, self.cross_attention
-        x = self.attend(x, lambda h: own(h, own.project(h), mask, position, cache))
-        x = self.cross(x, lambda h: cross(h, source, source_mask, self.no_position))
-        out: Tensor = self.feed(x, self.feedforward)
-        return out
+        cache: Cache | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, AttentionOutput]:
+        """Decodes tokens over the source.
 
-    def with_weights(
-        self,
-        x: Tensor,
-        mask: Mask,
-        position: Position,
-        source: KeysValues,
-        source_mask: Mask,
-        cache: Cache | None,
-    ) -> tuple[Tensor, Looked]:
-        """As `forward`, and what cross-attention saw."""
-        own, cross = self.self_attention, self.cross_attention
-        looked: list[Looked] = []
+        Args:
+            x: (B*K, T, D).
+            mask: of self-attention.
+            position: of self-attention.
+            source: the source's keys and values, as `cross_attention.project` makes them.
+            source_mask: of cross-attention.
+            cache: the past of self-attention; None for none.
+            need_weights: whether the weights of cross-attention are asked for.
 
-        def look(h: Tensor) -> Tensor:
-            looked.append(cross.with_weights(h, source, source_mask, self.no_position))
-            return looked[0].output
+        Returns:
+            (B*K, T, D), and what cross-attention gave.
+        """
+        attended: list[AttentionOutput] = []
 
-        x = self.attend(x, lambda h: own(h, own.project(h), mask, position, cache))
-        x = self.cross(x, look)
-        return self.feed(x, self.feedforward), looked[0]
+        def attend_to_source(h: Tensor) -> Tensor:
+            found = self.cross_attention(
+                h, source, source_mask, self.no_position, need_weights=need_weights
+            )
+            attended.append(found)
+            return attended[0].output
+
+        x = self.attend(x, lambda h: self.self_attention.mix(h, mask, position, cache))
+        x = self.cross(x, attend_to_source)
+        return self.feed(x, self.feedforward), attended[0]

@@ -1,12 +1,36 @@
 """Token embeddings."""
 
 import math
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.layers.dropout import Dropout
+from seqattn.ops.dropout import Dropout
 from seqattn.positions.base import Position
+
+Sharing = Literal["all", "target", "none"]
+"""Which of source, target and output are one table: all, target and output, or none."""
+
+
+class WordEmbedding(nn.Module):
+    """Ids to vectors scaled by sqrt(D), and dropout; recurrence itself says where a token stands.
+
+    Args:
+        table: the (V, D) table, which two embeddings and the output may share.
+        dropout: of the model.
+    """
+
+    def __init__(self, table: nn.Embedding, dropout: nn.Module) -> None:
+        super().__init__()
+        self.table = table
+        self.dropout = dropout
+        self.scale = math.sqrt(table.embedding_dim)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Ids (B, T) -> (B, T, D)."""
+        out: Tensor = self.dropout(F.embedding(ids, self.table.weight) * self.scale)
+        return out
 
 
 class Embedding(nn.Module):
@@ -37,3 +61,18 @@ def make_table(size: int, dim: int) -> nn.Embedding:
     table = nn.Embedding(size, dim)
     nn.init.normal_(table.weight, std=dim**-0.5)
     return table
+
+
+def make_tables(
+    sharing: Sharing, source: tuple[int, int], target: tuple[int, int]
+) -> tuple[nn.Embedding, nn.Embedding, Tensor | None]:
+    """The tables of a model's two sides, and the one that its output shares, None for none.
+
+    Args:
+        sharing: which are one table.
+        source: (size, dim) of the source's table.
+        target: (size, dim) of the target's.
+    """
+    target_table = make_table(*target)
+    source_table = target_table if sharing == "all" else make_table(*source)
+    return source_table, target_table, None if sharing == "none" else target_table.weight

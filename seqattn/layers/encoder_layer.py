@@ -1,14 +1,21 @@
 """One layer of a Transformer's encoder."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor, nn
 
-from seqattn.attention.base import AttentionFactory
+from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
-from seqattn.layers.feedforward import FeedForward
-from seqattn.layers.norm import Residual
+from seqattn.layers.feedforward import Activation, FeedForward
+from seqattn.layers.norm import Norm, Residual
 from seqattn.positions.base import Position
+
+
+class MixerFactory(Protocol):
+    """Makes a layer's own self-attention, or what stands in its place."""
+
+    def __call__(self, query_dim: int, memory_dim: int) -> Mixer: ...
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,8 @@ class LayerShape:
 
     dim: int
     ffn_dim: int
-    activation: str
-    norm: str
+    activation: Activation
+    norm: Norm
     pre_norm: bool
     dropout: float
 
@@ -45,19 +52,18 @@ class EncoderLayer(nn.Module):
 
     Args:
         shape: widths and choices of the stack.
-        attention: makes the self-attention.
+        self_attention: makes the self-attention.
     """
 
-    def __init__(self, shape: LayerShape, attention: AttentionFactory) -> None:
+    def __init__(self, shape: LayerShape, self_attention: MixerFactory) -> None:
         super().__init__()
-        self.self_attention = attention(query_dim=shape.dim, memory_dim=shape.dim)
+        self.self_attention = self_attention(query_dim=shape.dim, memory_dim=shape.dim)
         self.attend = shape.residual()
         self.feedforward = shape.feedforward()
         self.feed = shape.residual()
 
     def forward(self, x: Tensor, mask: Mask, position: Position) -> Tensor:
         """(B, S, D) -> (B, S, D)."""
-        attention = self.self_attention
-        x = self.attend(x, lambda h: attention(h, attention.project(h), mask, position))
+        x = self.attend(x, lambda h: self.self_attention.mix(h, mask, position))
         out: Tensor = self.feed(x, self.feedforward)
         return out

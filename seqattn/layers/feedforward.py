@@ -1,11 +1,11 @@
 """The position-wise feed-forward sublayer."""
 
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.errors import UserError
-
-ACTIVATIONS = ("relu", "gelu", "swiglu")
+Activation = Literal["relu", "gelu", "swiglu"]
 
 
 class FeedForward(nn.Module):
@@ -18,16 +18,10 @@ class FeedForward(nn.Module):
         dim: width of input and output.
         hidden_dim: width between.
         activation: relu, gelu or swiglu.
-
-    Raises:
-        UserError: for another activation.
     """
 
-    def __init__(self, dim: int, hidden_dim: int, activation: str) -> None:
+    def __init__(self, dim: int, hidden_dim: int, activation: Activation) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            choices = ", ".join(ACTIVATIONS)
-            raise UserError(f"model.activation must be one of {choices}, got {activation}")
         self.activation = activation
         gates = 2 if activation == "swiglu" else 1
         self.inner = nn.Linear(dim, gates * hidden_dim)

@@ -1,25 +1,19 @@
 """Normalisation, and the residual connection around a sublayer."""
 
 from collections.abc import Callable
+from typing import Literal
 
 from torch import Tensor, nn
 
-from seqattn.errors import UserError
-from seqattn.layers.dropout import Dropout
+from seqattn.ops.dropout import Dropout
+
+Norm = Literal["layernorm", "rmsnorm"]
 
 
-def make_norm(kind: str, dim: int) -> nn.Module:
+def make_norm(kind: Norm, dim: int) -> nn.Module:
     """`layernorm` (Ba et al. 2016, arXiv 1607.06450) or `rmsnorm` (Zhang and Sennrich 2019,
-    arXiv 1910.07467) over the last axis of width `dim`.
-
-    Raises:
-        UserError: for another name.
-    """
-    if kind == "layernorm":
-        return nn.LayerNorm(dim)
-    if kind == "rmsnorm":
-        return nn.RMSNorm(dim, eps=1e-6)
-    raise UserError(f"model.norm must be layernorm or rmsnorm, got {kind}")
+    arXiv 1910.07467) over the last axis of width `dim`."""
+    return nn.LayerNorm(dim) if kind == "layernorm" else nn.RMSNorm(dim, eps=1e-6)
 
 
 class Residual(nn.Module):
@@ -35,7 +29,7 @@ class Residual(nn.Module):
         dropout: share of the sublayer's output dropped in training.
     """
 
-    def __init__(self, dim: int, norm: str, pre_norm: bool, dropout: float) -> None:
+    def __init__(self, dim: int, norm: Norm, pre_norm: bool, dropout: float) -> None:
         super().__init__()
         self.norm = make_norm(norm, dim)
         self.pre_norm = pre_norm

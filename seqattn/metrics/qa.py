@@ -3,15 +3,16 @@
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, ClassVar, NamedTuple
 
-import torch
-from torch import Tensor
-from torchmetrics import Metric
+from annotated_types import Ge, Le
 
 from seqattn import __version__
+from seqattn.checking import checked
 from seqattn.errors import UserError
+from seqattn.metrics.means import Means
 from seqattn.metrics.text import References, TextScore, reference_lists
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -19,20 +20,17 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """Gives a text without case, ASCII punctuation, English articles and surplus spaces."""
+    """A text without case, ASCII punctuation, English articles and surplus spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, answers: Iterable[str]) -> float:
-    """Says whether a prediction is one of the gold answers, after `normalize`.
+    """1 where a prediction is one of the gold answers, after `normalize`, else 0.
 
     Args:
         prediction: the text, "" for "no answer".
         answers: the gold answers; none for an unanswerable question. Those of which `normalize`
             leaves nothing do not count, as in the scorer of SQuAD 2.0.
-
-    Returns:
-        1 or 0.
     """
     return max(float(normalize(prediction) == gold) for gold in _gold(answers))
 
@@ -89,6 +87,7 @@ def check_probabilities(
             )
 
 
+@checked
 @dataclass(frozen=True)
 class QaScorer:
     """Exact match and F1 over a set of questions.
@@ -98,12 +97,9 @@ class QaScorer:
             official default, 1, turns none. `best_threshold` finds one.
     """
 
-    threshold: float = 1.0
-
-    @property
-    def logged(self) -> tuple[str, ...]:
-        """What a run logs of it as `val/NAME`, the more the better."""
-        return ("em", "f1")
+    logged: ClassVar[tuple[str, ...]] = ("em", "f1")
+    """What a run logs of it as `val/NAME`, the more the better."""
+    threshold: Annotated[float, Ge(-1), Le(1)] = 1.0
 
     def score(
         self,
@@ -157,13 +153,9 @@ class AnswerScorer:
     A question without an answer is one whose reference says so in words.
     """
 
-    @property
-    def logged(self) -> tuple[str, ...]:
-        """What `corpus` computes."""
-        return ("em", "f1")
+    logged: ClassVar[tuple[str, ...]] = ("em", "f1")
 
-    def corpus(self) -> Metric:
-        """Exact match and F1 over batches and ranks."""
+    def corpus(self) -> Means:
         return QaScores()
 
     def score(
@@ -185,24 +177,69 @@ def _named(prefix: str, rows: list[tuple[float, float]], signature: str) -> list
     return [TextScore(prefix + n, m, signature) for n, m in zip(("EM", "F1"), means, strict=True)]
 
 
-class QaScores(Metric):
-    """Exact match and F1 of answers that arrive in batches and on several ranks."""
-
-    full_state_update = False
-    sums: Tensor
+class QaScores(Means):
+    """`em` and `f1`, from 0 to 100, of answers that arrive in batches and on several ranks."""
 
     def __init__(self) -> None:
-        super().__init__()
-        # exact matches, F1 and questions
-        self.add_state("sums", default=torch.zeros(3, dtype=torch.float64), dist_reduce_fx="sum")
+        super().__init__(("em", "f1"))
 
-    def update(self, predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> None:
+    def update(  # type: ignore[override]
+        self, predictions: Sequence[str], answers: Sequence[Sequence[str]]
+    ) -> None:
         """Adds questions: a prediction ("" for "no answer") and the gold answers of each."""
-        for text, gold in zip(predictions, answers, strict=True):
-            row = [exact_match(text, gold), f1(text, gold), 1.0]
-            self.sums += torch.tensor(row, dtype=torch.float64, device=self.sums.device)
+        rows = list(zip(predictions, answers, strict=True))
+        if rows:
+            sums = {"em": sum(exact_match(*r) for r in rows), "f1": sum(f1(*r) for r in rows)}
+            self.add({name: 100 * value for name, value in sums.items()}, len(rows))
 
-    def compute(self) -> dict[str, Tensor]:
-        """`em` and `f1` from 0 to 100."""
-        matched, overlap, count = self.sums
-        return {"em": (100 * matched / count).float(), "f1": (100 * overlap / count).float()}
+
+class Threshold(NamedTuple):
+    """Which no-answer probability is too much to answer, and the score that this gives."""
+
+    value: float
+    """A question whose probability lies above it is left unanswered; -1 leaves all so."""
+    score: float
+    """From 0 to 100, on the questions where it was found."""
+
+
+_MEASURES: Mapping[str, Callable[[str, Iterable[str]], float]] = {"em": exact_match, "f1": f1}
+
+
+def best_threshold(
+    predictions: Mapping[str, str],
+    questions: Mapping[str, Sequence[str]],
+    no_answer: Mapping[str, float],
+    measure: str = "f1",
+) -> Threshold:
+    """Finds the no-answer threshold that scores best (Rajpurkar et al. 2018, arXiv 1806.03822).
+
+    Search on a dev set and apply what is found to another; where the same set is scored with it,
+    as the official "best F1" does, the score flatters.
+
+    Args:
+        predictions, questions, no_answer: as for `QaScorer.score`.
+        measure: "em" or "f1", what is to be best.
+
+    Returns:
+        The lowest of the best thresholds. Questions of one probability are answered or left
+        together, so that its score is what applying it gives; the official script parts them.
+
+    Raises:
+        UserError: another measure, or a question without a prediction or a probability.
+    """
+    if measure not in _MEASURES:
+        raise UserError(f"measure must be one of {', '.join(_MEASURES)}, got {measure!r}")
+    check_complete(predictions, questions, "prediction")
+    check_probabilities(no_answer, questions)
+    score = _MEASURES[measure]
+    gains: dict[float, float] = {}
+    for name, answers in questions.items():
+        gain = score(predictions[name], answers) - score("", answers)
+        gains[no_answer[name]] = gains.get(no_answer[name], 0.0) + gain
+    total = sum(score("", answers) for answers in questions.values())
+    best = Threshold(-1.0, total)
+    for value in sorted(gains):
+        total += gains[value]
+        if total > best.score:
+            best = Threshold(value, total)
+    return Threshold(best.value, 100 * best.score / len(questions))

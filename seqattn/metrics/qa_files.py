@@ -1,12 +1,12 @@
 """Predictions in the files that SQuAD's official scorers read."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from seqattn.errors import UserError
+from seqattn.storage import read_json, write_whole
 
 
 def write_predictions(path: Path, predictions: Mapping[str, str] | Mapping[str, float]) -> None:
@@ -18,11 +18,12 @@ def write_predictions(path: Path, predictions: Mapping[str, str] | Mapping[str, 
     Args:
         path: the file, whole or not there at all; its folder must be there.
         predictions: by question id.
+
+    Raises:
+        UserError: it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     text = json.dumps(dict(predictions), ensure_ascii=False, indent=1)
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, f"{text}\n".encode())
 
 
 def read_predictions(path: Path) -> dict[str, str]:
@@ -52,15 +53,7 @@ def read_no_answer(path: Path) -> dict[str, float]:
 
 
 def _read(path: Path, form: str) -> dict[str, Any]:
-    if not path.is_file():
-        raise UserError(f"{path} must be a file of predictions, it does not exist")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} must be UTF-8 text, it is not") from error
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}"
-        raise UserError(f"{path} must be JSON, {where}: {error.msg}") from error
+    found = read_json(path, "a file of predictions")
     if not isinstance(found, dict):
         raise UserError(f"{path} must be one JSON object {form}, it is a {type(found).__name__}")
     return found

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
+from annotated_types import Ge, Le
 from rouge_score.rouge_scorer import RougeScorer as Scorer
 from rouge_score.tokenizers import DefaultTokenizer
-from torch import Tensor
-from torchmetrics import Metric
 
+from seqattn.checking import checked
 from seqattn.errors import UserError
+from seqattn.metrics.means import Means
 from seqattn.metrics.text import References, TextScore, reference_lists
 
 Floats = npt.NDArray[np.float64]
@@ -23,6 +24,7 @@ KINDS = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeL", "ROUGE-L
 _LONGEST_NOVEL = 3
 
 
+@checked
 @dataclass(frozen=True)
 class RougeScorer:
     """How summaries are compared with their references (Lin 2004).
@@ -36,21 +38,15 @@ class RougeScorer:
             most papers do.
         resamples: of the bootstrap that gives 95 % intervals; 0 for no intervals.
         seed: of the bootstrap.
-
-    Raises:
-        UserError: `resamples` below 0.
     """
 
+    logged: ClassVar[tuple[str, ...]] = tuple(KINDS.values())
     stemmer: bool = True
-    resamples: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.resamples < 0:
-            raise UserError(f"scorer.resamples must be at least 0, got {self.resamples}")
+    resamples: Annotated[int, Ge(0), Le(100_000)] = 1000
+    seed: Annotated[int, Ge(0)] = 0
 
     def measures(self, hypotheses: Sequence[str], references: References) -> Floats:
-        """Gives each summary's F1 on the scale of 0 to 100.
+        """Each summary's F1 on the scale of 0 to 100.
 
         Args:
             hypotheses: N summaries.
@@ -64,22 +60,12 @@ class RougeScorer:
             UserError: other numbers of hypotheses and references, or a row without a reference.
         """
         scorer = Scorer(list(KINDS.values()), use_stemmer=self.stemmer)
-        rows = [
-            scorer.score_multi(texts, hypothesis)
-            for hypothesis, texts in zip(
-                hypotheses, reference_lists(references, len(hypotheses)), strict=True
-            )
-        ]
+        texts = reference_lists(references, len(hypotheses))
+        rows = [scorer.score_multi(*row) for row in zip(texts, hypotheses, strict=True)]
         scores = [[100 * row[kind].fmeasure for kind in KINDS.values()] for row in rows]
         return np.array(scores, np.float64).reshape(-1, len(KINDS))
 
-    @property
-    def logged(self) -> tuple[str, ...]:
-        """What `corpus` computes."""
-        return tuple(KINDS.values())
-
-    def corpus(self) -> Metric:
-        """ROUGE over batches and ranks."""
+    def corpus(self) -> Means:
         return CorpusRouge(self)
 
     def score(
@@ -169,44 +155,30 @@ def _novelty(
         raise UserError(
             f"there must be a source for each summary, got {len(sources):,} for {len(hypotheses):,}"
         )
+    written = [text for row in references for text in row]
     # a source as often as it has references
-    pairs = [
-        (text, source) for row, source in zip(references, sources, strict=True) for text in row
-    ]
+    theirs = [source for row, source in zip(references, sources, strict=True) for _ in row]
     signature = f"per:n-grams|case:lc|stem:no|version:{version('rouge-score')}"
     scores = []
     for n in range(1, _LONGEST_NOVEL + 1):
-        ours = novel_share(hypotheses, sources, n)
-        theirs = novel_share((text for text, _ in pairs), (source for _, source in pairs), n)
-        scores.append(TextScore(f"novel {n}-grams", 100 * ours, signature))
-        scores.append(TextScore(f"novel {n}-grams of references", 100 * theirs, signature))
+        name, share = f"novel {n}-grams", novel_share(hypotheses, sources, n)
+        scores.append(TextScore(name, 100 * share, signature))
+        share = novel_share(written, theirs, n)
+        scores.append(TextScore(f"{name} of references", 100 * share, signature))
     return scores
 
 
-class CorpusRouge(Metric):
-    """Mean ROUGE F1 of a corpus that arrives in batches and on several ranks.
-
-    Args:
-        scorer: how texts are compared; its intervals are not computed.
-    """
-
-    full_state_update = False
-    sums: Tensor
+class CorpusRouge(Means):
+    """Mean ROUGE F1, from 0 to 100, of a corpus that arrives in batches and on several ranks."""
 
     def __init__(self, scorer: RougeScorer) -> None:
-        super().__init__()
+        super().__init__(KINDS.values())
         self.scorer = scorer
-        # the four measures and the number of summaries
-        zeros = torch.zeros(len(KINDS) + 1, dtype=torch.float64)
-        self.add_state("sums", default=zeros, dist_reduce_fx="sum")
 
-    def update(self, hypotheses: Sequence[str], references: References) -> None:
+    def update(  # type: ignore[override]
+        self, hypotheses: Sequence[str], references: References
+    ) -> None:
         """Adds line-aligned texts, with one reference or several each."""
         values = self.scorer.measures(hypotheses, references)
-        row = torch.tensor([*values.sum(0), len(values)], dtype=torch.float64)
-        self.sums += row.to(self.sums.device)
-
-    def compute(self) -> dict[str, Tensor]:
-        """`rouge1`, `rouge2`, `rougeL` and `rougeLsum` from 0 to 100."""
-        means = (self.sums[:-1] / self.sums[-1]).float()
-        return dict(zip(KINDS.values(), means, strict=True))
+        if len(values):
+            self.add(dict(zip(KINDS.values(), values.sum(0), strict=True)), len(values))

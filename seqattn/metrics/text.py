@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
 
+from seqattn.checking import checked
 from seqattn.errors import UserError
 
 References = Sequence[str] | Sequence[Sequence[str]]
@@ -46,11 +47,10 @@ def named(scores: Sequence[TextScore], split: str) -> dict[str, float | str]:
 class Scorer(Protocol):
     """How the outputs of a task are compared with their references."""
 
-    @property
-    def logged(self) -> tuple[str, ...]:
-        """Names of what `corpus` computes; a run logs each as `val/NAME`, the more the better."""
+    logged: ClassVar[tuple[str, ...]]
+    """Names of what `corpus` computes; a run logs each as `val/NAME`, the more the better."""
 
-    def corpus(self) -> Metric:
+    def corpus(self) -> Metric | MetricCollection:
         """A metric over batches and ranks: `update(hypotheses, references)` adds some, and
         `compute` gives a value from 0 to 100 for each name."""
 
@@ -72,6 +72,7 @@ class Scorer(Protocol):
         """
 
 
+@checked
 @dataclass(frozen=True)
 class TextScorer:
     """How texts are compared.
@@ -84,6 +85,7 @@ class TextScorer:
         UserError: for a tokenizer that sacrebleu does not know.
     """
 
+    logged: ClassVar[tuple[str, ...]] = ("bleu",)
     tokenize: str = "13a"
     lowercase: bool = False
 
@@ -93,18 +95,17 @@ class TextScorer:
             choices = ", ".join(known)
             raise UserError(f"scorer.tokenize must be one of {choices}, got {self.tokenize}")
 
-    def bleu(self) -> BLEU:
+    def bleu(self, by_sentence: bool = False) -> BLEU:
         """sacrebleu's BLEU (Papineni et al. 2002; Post 2018, arXiv 1804.08771)."""
         # force: text that is tokenised on purpose needs no warning
-        return BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True)
-
-    @property
-    def logged(self) -> tuple[str, ...]:
-        """What `corpus` computes."""
-        return ("bleu",)
+        return BLEU(
+            tokenize=self.tokenize,
+            lowercase=self.lowercase,
+            force=True,
+            effective_order=by_sentence,
+        )
 
     def corpus(self) -> Metric:
-        """BLEU over batches and ranks."""
         return CorpusBleu(self)
 
     def score(
@@ -126,14 +127,10 @@ class TextScorer:
 
 
 def reference_lists(references: References, count: int) -> list[list[str]]:
-    """Gives every row's references as a list.
-
-    Args:
-        references: a text for each row, or a list of texts.
-        count: how many rows there must be.
+    """Each row's references as a list.
 
     Raises:
-        UserError: there are others, or a row has no reference.
+        UserError: there are not `count` rows, or one has no reference.
     """
     rows = [[row] if isinstance(row, str) else list(row) for row in references]
     if len(rows) != count:
@@ -144,21 +141,14 @@ def reference_lists(references: References, count: int) -> list[list[str]]:
 
 
 class CorpusBleu(Metric):
-    """BLEU of a corpus that arrives in batches and on several ranks; equals sacrebleu's.
-
-    Args:
-        scorer: how texts are compared.
-    """
+    """BLEU of a corpus that arrives in batches and on several ranks; equals sacrebleu's."""
 
     full_state_update = False
     counts: Tensor
 
     def __init__(self, scorer: TextScorer) -> None:
         super().__init__()
-        self.scorer = scorer
-        self.sentence = BLEU(
-            tokenize=scorer.tokenize, lowercase=scorer.lowercase, force=True, effective_order=True
-        )
+        self.sentence = scorer.bleu(by_sentence=True)
         # matches and totals of 1- to 4-grams, then both lengths in words
         self.add_state("counts", default=torch.zeros(10, dtype=torch.float64), dist_reduce_fx="sum")
 

@@ -1,34 +1,47 @@
 """What a recurrent decoder carries from one call to the next."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from seqattn.attention.alignment import Annotations
+from seqattn.attention.alignment import Annotations, joined_steps
 from seqattn.attention.masks import real_first
 from seqattn.errors import UserError
-from seqattn.layers.recurrent import Hidden
-from seqattn.models.base import PAD, State
-from seqattn.models.copying import SourceWords
+from seqattn.layers.rnn_layer import Hidden
+from seqattn.models.base import State
+from seqattn.models.head import DecoderOutput, SourceTokens
+from seqattn.tokens import PAD
 
 
-class Reading(NamedTuple):
+class TargetRows(NamedTuple):
     """Target tokens as the decoder reads them: each row's real ones first, in their order."""
 
     ids: Tensor
     """(B*K, T)."""
     steps: Tensor
     """(B*K, T) how many tokens stand before each."""
-    going: Tensor | None
+    active: Tensor | None
     """(B*K, T) bool, False where a state must stay as it is; None where none must."""
-    back: Tensor | None
+    given_order: Tensor | None
     """(B*K, T) where each given token went; None where it stayed."""
 
-    def as_given(self, x: Tensor) -> Tensor:
-        """(B*K, T, ...) of the tokens as read, in the order in which they were given."""
-        return x if self.back is None else x.gather(1, self.back[..., None].expand_as(x))
+    def in_given_order(self, output: DecoderOutput) -> DecoderOutput:
+        """What the decoder made of the tokens, in the order in which they were given."""
+        if self.given_order is None:
+            return output
+        order = self.given_order[..., None]
+        return DecoderOutput._make(
+            None if part is None else part.gather(1, order.expand_as(part)) for part in output
+        )
+
+    def advanced(self, t: int, new: Hidden, old: Hidden) -> Hidden:
+        """The new state, or the old one in rows that have no token at step t."""
+        if self.active is None:
+            return new
+        active = self.active[:, t, None]
+        return tuple(torch.where(active, one, other) for one, other in zip(new, old, strict=True))
 
 
 @dataclass
@@ -43,7 +56,7 @@ class RecurrentState(State):
         beams: K.
         cached: False for one call alone.
         begun: whether a call was made.
-        words: of B sentences, what can be copied, where the model copies.
+        source_tokens: as the head's `source_tokens` gives them.
     """
 
     source: Annotations
@@ -53,7 +66,8 @@ class RecurrentState(State):
     beams: int
     cached: bool = True
     begun: bool = False
-    words: SourceWords | None = None
+    source_tokens: SourceTokens | None = None
+    can_crop = False
 
     def reorder(self, index: Tensor) -> None:
         first = torch.arange(index.shape[0], device=index.device) * self.beams
@@ -63,7 +77,11 @@ class RecurrentState(State):
         beams = torch.arange(self.beams, device=sentences.device)
         self._take((sentences[:, None] * self.beams + beams).flatten())
         self.source = self.source.keep(sentences)
-        self.words = None if self.words is None else self.words.keep(sentences)
+        if self.source_tokens is not None:
+            self.source_tokens = self.source_tokens.keep(sentences)
+
+    def crop(self, length: int) -> None:
+        raise UserError("a recurrent state cannot forget tokens: it holds its last step alone")
 
     def _take(self, rows: Tensor) -> None:
         self.layers = [tuple(part.index_select(0, rows) for part in h) for h in self.layers]
@@ -76,20 +94,56 @@ class RecurrentState(State):
         parts += [] if self.fed is None else [self.fed]
         return sum(part.numel() * part.element_size() for part in parts)
 
-    def advance(self, ids: Tensor) -> Reading:
+    def advance(self, ids: Tensor) -> TargetRows:
         """How ids (B*K, T) are read, which from now on are part of the past."""
         if self.begun and not self.cached:
             raise UserError("a state started with cached=False serves one decode; start another")
         single = self.begun and ids.shape[1] == 1  # a search's own token, never padding
         self.begun = True
-        back = going = None
+        order = active = None
         real = torch.ones_like(ids, dtype=torch.bool) if single else ids != PAD
         if not single and not bool(real.all()):
-            order = real_first(real)
-            if order is not None:
-                ids, back = ids.gather(1, order), order.argsort(dim=1)
+            sorted_first = real_first(real)
+            if sorted_first is not None:
+                ids, order = ids.gather(1, sorted_first), sorted_first.argsort(dim=1)
             # the states after padding on the right matter to a later call alone
-            going = real.sum(dim=1, keepdim=True) > torch.arange(ids.shape[1], device=ids.device)
+            active = real.sum(dim=1, keepdim=True) > torch.arange(ids.shape[1], device=ids.device)
         steps = self.steps[:, None] + torch.arange(ids.shape[1], device=ids.device)
         self.steps = self.steps + real.sum(dim=1)
-        return Reading(ids, steps, going if self.cached else None, back)
+        return TargetRows(ids, steps, active if self.cached else None, order)
+
+
+@dataclass
+class DecodedSteps:
+    """What a decoder computed: a piece for each step, or one piece of all steps.
+
+    Args:
+        inputs: embedded input tokens (B*K, I), or (B*K, T, I).
+        tops: outputs of the topmost layer (B*K, hidden), or with T.
+        contexts: (B*K, M), or with T.
+        features: (B*K, D), or with T.
+        weights: (B, K*T', S).
+    """
+
+    inputs: list[Tensor] = field(default_factory=list)
+    tops: list[Tensor] = field(default_factory=list)
+    contexts: list[Tensor] = field(default_factory=list)
+    features: list[Tensor] = field(default_factory=list)
+    weights: list[Tensor] = field(default_factory=list)
+
+    def output(self, beams: int, need_weights: bool) -> DecoderOutput:
+        """All of it. Args: beams: K; need_weights: also weights and evidence."""
+        if not need_weights:
+            return DecoderOutput(_whole(self.features))
+        evidence = [_whole(part) for part in (self.contexts, self.tops, self.inputs)]
+        weights = joined_steps(self.weights, beams).flatten(0, 1)
+        return DecoderOutput(_whole(self.features), weights, torch.cat(evidence, dim=-1))
+
+    def last(self) -> "DecodedSteps":
+        """The last step alone, where each step has a piece."""
+        return DecodedSteps(*(pieces[-1:] for pieces in vars(self).values()))
+
+
+def _whole(pieces: list[Tensor]) -> Tensor:
+    """(B*K, T, ...) of a piece for each step, or of one piece of all steps."""
+    return pieces[0] if pieces[0].dim() == 3 else torch.stack(pieces, dim=1)

@@ -2,24 +2,29 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from seqattn.attention.base import AttentionFactory
+from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.masks import Mask
-from seqattn.errors import UserError
-from seqattn.layers.embedding import make_table
-from seqattn.layers.reader import RecurrentReader
-from seqattn.layers.recurrent import StepDropout
-from seqattn.models.base import PAD
-from seqattn.models.recurrent import WordEmbedding
-from seqattn.models.span import SpanHead, SpanInput, SpanModel, SpanScores, joined_with
-from seqattn.models.transformer import Slots
-from seqattn.models.word_match import WordMatch
-from seqattn.positions.base import Position, Stack
+from seqattn.checking import Dropout, Width, checked
+from seqattn.layers.embedding import WordEmbedding, make_table
+from seqattn.layers.rnn_encoder import RecurrentEncoder
+from seqattn.layers.rnn_layer import Cell, Layers, StepDropout
+from seqattn.models.span_base import (
+    SpanHead,
+    SpanInput,
+    SpanModel,
+    SpanScores,
+    WordMatch,
+    joined_with_question,
+)
+from seqattn.models.stack import Slots
+from seqattn.tokens import PAD
 
 
+@checked
 @dataclass(frozen=True)
 class SpanRecurrentConfig:
     """The shape of a recurrent span model.
@@ -31,22 +36,23 @@ class SpanRecurrentConfig:
         model_layers: depth of what reads the context again with the question in mind.
         dropout: share dropped on embeddings and between layers.
         word_match: whether tokens know whether their words stand in the question; see `WordMatch`.
-
-    Raises:
-        UserError: for a width or depth below 1.
     """
 
-    cell: str = "lstm"
-    dim: int = 128
-    encoder_layers: int = 1
-    model_layers: int = 1
-    dropout: float = 0.3
+    cell: Cell = "lstm"
+    dim: Width = 128
+    encoder_layers: Layers = 1
+    model_layers: Layers = 1
+    dropout: Dropout = 0.3
     word_match: bool = True
 
-    def __post_init__(self) -> None:
-        for name in ("dim", "encoder_layers", "model_layers"):
-            if getattr(self, name) < 1:
-                raise UserError(f"model.{name} must be at least 1, got {getattr(self, name)}")
+    output: ClassVar[str] = "spans"
+    attention_type: ClassVar[type] = Attention
+    uses_positions: ClassVar[bool] = False
+
+    @property
+    def attentions(self) -> dict[str, int]:
+        """How many attentions each slot holds."""
+        return {"cross": 1}
 
     def build(self, vocabulary_size: int, slots: Slots) -> "SpanRecurrent":
         """A model over a vocabulary of this size.
@@ -82,11 +88,10 @@ class SpanRecurrent(SpanModel):
         self.embedding = WordEmbedding(make_table(vocabulary_size, dim), self.dropout)
         self.word_match = WordMatch(dim) if config.word_match else None
         width = dim if self.word_match is None else self.word_match.width
-        reader = partial(RecurrentReader, config.cell, dim=dim, dropout=self.dropout)
+        reader = partial(RecurrentEncoder, config.cell, dim=dim, dropout=self.dropout)
         self.question_reader = reader(input_dim=dim, layers=config.encoder_layers)
         self.context_reader = reader(input_dim=width, layers=config.encoder_layers)
         self.question_attention = attention(query_dim=dim, memory_dim=dim)
-        self.position = Position(Stack(dim, self.question_attention.num_heads, 1))
         self.join = nn.Linear(3 * dim, dim)
         self.model_reader = reader(input_dim=dim, layers=config.model_layers)
         self.head = SpanHead(dim)
@@ -98,16 +103,9 @@ class SpanRecurrent(SpanModel):
             context = self.word_match(context, question, asking, batch.match)
         asked = self.dropout(self.question_reader(question, asking).outputs)
         read = self.dropout(self.context_reader(context, real).outputs)
-        joined = self.join(joined_with(read, self._heard(read, real, asked, asking))).relu()
+        masks = Mask.full(real), Mask.full(asking)
+        joined = joined_with_question(self.question_attention, read, masks[0], asked, masks[1])
+        joined = self.join(joined).relu()
         features = self.model_reader(self.dropout(joined), real).outputs
         scores: SpanScores = self.head(self.dropout(features), real, asked, asking)
         return scores
-
-    def _heard(self, read: Tensor, real: Tensor, asked: Tensor, asking: Tensor) -> Tensor:
-        """What each token of the context (B, S, D) hears from the question: (B, S, D)."""
-        own = Mask.full(asking)
-        steps = torch.arange(read.shape[1], device=read.device)
-        mask = Mask(steps, own.key_positions, asking, real_queries=real)
-        attention = self.question_attention
-        heard: Tensor = attention(read, attention.project(asked), mask, self.position)
-        return heard

@@ -1,20 +1,33 @@
 """A Transformer that answers by spans, with any encoder attention and position scheme."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 
+from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
+from seqattn.checking import Depth, Width, checked
+from seqattn.checking import Dropout as Share
 from seqattn.errors import UserError
-from seqattn.layers.dropout import Dropout
 from seqattn.layers.embedding import Embedding, make_table
-from seqattn.models.base import PAD
-from seqattn.models.span import SpanHead, SpanInput, SpanModel, SpanScores, joined_with
-from seqattn.models.transformer import Encoder, Slots, TransformerConfig
-from seqattn.models.word_match import WordMatch
-from seqattn.positions.base import Position, Stack
+from seqattn.layers.encoder_layer import LayerShape
+from seqattn.layers.feedforward import Activation
+from seqattn.layers.norm import Norm
+from seqattn.models.span_base import (
+    SpanHead,
+    SpanInput,
+    SpanModel,
+    SpanScores,
+    WordMatch,
+    joined_with_question,
+)
+from seqattn.models.stack import Encoder, Slots
+from seqattn.ops.dropout import Dropout
+from seqattn.tokens import PAD
 
 
+@checked
 @dataclass(frozen=True)
 class SpanTransformerConfig:
     """The shape of a span model of Transformer layers.
@@ -30,45 +43,32 @@ class SpanTransformerConfig:
         dropout: share dropped on embeddings and residual branches.
         word_match: whether tokens know whether their words stand in the question; see `WordMatch`.
         checkpoint_activations: recompute layers in the backward pass to save memory.
-
-    Raises:
-        UserError: for a width below 1 or a depth below 0.
     """
 
-    dim: int = 128
-    encoder_layers: int = 2
-    model_layers: int = 3
-    ffn_dim: int = 256
-    activation: str = "relu"
-    norm: str = "layernorm"
+    dim: Width = 128
+    encoder_layers: Depth = 2
+    model_layers: Depth = 3
+    ffn_dim: Width = 256
+    activation: Activation = "relu"
+    norm: Norm = "layernorm"
     pre_norm: bool = True
-    dropout: float = 0.1
+    dropout: Share = 0.1
     word_match: bool = True
     checkpoint_activations: bool = False
 
-    def __post_init__(self) -> None:
-        least = {"dim": 1, "ffn_dim": 1, "encoder_layers": 0, "model_layers": 0}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise UserError(f"model.{name} must be at least {bound}, got {getattr(self, name)}")
+    output: ClassVar[str] = "spans"
+    attention_type: ClassVar[type] = Mixer
+    uses_positions: ClassVar[bool] = True
+
+    @property
+    def attentions(self) -> dict[str, int]:
+        """How many attentions each slot holds."""
+        return {"encoder": self.layers, "cross": 1}
 
     @property
     def layers(self) -> int:
         """How many attentions `Slots.encoder` must hold: those of both stacks."""
         return self.encoder_layers + self.model_layers
-
-    def stack(self, layers: int) -> TransformerConfig:
-        """The shape of one of its stacks."""
-        return TransformerConfig(
-            dim=self.dim,
-            encoder_layers=layers,
-            ffn_dim=self.ffn_dim,
-            activation=self.activation,
-            norm=self.norm,
-            pre_norm=self.pre_norm,
-            dropout=self.dropout,
-            checkpoint_activations=self.checkpoint_activations,
-        )
 
     def build(self, vocabulary_size: int, slots: Slots) -> "SpanTransformer":
         """A model over a vocabulary of this size.
@@ -109,19 +109,18 @@ class SpanTransformer(SpanModel):
         super().__init__()
         dim, first = config.dim, config.encoder_layers
         self.config = config
-        self.encoder = Encoder(
-            config.stack(first), dim, slots._replace(encoder=slots.encoder[:first])
+        shape = LayerShape(
+            dim, config.ffn_dim, config.activation, config.norm, config.pre_norm, config.dropout
         )
-        self.reader = Encoder(
-            config.stack(config.model_layers), dim, slots._replace(encoder=slots.encoder[first:])
-        )
+        checkpointing = config.checkpoint_activations
+        self.encoder = Encoder(shape, slots.encoder[:first], slots.position, checkpointing)
+        self.reader = Encoder(shape, slots.encoder[first:], slots.position, checkpointing)
         table = make_table(vocabulary_size, dim)
         self.embedding = Embedding(table, self.encoder.position, config.dropout)
         self.segments = make_table(2, dim)
         self.word_match = WordMatch(dim) if config.word_match else None
         self.matched = nn.Linear(self.word_match.width, dim) if self.word_match else None
         self.question_attention = slots.cross[0](query_dim=dim, memory_dim=dim)
-        self.position = Position(Stack(dim, self.question_attention.num_heads, 1))
         self.join = nn.Linear(3 * dim, dim)
         self.dropout = Dropout(config.dropout)
         self.head = SpanHead(dim)
@@ -137,16 +136,9 @@ class SpanTransformer(SpanModel):
             found = self.word_match(context, question, asking, batch.match)
             context = context + self.dropout(self.matched(found))
         asked, read = self.encoder(question, own), self.encoder(context, mask)
-        heard = self._heard(read, mask, asked, own)
-        joined = self.dropout(self.join(joined_with(read, heard)))
+        joined = joined_with_question(self.question_attention, read, mask, asked, own)
+        joined = self.dropout(self.join(joined))
         joined = self.reader.position.embed(joined, mask.query_positions)
         features = self.reader(joined, mask)
         scores: SpanScores = self.head(features, real, asked, asking)
         return scores
-
-    def _heard(self, read: Tensor, mask: Mask, asked: Tensor, own: Mask) -> Tensor:
-        """What each token of the context (B, S, D) hears from the question: (B, S, D)."""
-        across = replace(own, query_positions=mask.query_positions, real_queries=mask.real_queries)
-        attention = self.question_attention
-        heard: Tensor = attention(read, attention.project(asked), across, self.position)
-        return heard

@@ -1,51 +1,162 @@
-"""What the layers of a stack and its position scheme must agree on."""
+"""The Transformer's stacks of layers, each with a position scheme of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from seqattn.attention.base import Attention
+from seqattn.attention.base import Attention, AttentionFactory, AttentionOutput, Mixer
+from seqattn.attention.cache import Cache
+from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
-from seqattn.positions.base import Position
+from seqattn.layers.decoder_layer import DecoderLayer
+from seqattn.layers.encoder_layer import EncoderLayer, LayerShape, MixerFactory
+from seqattn.layers.norm import make_norm
+from seqattn.models.transformer_state import TransformerState
+from seqattn.positions.base import Position, Stack
 
 
-def first_heads(layers: nn.ModuleList) -> int:
-    """Query heads of the first layer's self-attention, which positions are made for."""
-    return next((attention.num_heads for attention in self_attentions(layers)), 1)
+class PositionFactory(Protocol):
+    """Makes a stack's own position scheme."""
+
+    def __call__(self, stack: Stack) -> Position: ...
 
 
-def self_attentions(layers: nn.ModuleList) -> Iterator[Attention]:
-    """The self-attention of each layer, from the first."""
-    for layer in layers:
-        assert isinstance(layer.self_attention, Attention)
-        yield layer.self_attention
+class Slots(NamedTuple):
+    """The attentions of a Transformer, one factory per layer and slot, and its positions."""
+
+    encoder: Sequence[MixerFactory]
+    decoder: Sequence[MixerFactory]
+    cross: Sequence[AttentionFactory]
+    position: PositionFactory
 
 
-def check_position(position: Position, layers: nn.ModuleList) -> None:
+class LayerStack(nn.Module):
+    """Layers one after the other, a norm at their end where norms stand before sublayers.
+
+    Args:
+        layers: each with its `self_attention`.
+        shape: of the layers.
+        position: makes the scheme of the stack.
+        bidirectional: whether tokens see what comes after them.
+        checkpointing: recompute layers in the backward pass to save memory.
+
+    Raises:
+        UserError: where a layer cannot take the position scheme.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[EncoderLayer | DecoderLayer],
+        shape: LayerShape,
+        position: PositionFactory,
+        bidirectional: bool,
+        checkpointing: bool,
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = make_norm(shape.norm, shape.dim) if shape.pre_norm else nn.Identity()
+        mixers: list[Mixer] = [layer.self_attention for layer in layers]
+        heads = [mixer.num_heads for mixer in mixers if isinstance(mixer, Attention)]
+        stack = Stack(shape.dim, heads[0] if heads else 1, len(layers), bidirectional)
+        self.position = position(stack)
+        check_position(self.position, mixers)
+        limits = [self.position.max_length, *(mixer.max_length for mixer in mixers)]
+        self.max_length: int | None = min(
+            (limit for limit in limits if limit is not None), default=None
+        )
+        """The longest sequence in tokens, None where there is no limit."""
+        self.checkpointing = checkpointing
+
+    def run(self, layer: nn.Module, *args: Any, cached: bool = False) -> Any:
+        """Calls a layer; a cached call is never recomputed, which would write its cache twice."""
+        if self.checkpointing and self.training and torch.is_grad_enabled() and not cached:
+            return checkpoint(layer, *args, use_reentrant=False)
+        return layer(*args)
+
+
+class Encoder(LayerStack):
+    """A stack of encoder layers. Args: as `LayerStack`, with the layers' self-attentions."""
+
+    def __init__(
+        self,
+        shape: LayerShape,
+        attentions: Sequence[MixerFactory],
+        position: PositionFactory,
+        checkpointing: bool,
+    ) -> None:
+        layers = [EncoderLayer(shape, attention) for attention in attentions]
+        super().__init__(layers, shape, position, True, checkpointing)
+
+    def forward(self, x: Tensor, mask: Mask) -> Tensor:
+        """(B, S, D) -> (B, S, D)."""
+        for number, layer in enumerate(self.layers):
+            x = self.run(layer, x, mask, self.position.at_layer(number))
+        out: Tensor = self.norm(x)
+        return out
+
+
+class Decoder(LayerStack):
+    """A stack of decoder layers. Args: as `LayerStack`, with attentions as `Slots`."""
+
+    layers: Sequence[DecoderLayer]  # type: ignore[assignment]
+
+    def __init__(
+        self, shape: LayerShape, memory_dim: int, slots: Slots, checkpointing: bool
+    ) -> None:
+        layers = [
+            DecoderLayer(shape, memory_dim, own, cross)
+            for own, cross in zip(slots.decoder, slots.cross, strict=True)
+        ]
+        super().__init__(layers, shape, slots.position, False, checkpointing)
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the last cross-attention has weights that can be probabilities."""
+        return len(self.layers) > 0 and self.layers[-1].cross_attention.abilities.copies
+
+    def forward(
+        self, x: Tensor, mask: Mask, state: TransformerState, need_weights: bool = False
+    ) -> tuple[Tensor, AttentionOutput | None]:
+        """(B*K, T, D) -> (B*K, T, D), and what the last cross-attention gave, if there is one."""
+        source_mask = replace(
+            state.source_mask,
+            query_positions=mask.query_positions,
+            real_queries=mask.real_queries,
+        )
+        caches: Sequence[Cache | None] = state.caches or [None] * len(self.layers)
+        attended = None
+        for n, (layer, source, cache) in enumerate(zip(self.layers, state.source, caches)):
+            asked = need_weights and n == len(self.layers) - 1
+            x, attended = self.run(
+                layer, x, mask, self.position.at_layer(n), source, source_mask, cache, asked,
+                cached=cache is not None,
+            )  # fmt: skip
+        return self.norm(x), attended
+
+
+def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
     """Refuses a position scheme that some layer's self-attention cannot take.
 
     Raises:
         UserError: naming the hook that an attention lacks, or layers with other numbers of heads
             where the scheme acts on heads.
     """
-    heads = {attention.num_heads for attention in self_attentions(layers)}
+    heads = {mixer.num_heads for mixer in mixers if isinstance(mixer, Attention)}
     if len(heads) > 1 and position.hooks - {"embed"}:
         counts = " and ".join(map(str, sorted(heads)))
         raise UserError(
             f"{type(position).__name__} is made for one number of heads and the layers have "
             f"{counts}; give them the same num_heads, or use position=sinusoidal, learned or none"
         )
-    for attention in self_attentions(layers):
-        missing = position.hooks - attention.abilities.hooks - {"embed"}
+    for mixer in mixers:
+        missing = position.hooks - mixer.abilities.hooks - {"embed"}
         if missing:
             raise UserError(
-                f"{attention.name} cannot use {type(position).__name__}, which acts through "
+                f"{mixer.name} cannot use {type(position).__name__}, which acts through "
                 f"{' and '.join(sorted(missing))}; it takes schemes that act through "
-                f"{', '.join(sorted(attention.abilities.hooks | {'embed'}))}"
+                f"{', '.join(sorted(mixer.abilities.hooks | {'embed'}))}"
             )
-
-
-def shortest(position: Position, layers: nn.ModuleList) -> int | None:
-    """The longest sequence that the positions and every self-attention of a stack can take."""
-    limits = [position.max_length, *(own.max_length for own in self_attentions(layers))]
-    return min((limit for limit in limits if limit is not None), default=None)

@@ -9,8 +9,9 @@ from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.attention.split import split_group
 from seqattn.errors import UserError
-from seqattn.models.base import PAD, State
-from seqattn.models.copying import SourceWords
+from seqattn.models.base import State
+from seqattn.models.head import SourceTokens
+from seqattn.tokens import PAD
 
 
 @dataclass
@@ -24,8 +25,9 @@ class TransformerState(State):
     length: int = 0
     real: Tensor | None = field(default=None)
     """(B, L) True where a past token is no padding; None while none was padded."""
-    words: SourceWords | None = None
-    """What can be copied, where the model copies."""
+    source_tokens: SourceTokens | None = None
+    can_crop: bool = False
+    """Whether every cache can."""
 
     def reorder(self, index: Tensor) -> None:
         for cache in self.caches or ():
@@ -46,8 +48,21 @@ class TransformerState(State):
         )
         if self.real is not None:
             self.real = self.real.index_select(0, sentences)
-        if self.words is not None:
-            self.words = self.words.keep(sentences)
+        if self.source_tokens is not None:
+            self.source_tokens = self.source_tokens.keep(sentences)
+
+    def crop(self, length: int) -> None:
+        if not self.can_crop or self.caches is None:
+            raise UserError(
+                "this state cannot forget tokens: it was started with cached=False, or an "
+                "attention of the decoder has a cache that cannot"
+            )
+        if not 0 <= length <= self.length:
+            raise UserError(f"a state of {self.length} tokens cannot be cropped to {length}")
+        for cache in self.caches:
+            cache.crop(length)
+        self.length = length
+        self.real = None if self.real is None else self.real[:, :length]
 
     @property
     def nbytes(self) -> int:

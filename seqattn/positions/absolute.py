@@ -1,10 +1,13 @@
 """Absolute positions, added to the embeddings."""
 
 import math
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor, nn
 
+from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
 
@@ -19,13 +22,15 @@ class SinusoidalPosition(Position):
     hooks = frozenset({"embed"})
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        even = torch.arange(0, self.stack.dim, 2, device=x.device, dtype=torch.float32)
+        exact = torch.promote_types(x.dtype, torch.float32)
+        even = torch.arange(0, self.stack.dim, 2, device=x.device, dtype=exact)
         frequency = torch.exp(even * (-math.log(10000.0) / self.stack.dim))
-        angle = positions[..., None].float() * frequency  # (T or B T, ceil(D/2))
+        angle = positions[..., None] * frequency  # (T or B T, ceil(D/2))
         table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., : self.stack.dim]
         return x + table.to(x.dtype)
 
 
+@checked
 class LearnedPosition(Position):
     """A learned vector per position, up to a fixed length (Gehring et al. 2017, arXiv 1705.03122).
 
@@ -34,15 +39,13 @@ class LearnedPosition(Position):
         max_length: positions in the table, in tokens.
 
     Raises:
-        UserError: for a table without a row, and from `embed`, past `max_length`.
+        UserError: from `embed`, past `max_length`.
     """
 
     hooks = frozenset({"embed"})
 
-    def __init__(self, stack: Stack, max_length: int = 512) -> None:
+    def __init__(self, stack: Stack, max_length: Annotated[int, Ge(1), Le(10**6)] = 512) -> None:
         super().__init__(stack)
-        if max_length < 1:
-            raise UserError(f"position.max_length must be at least 1, got {max_length}")
         self.max_length = max_length
         self.table = nn.Embedding(max_length, stack.dim)
         nn.init.normal_(self.table.weight, std=stack.dim**-0.5)

@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from seqattn.errors import UserError
+from seqattn.checking import Width, checked
 from seqattn.positions.base import LayeredPosition, Position, Stack
-from seqattn.positions.distances import reached, read, table_rows
+from seqattn.positions.distances import Reach, reached, read, table_rows
 
 
+@checked
 class DisentangledPosition(LayeredPosition):
     """The scalar form: the content's score + alpha_h * R_{i-j}, R learned over clipped distances.
 
@@ -17,14 +18,9 @@ class DisentangledPosition(LayeredPosition):
     Args:
         stack: what it serves.
         max_distance: distances are clipped to it, in tokens.
-
-    Raises:
-        UserError: for a negative distance.
     """
 
-    def __init__(self, stack: Stack, max_distance: int = 64) -> None:
-        if max_distance < 0:
-            raise UserError(f"position.max_distance must be at least 0, got {max_distance}")
+    def __init__(self, stack: Stack, max_distance: Reach = 64) -> None:
         super().__init__(stack, lambda: DisentangledLayer(stack, max_distance))
 
 
@@ -45,6 +41,7 @@ class DisentangledLayer(Position):
         return read(values[None, :, None], rows, q.dtype)
 
 
+@checked
 class DeBERTaPosition(LayeredPosition):
     """DeBERTa's disentangled attention (He et al. 2021, arXiv 2006.03654, eq. 4).
 
@@ -60,21 +57,17 @@ class DeBERTaPosition(LayeredPosition):
         max_relative_positions: k, in tokens.
         released: read Qr at delta(i, j), as the authors' code and `transformers` do, where the
             paper has delta(j, i).
-
-    Raises:
-        UserError: for a k below 1.
     """
 
     def __init__(
-        self, stack: Stack, max_relative_positions: int = 128, released: bool = False
+        self, stack: Stack, max_relative_positions: Width = 128, released: bool = False
     ) -> None:
-        reach = max_relative_positions
-        if reach < 1:
-            raise UserError(f"position.max_relative_positions must be at least 1, got {reach}")
         super().__init__(stack, lambda: DeBERTaLayer(stack, self))
-        self.reach = reach
+        self.reach = max_relative_positions
         self.released = released
-        self.table = nn.Parameter(torch.empty(2 * reach, stack.dim).normal_(std=stack.dim**-0.5))
+        self.table = nn.Parameter(
+            torch.empty(2 * self.reach, stack.dim).normal_(std=stack.dim**-0.5)
+        )
 
 
 class DeBERTaLayer(Position):

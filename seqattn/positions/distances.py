@@ -1,7 +1,15 @@
 """Tables with a row per distance, read for every pair of a block of queries and keys."""
 
+from typing import Annotated
+
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
+
+from seqattn.ops.precision import wide
+
+Reach = Annotated[int, Ge(0), Le(65_536)]
+"""The distance that a table ends at, in tokens."""
 
 
 def table_rows(q_positions: Tensor, k_positions: Tensor, lowest: int, size: int) -> Tensor:
@@ -56,8 +64,7 @@ def read(values: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
     """
     rows = rows[..., None, :, :]  # (T, S) -> (1, T, S), (B, T, S) -> (B, 1, T, S)
     pairs = torch.broadcast_shapes(values.shape[:3], rows.shape[:-1])  # (B, H, T)
-    values = values.to(torch.promote_types(values.dtype, torch.float32))
-    return values.expand(*pairs, -1).gather(3, rows.expand(*pairs, -1)).to(dtype)
+    return wide(values).expand(*pairs, -1).gather(3, rows.expand(*pairs, -1)).to(dtype)
 
 
 def collect(weights: Tensor, rows: Tensor, size: int) -> Tensor:
@@ -71,7 +78,7 @@ def collect(weights: Tensor, rows: Tensor, size: int) -> Tensor:
     Returns:
         (B, H, T, R).
     """
-    precise = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    precise = wide(weights)
     total = precise.new_zeros(*weights.shape[:3], size)
     rows = rows[..., None, :, :].expand_as(weights)
     return total.scatter_add(3, rows, precise).to(weights.dtype)

@@ -5,10 +5,12 @@ import math
 import torch
 from torch import Tensor
 
+from seqattn.checking import Positive, checked
 from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
 
 
+@checked
 class RotaryPosition(Position):
     """RoPE: scores depend on the distance i - j alone (Su et al. 2021, arXiv 2104.09864, eq. 34).
 
@@ -26,7 +28,7 @@ class RotaryPosition(Position):
 
     hooks = frozenset({"rotate"})
 
-    def __init__(self, stack: Stack, base: float = 10000.0, scaling: float = 1.0) -> None:
+    def __init__(self, stack: Stack, base: Positive = 10000.0, scaling: Positive = 1.0) -> None:
         super().__init__(stack)
         if stack.head_dim % 2:
             raise UserError(f"position=rope needs an even head width, got {stack.head_dim}")
@@ -35,7 +37,8 @@ class RotaryPosition(Position):
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         head_dim = x.shape[-1]
-        even = torch.arange(0, head_dim, 2, device=x.device, dtype=torch.float32)
+        exact = torch.promote_types(x.dtype, torch.float32)
+        even = torch.arange(0, head_dim, 2, device=x.device, dtype=exact)
         frequency = torch.exp(even * (-math.log(self.base) / head_dim)) / self.scaling
         frequency = torch.cat((-frequency, frequency))  # the sine turns the halves against another
         angle = positions[..., None] * frequency  # (T or B T, Dh)

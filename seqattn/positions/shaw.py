@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from seqattn.errors import UserError
+from seqattn.checking import checked
 from seqattn.positions.base import LayeredPosition, Position, Stack
-from seqattn.positions.distances import collect, read, table_rows
+from seqattn.positions.distances import Reach, collect, read, table_rows
 
 
+@checked
 class ShawPosition(LayeredPosition):
     """Relative position representations (Shaw et al. 2018, arXiv 1803.02155, eqs. 3 to 5).
 
@@ -20,14 +21,9 @@ class ShawPosition(LayeredPosition):
         stack: what it serves.
         max_distance: distances are clipped to it, in tokens.
         values: whether values have positions as well.
-
-    Raises:
-        UserError: for a negative distance.
     """
 
-    def __init__(self, stack: Stack, max_distance: int = 16, values: bool = False) -> None:
-        if max_distance < 0:
-            raise UserError(f"position.max_distance must be at least 0, got {max_distance}")
+    def __init__(self, stack: Stack, max_distance: Reach = 16, values: bool = False) -> None:
         super().__init__(stack, lambda: ShawLayer(stack, max_distance, values))
 
 

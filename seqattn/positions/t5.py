@@ -5,11 +5,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from seqattn.errors import UserError
+from seqattn.checking import BadValue, Width, checked
 from seqattn.positions.base import Position, Stack
-from seqattn.positions.distances import read, table_rows
+from seqattn.positions.distances import Reach, read, table_rows
 
 
+@checked
 class T5Position(Position):
     """The bias of T5, one table for all layers (Raffel et al. 2020, arXiv 1910.10683, sec. 2.1).
 
@@ -28,15 +29,13 @@ class T5Position(Position):
     hooks = frozenset({"score_term"})
     buckets: Tensor
 
-    def __init__(self, stack: Stack, num_buckets: int = 32, max_distance: int = 128) -> None:
+    def __init__(self, stack: Stack, num_buckets: Width = 32, max_distance: Reach = 128) -> None:
         super().__init__(stack)
         if num_buckets < 4 or num_buckets % 2:
-            raise UserError(f"position.num_buckets must be even and at least 4, got {num_buckets}")
+            raise BadValue("num_buckets", f"must be even and at least 4, got {num_buckets}")
         if max_distance <= num_buckets // 2:
-            raise UserError(
-                f"position.max_distance must be above half of position.num_buckets "
-                f"({num_buckets // 2}), got {max_distance}"
-            )
+            half = f"half of num_buckets ({num_buckets // 2})"
+            raise BadValue("max_distance", f"must be above {half}, got {max_distance}")
         self.max_distance = max_distance
         self.table = nn.Embedding(num_buckets, stack.num_heads)
         nn.init.normal_(self.table.weight, std=stack.dim**-0.5)

@@ -1,8 +1,9 @@
 """What every task has in common: how its weights move, and how a run goes on where it stopped."""
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from lightning import LightningModule
@@ -11,13 +12,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from seqattn.attention.base import AuxiliaryLoss
-from seqattn.errors import UserError
+from seqattn.checking import CountOrNone, Dropout, checked
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import Schedule
 
 _UNITS = 1000.0  # a batch's loss is given per thousand units until its gradient is normalised
 
 
+@checked
 @dataclass(frozen=True)
 class Optimization:
     """How weights move.
@@ -28,21 +30,45 @@ class Optimization:
         label_smoothing: share of a target's probability spread over the vocabulary, from 0 up to
             but not 1.
         teacher_forcing: share of target tokens that are given, by optimizer step.
-
-    Raises:
-        UserError: for a share out of its range.
     """
 
     optimizer: Callable[..., Optimizer]
     schedule: Schedule
-    label_smoothing: float = 0.0
+    label_smoothing: Dropout = 0.0
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise UserError(
-                f"task.label_smoothing must be at least 0 and below 1, got {self.label_smoothing}"
-            )
+
+class Sample(NamedTuple):
+    """One validation row's place in its split, what the model gave, and what would be right."""
+
+    row: int
+    hypothesis: str
+    references: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation(ABC):
+    """Real outputs that are made and scored beside the loss.
+
+    Args:
+        every: epochs from one time to the next; 0 for never.
+        limit: only the first so many rows of the split; 0 for all.
+    """
+
+    every: CountOrNone = 1
+    limit: CountOrNone = 0
+
+    def chosen(self, rows: Sequence[int]) -> list[int]:
+        """Those of `rows` that are within the limit."""
+        return [row for row in rows if not self.limit or row < self.limit]
+
+    @abstractmethod
+    def samples(self, batch: Any) -> list[Sample]:
+        """The outputs for a batch of the validation split."""
+
+    @abstractmethod
+    def metric(self) -> Any:
+        """A torchmetric: `update(hypotheses, references)`, and `compute` gives named scores."""
 
 
 class SummedTask(LightningModule):
@@ -55,30 +81,57 @@ class SummedTask(LightningModule):
     Args:
         model: whose weights move.
         optimization: optimizer and schedule.
+        loss_metric: a torchmetric of what `validation_sums` gives.
+        validation: what is made and scored beside the loss; None for nothing.
     """
 
     model: nn.Module
 
-    def __init__(self, model: nn.Module, optimization: Optimization) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimization: Optimization,
+        loss_metric: Any,
+        validation: Validation | None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.optimization = optimization
+        self.loss_metric = loss_metric
+        self.validation = validation
+        self.output_metric: Any = None if validation is None else validation.metric()
+        self.samples: list[Sample] = []
+        """Some outputs of the last validation that made any."""
         self.window_units = torch.zeros((), dtype=torch.long)
         """Units since the last optimizer step, on this rank."""
         self._random_state: Tensor | None = None
         self._cuda_random_state: Tensor | None = None
 
+    @abstractmethod
+    def validation_sums(self, batch: Any) -> Sequence[Any]:
+        """What the loss metric is updated with for a batch."""
+
     def summed(
-        self, total: Tensor, units: Tensor, losses: Sequence[AuxiliaryLoss], count: int
+        self,
+        total: Tensor,
+        units: Tensor,
+        count: int,
+        losses: Sequence[AuxiliaryLoss],
+        logged: Mapping[str, Tensor],
     ) -> Tensor:
-        """What `training_step` is to give for a batch.
+        """What `training_step` is to return for a batch, which this logs.
 
         Args:
             total: the batch's loss, summed over its units.
             units: how many they are.
+            count: `units` as a number, which logged means are weighted by.
             losses: of the attentions, in this batch.
-            count: `units` as a number, which the logged balance is weighted by.
+            logged: other means over the batch's units.
         """
+        loss = total.detach() / units
+        means = {"loss": loss, **logged}
+        self.log_dict({f"train/{name}": x for name, x in means.items()}, batch_size=count)
+        self.log("loss", loss, prog_bar=True, logger=False, batch_size=1)
         self.window_units = self.window_units.to(units.device) + units
         if losses:
             total = total + torch.stack([part.loss for part in losses]).sum() * units
@@ -87,6 +140,34 @@ class SummedTask(LightningModule):
         # Lightning divides by the number of accumulated batches, `on_before_optimizer_step` by the
         # units of all of them
         return total / _UNITS * self.trainer.accumulate_grad_batches
+
+    @property
+    def generates_now(self) -> bool:
+        """Whether this validation makes outputs."""
+        plan = self.validation
+        if plan is None or plan.every == 0 or self.trainer.sanity_checking:
+            return False
+        return (self.current_epoch + 1) % plan.every == 0
+
+    def on_validation_epoch_start(self) -> None:
+        if self.generates_now:
+            self.samples = []
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.loss_metric.update(*self.validation_sums(batch))
+        if self.validation is None or not self.generates_now:
+            return
+        new = self.validation.samples(batch)
+        self.output_metric.update([s.hypothesis for s in new], [s.references for s in new])
+        self.samples = sorted([*self.samples, *new], key=lambda sample: sample.row)[:8]
+
+    def on_validation_epoch_end(self) -> None:
+        scores: dict[str, Tensor] = {}
+        for metric in (self.loss_metric, *([self.output_metric] * self.generates_now)):
+            scores |= {f"val/{name}": x.to(self.device) for name, x in metric.compute().items()}
+            metric.reset()
+        # equal on every rank already, since metrics sum over ranks; Lightning asks for sync_dist
+        self.log_dict(scores, sync_dist=True)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         units = self.window_units.double()

@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
+from seqattn.checking import Count, Share, checked
 from seqattn.errors import UserError
 
-SCHEDULES = ("constant", "linear", "inverse_sigmoid")
 
-
+@checked
 @dataclass(frozen=True)
 class TeacherForcing:
     """The share of target tokens that are given, by optimizer step.
@@ -24,29 +25,20 @@ class TeacherForcing:
         steps: optimizer steps, as `schedule` says, at least 1.
 
     Raises:
-        UserError: for a value out of its range.
+        UserError: where the share would rise.
     """
 
-    schedule: str = "constant"
-    start: float = 1.0
-    floor: float = 0.0
-    steps: int = 1000
+    schedule: Literal["constant", "linear", "inverse_sigmoid"] = "constant"
+    start: Share = 1.0
+    floor: Share = 0.0
+    steps: Count = 1000
 
     def __post_init__(self) -> None:
-        if self.schedule not in SCHEDULES:
-            raise UserError(
-                f"task.teacher_forcing.schedule must be one of {', '.join(SCHEDULES)}, got "
-                f"{self.schedule}"
-            )
-        if not 0 <= self.floor <= self.start <= 1 and self.schedule != "constant":
+        if self.floor > self.start and self.schedule != "constant":
             raise UserError(
                 f"task.teacher_forcing needs 0 <= floor <= start <= 1, got {self.floor} and "
                 f"{self.start}"
             )
-        if not 0 <= self.start <= 1:
-            raise UserError(f"task.teacher_forcing.start must be from 0 to 1, got {self.start}")
-        if self.steps < 1:
-            raise UserError(f"task.teacher_forcing.steps must be at least 1, got {self.steps}")
 
     @property
     def whole(self) -> bool:

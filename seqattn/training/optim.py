@@ -5,15 +5,16 @@ from typing import Any
 from torch import nn
 from torch.optim import AdamW
 
-from seqattn.errors import UserError
+from seqattn.checking import Dropout as Beta
+from seqattn.checking import NotNegative, check
 
 
 def adamw(
     model: nn.Module,
-    lr: float,
-    betas: tuple[float, float] = (0.9, 0.98),
-    eps: float = 1e-9,
-    weight_decay: float = 0.0,
+    lr: NotNegative,
+    betas: tuple[Beta, Beta] = (0.9, 0.98),
+    eps: NotNegative = 1e-9,
+    weight_decay: NotNegative = 0.0,
     fused: bool = True,
 ) -> AdamW:
     """AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101), decay on matrices alone.
@@ -32,12 +33,7 @@ def adamw(
     Raises:
         UserError: for a value out of its range.
     """
-    for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-        if value < 0:
-            raise UserError(f"optimizer.{name} must be at least 0, got {value}")
-    if not all(0 <= beta < 1 for beta in betas):
-        said = " and ".join(map(str, betas))
-        raise UserError(f"optimizer.betas must each be at least 0 and below 1, got {said}")
+    check(adamw, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
     tables = {
         id(parameter)
         for module in model.modules()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+from seqattn.checking import Count, CountOrNone, Share, Width, check
 from seqattn.errors import UserError
 
 Schedule = Callable[[int], float]
@@ -12,15 +13,15 @@ def _warmup(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / max(1, steps))
 
 
-def constant(warmup_steps: int) -> Schedule:
+def constant(warmup_steps: CountOrNone) -> Schedule:
     """Linear warm-up over `warmup_steps`, then the peak for ever."""
+    check(constant, {"warmup_steps": warmup_steps})
     return lambda step: _warmup(step, warmup_steps)
 
 
-def inverse_sqrt(warmup_steps: int) -> Schedule:
+def inverse_sqrt(warmup_steps: Count) -> Schedule:
     """Linear warm-up, then sqrt(warmup_steps / step), as fairseq's `inverse_sqrt`."""
-    if warmup_steps < 1:
-        raise UserError(f"schedule.warmup_steps must be at least 1, got {warmup_steps}")
+    check(inverse_sqrt, {"warmup_steps": warmup_steps})
 
     def factor(step: int) -> float:
         return min((step + 1) / warmup_steps, math.sqrt(warmup_steps / (step + 1)))
@@ -28,13 +29,12 @@ def inverse_sqrt(warmup_steps: int) -> Schedule:
     return factor
 
 
-def noam(warmup_steps: int, dim: int) -> Schedule:
+def noam(warmup_steps: Count, dim: Width) -> Schedule:
     """dim^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3).
 
     Set `optimizer.lr` to 1, or to the paper's factor.
     """
-    if warmup_steps < 1:
-        raise UserError(f"schedule.warmup_steps must be at least 1, got {warmup_steps}")
+    check(noam, {"warmup_steps": warmup_steps, "dim": dim})
 
     def factor(step: int) -> float:
         now = step + 1
@@ -43,37 +43,32 @@ def noam(warmup_steps: int, dim: int) -> Schedule:
     return factor
 
 
-def _share_done(step: int, warmup_steps: int, total_steps: int) -> float:
-    return min(1.0, max(0, step + 1 - warmup_steps) / (total_steps - warmup_steps))
-
-
-def _check_total(warmup_steps: int, total_steps: int) -> None:
+def _descent(
+    warmup_steps: int, total_steps: int, floor: float, curve: Callable[[float], float]
+) -> Schedule:
+    """Linear warm-up, then `curve` of the share done, scaled to end at `floor`."""
+    check(cosine, {"warmup_steps": warmup_steps, "total_steps": total_steps, "floor": floor})
     if total_steps <= warmup_steps:
         raise UserError(
             f"schedule.total_steps must be above schedule.warmup_steps ({warmup_steps}), got "
             f"{total_steps}; set trainer.max_steps or schedule.total_steps"
         )
 
+    def factor(step: int) -> float:
+        done = min(1.0, max(0, step + 1 - warmup_steps) / (total_steps - warmup_steps))
+        return _warmup(step, warmup_steps) * (floor + (1 - floor) * curve(done))
 
-def cosine(warmup_steps: int, total_steps: int, floor: float = 0.0) -> Schedule:
+    return factor
+
+
+def cosine(warmup_steps: CountOrNone, total_steps: int, floor: Share = 0.0) -> Schedule:
     """Linear warm-up, then half a cosine down to `floor` of the peak at `total_steps`
     (Loshchilov and Hutter 2017, arXiv 1608.03983, eq. 5, without restarts)."""
-    _check_total(warmup_steps, total_steps)
-
-    def factor(step: int) -> float:
-        done = _share_done(step, warmup_steps, total_steps)
-        fallen = floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done))
-        return _warmup(step, warmup_steps) * fallen
-
-    return factor
+    return _descent(
+        warmup_steps, total_steps, floor, lambda done: 0.5 * (1 + math.cos(math.pi * done))
+    )
 
 
-def linear(warmup_steps: int, total_steps: int, floor: float = 0.0) -> Schedule:
+def linear(warmup_steps: CountOrNone, total_steps: int, floor: Share = 0.0) -> Schedule:
     """Linear warm-up, then a straight line down to `floor` of the peak at `total_steps`."""
-    _check_total(warmup_steps, total_steps)
-
-    def factor(step: int) -> float:
-        done = _share_done(step, warmup_steps, total_steps)
-        return _warmup(step, warmup_steps) * (1 - (1 - floor) * done)
-
-    return factor
+    return _descent(warmup_steps, total_steps, floor, lambda done: 1 - done)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from seqattn.analysis import capture
+from seqattn.attention.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
@@ -198,7 +199,7 @@ def test_a_mechanism_without_weights_says_so_and_gives_no_zeros():
         abilities = replace(SoftmaxKernel.abilities, weights=False)
 
     model = make_transformer()
-    model.encoder.layers[1].self_attention.kernel = Mixing(HEADS, HEADS, HEAD_DIM)
+    model.encoder.layers[1].self_attention.kernel = Mixing(HeadShape(HEADS, HEADS, HEAD_DIM))
     name = "encoder.layers.1.self_attention"
     with capture(model) as maps:
         model(SOURCES, TARGETS)

@@ -6,23 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from seqattn.analysis import capture
 from seqattn.analysis.callbacks import HeatmapCallback
-from seqattn.analysis.look import Sentence, look
-from seqattn.analysis.plots import heatmap, mean_heads, save
-from tests.builders import make_transformer
+from seqattn.analysis.plots import heatmap, length_curves, mean_over_heads, save
+from tests.analysis.figures import ticks, visible
 
 QUERIES = ["▁Ein", "▁Hund", "</s>"]
 KEYS = ["▁A", "▁d", "og", "▁", "</s>"]
-
-
-def ticks(axis):
-    across = [label.get_text() for label in axis.get_xticklabels()]
-    return across, [label.get_text() for label in axis.get_yticklabels()]
-
-
-def visible(figure):
-    return [axis for axis in figure.axes if axis.get_visible()]
 
 
 def test_a_heatmap_has_its_tokens_on_the_axes_and_its_weights_in_the_squares():
@@ -48,36 +37,7 @@ def test_a_picture_is_written_with_the_directories_it_needs(tmp_path):
 def test_heads_are_averaged_of_the_first_sentence():
     weights = torch.rand(2, 4, 3, 5)
     wanted = (weights[0, 0] + weights[0, 1] + weights[0, 2] + weights[0, 3]) / 4
-    torch.testing.assert_close(mean_heads(weights), wanted)
-
-
-def test_look_gives_three_views_of_every_layer():
-    model = make_transformer(layers=(3, 2))
-    source, target = Sentence([4, 5, 6, 7, 3], KEYS), Sentence([8, 9, 3], QUERIES)
-    figures = look(model, source, target).figures
-    assert list(figures) == ["cross", "encoder", "decoder"]
-    shown = {view: visible(figure) for view, figure in figures.items()}
-    assert {view: len(panels) for view, panels in shown.items()} == {
-        "cross": 2,
-        "encoder": 3,
-        "decoder": 2,
-    }
-    keys, queries = ["A", "d", "og", "␣", "</s>"], ["Ein", "Hund", "</s>"]
-    assert all(ticks(axis) == (keys, queries) for axis in shown["cross"])
-    assert all(ticks(axis) == (keys, keys) for axis in shown["encoder"])
-    read = ["<s>", "Ein", "Hund"]  # the token of a row was said after reading these
-    assert all(ticks(axis) == (read, queries) for axis in shown["decoder"])
-
-
-def test_look_shows_the_weights_of_the_model_that_reads_begin_and_says_the_target():
-    model = make_transformer()
-    figures = look(model, Sentence([4, 5, 6, 7, 3], KEYS), Sentence([8, 9, 3], QUERIES)).figures
-    with torch.no_grad(), capture(model) as maps:
-        model(torch.tensor([[4, 5, 6, 7, 3]]), torch.tensor([[2, 8, 9]]))
-    for view, slot in (("cross", "cross_attention"), ("decoder", "self_attention")):
-        for layer, axis in enumerate(visible(figures[view])):
-            weights = maps[f"decoder.layers.{layer}.{slot}"][0][0].mean(0)
-            np.testing.assert_allclose(axis.images[0].get_array(), weights.numpy(), atol=1e-6)
+    torch.testing.assert_close(mean_over_heads(weights), wanted)
 
 
 class Shown:
@@ -116,3 +76,12 @@ def test_the_callback_draws_in_training_and_on_the_first_rank_alone(state, tmp_p
 def test_a_model_without_cross_weights_gives_no_picture(tmp_path):
     HeatmapCallback(lambda: None, tmp_path).on_validation_end(Shown(), None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_curve_goes_through_its_values_over_the_bins():
+    figure = length_curves({"a": [3.0, 1.5], "b": [2.0, 2.5]}, ["1-2", "over 2"], [7, 9], "BLEU")
+    (axes,) = figure.axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
+    assert drawn == {"a": [3.0, 1.5], "b": [2.0, 2.5]}
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1-2\n7", "over 2\n9"]
+    assert axes.get_ylabel() == "BLEU"

@@ -3,7 +3,7 @@
 import torch
 
 from seqattn.attention.cache import KeysValues
-from seqattn.attention.masks import Mask
+from seqattn.attention.masks import Mask, positions_of
 from seqattn.positions import Position, RotaryPosition, Stack
 from tests.builders import HEAD_DIM, HEADS
 
@@ -54,11 +54,11 @@ def inputs(length, groups=2, rows=2, dtype=torch.float32):
 
 def run(kernel, tensors, mask, position=NOWHERE, cache=None):
     q, k, v = tensors
-    return kernel(q, KeysValues(k, v), mask, position, cache)
+    return kernel(q, KeysValues(k, v), mask, position, cache).context
 
 
 def plain(length, causal=True, real=None, extra=None):
-    places = torch.arange(length)
+    places = torch.arange(length) if real is None else positions_of(real)
     return Mask(places, places, real, causal, extra)
 
 

@@ -190,13 +190,13 @@ def test_dot_products_refuse_unequal_widths(name):
     [
         (
             partial(Luong, score="sum"),
-            "attention.score must be one of dot, general, concat, scaled, got sum",
+            "score must be one of dot, general, concat, scaled, got 'sum'",
         ),
         (
             partial(LuongLocal, score="dot", window=0),
-            "attention.window must be at least 1, got 0",
+            "window must be a whole number from 1 to 1,000,000,000, got 0",
         ),
-        (partial(Bahdanau, dim=0), "attention.dim must be at least 1, got 0"),
+        (partial(Bahdanau, dim=0), "dim must be a whole number from 1 to 65,536 or null, got 0"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_in_words(factory, text):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.bigbird import BigBirdKernel
 from seqattn.attention.masks import Mask
@@ -15,7 +16,7 @@ from tests.builders import full_mask
 def blocks_of(kernel, length):
     """The key blocks of each query block."""
     seen = rows(kernel, length, full_mask)
-    size = kernel.unit
+    size = kernel.block_size
     found = []
     for start in range(0, length, size):
         (blocks,) = {tuple(sorted({j // size for j in row})) for row in seen[start : start + size]}
@@ -26,7 +27,7 @@ def blocks_of(kernel, length):
 
 
 def made(**options):
-    return BigBirdKernel(2, 2, 3, **{"block_size": 2, **options})
+    return BigBirdKernel(HeadShape(2, 2, 3), **{"block_size": 2, **options})
 
 
 def test_each_block_sees_its_window_and_the_globals_which_see_all():
@@ -89,7 +90,7 @@ def test_all_keys_of_a_window_as_wide_as_the_sentence_are_full_attention():
     kernel = made(window_blocks=9, global_blocks=0, random_blocks=0)
     q, k, v = (torch.randn(1, 2, 9, 3) for _ in range(3))
     mask = Mask.full(torch.ones(1, 9, dtype=torch.bool))
-    got = kernel(q, KeysValues(k, v), mask, Position(Stack(6, 2)))
+    got = kernel(q, KeysValues(k, v), mask, Position(Stack(6, 2))).context
     expected = (q @ k.transpose(2, 3) / 3**0.5).softmax(-1) @ v
     torch.testing.assert_close(got, expected)
 
@@ -97,7 +98,7 @@ def test_all_keys_of_a_window_as_wide_as_the_sentence_are_full_attention():
 def test_it_does_not_decode():
     with pytest.raises(UserError) as caught:
         made().make_cache(1)
-    text = "BigBirdKernel cannot decode; it fits attention@encoder_attention"
+    text = "BigBirdKernel cannot decode; it fits an encoder's self-attention"
     assert str(caught.value) == text
 
 
@@ -108,5 +109,5 @@ def test_it_does_not_decode():
 def test_options_out_of_range_are_refused(option, value, low):
     with pytest.raises(UserError) as caught:
         made(**{option: value})
-    text = f"attention.kernel.{option} must be at least {low}, got {value}"
+    text = f"{option} must be a whole number from {low} to 1,000,000,000, got {value}"
     assert str(caught.value) == text

@@ -1,9 +1,11 @@
 """The laws that every attention of conf/attention obeys, with every position it takes."""
 
 import copy
+from itertools import product
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from seqattn.analysis import capture
 from seqattn.attention.base import LAWS
@@ -11,21 +13,24 @@ from seqattn.attention.masks import Mask, positions_of
 from tests.builders import (
     DIM,
     HEADS,
+    abilities_of,
     attention_choices,
     attention_variants,
     causal_mask,
+    fitting,
     full_mask,
     load_choice,
     load_variant,
     make_attention,
     make_position,
-    pairs,
     position_choices,
+    schemes,
 )
 
-B, T, S = 2, 5, 7
+B, T, S, K = 2, 5, 7, 3
 LENGTHS = (5, 3)
 EVERYONE = torch.ones(B, T, dtype=torch.bool)
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 def built(name, dim=DIM, seed=0):
@@ -39,8 +44,18 @@ def holds(name, law):
         pytest.skip(f"{name}: {reason}")
 
 
-def slots(slot):
-    return [name for name in attention_variants() if built(name).abilities.fits(slot)]
+def with_schemes(names):
+    """Test parameters: each name with the positions to try, and with the rest of what it takes."""
+    for name in names:
+        tried, rest = schemes(name)
+        yield pytest.param(name, tried, id=name)
+        if rest:
+            yield pytest.param(name, rest, id=f"{name}-rest", marks=pytest.mark.exhaustive)
+
+
+def positions(names, dim=DIM):
+    """Each scheme's name and the part of it that a layer uses."""
+    return [(name, make_position(load_choice("position", name), dim)) for name in names]
 
 
 def self_masks(abilities):
@@ -49,14 +64,13 @@ def self_masks(abilities):
 
 
 def masks_of(name, real=EVERYONE):
-    abilities = built(name).abilities
-    made = [make(real) for make in self_masks(abilities)]
+    made = [make(real) for make in self_masks(abilities_of(name))]
     return made or [Mask(torch.arange(T), torch.arange(T), real)]
 
 
 def attend(attention, query, memory, mask, position=None, cache=None):
     position = position or make_position(load_choice("position", "none"), query.shape[-1])
-    return attention(query, attention.project(memory), mask, position, cache)
+    return attention(query, attention.project(memory), mask, position, cache).output
 
 
 def test_the_shipped_choices_are_found():
@@ -79,49 +93,64 @@ def test_the_docstring_states_the_cost_and_the_source(name):
         assert word.lower() in text.lower(), f"{name} says nothing of {word}"
 
 
-@pytest.mark.parametrize(("name", "scheme"), pairs())
-def test_no_output_depends_on_a_later_token(name, scheme):
+@pytest.mark.parametrize(
+    ("name", "names"), with_schemes(n for n in attention_variants() if abilities_of(n).causal)
+)
+def test_no_output_depends_on_a_later_token(name, names):
     holds(name, "causality")
     attention = built(name)
-    if not attention.abilities.causal:
-        pytest.skip(f"{name} cannot be causal")
-    position = make_position(load_choice("position", scheme))
-    x = torch.randn(B, T, DIM, requires_grad=True)
-    with capture(attention) as maps:
-        out = attend(attention, x, x, causal_mask(EVERYONE), position)
-    ((weights,),) = maps.values()
-    seen = weights.sum(dim=1) > 0  # (B, T, T)
-    for t in range(T):
-        (gradient,) = torch.autograd.grad(out[:, t].square().sum(), x, retain_graph=True)
-        assert (gradient[:, t + 1 :] == 0).all()
-        assert (gradient.abs().amax(dim=2) > 0)[seen[:, t]].all()
+    for scheme, position in positions(names):
+        x = torch.randn(B, T, DIM, requires_grad=True)
+        with capture(attention) as maps:
+            out = attend(attention, x, x, causal_mask(EVERYONE), position)
+        ((weights,),) = maps.values()
+        seen = weights.sum(dim=1) > 0  # (B, T, T)
+        for t in range(T):
+            (gradient,) = torch.autograd.grad(out[:, t].square().sum(), x, retain_graph=True)
+            assert (gradient[:, t + 1 :] == 0).all(), scheme
+            assert (gradient.abs().amax(dim=2) > 0)[seen[:, t]].all(), scheme
 
 
-@pytest.mark.parametrize(("name", "scheme"), pairs())
-@pytest.mark.parametrize(("before", "after"), [(0, 4), (4, 0), (2, 3)])
-def test_real_outputs_do_not_depend_on_padding_on_either_side(name, scheme, before, after):
+@pytest.mark.parametrize(("name", "names"), with_schemes(attention_variants()))
+def test_real_outputs_do_not_depend_on_padding_on_either_side(name, names):
     holds(name, "padding")
     attention = built(name)
-    position = make_position(load_choice("position", scheme))
     sentences = [torch.randn(1, length, DIM) for length in LENGTHS]
+    everyone = [torch.ones(1, length, dtype=torch.bool) for length in LENGTHS]
+    for scheme, position in positions(names):
+        for make in self_masks(attention.abilities):
+            alone = [
+                attend(attention, sentence, sentence, make(real), position)[0]
+                for sentence, real in zip(sentences, everyone)
+            ]
+            for before, after in ((0, 4), (4, 0), (2, 3)):
+                batch, real = padded_rows(sentences, before, after)
+                together = attend(attention, batch, batch, make(real), position)
+                for row, expected in enumerate(alone):
+                    got = together[row, real[row]]
+                    torch.testing.assert_close(got, expected, **CLOSE, msg=said(scheme))
+
+
+def said(scheme):
+    """Puts the scheme's name before what a comparison says."""
+    return lambda text: f"position={scheme}: {text}"
+
+
+def padded_rows(sentences, before, after):
+    """The sentences in one batch among random padding, and which of it is real.
+
+    Without padding before, they begin together; else they end together.
+    """
     longest = before + max(LENGTHS) + after
     batch, real = torch.randn(B, longest, DIM), torch.zeros(B, longest, dtype=torch.bool)
     starts = [before + (max(LENGTHS) - length) * (before > 0) for length in LENGTHS]
     for row, (start, sentence) in enumerate(zip(starts, sentences)):
         batch[row, start : start + sentence.shape[1]] = sentence[0]
         real[row, start : start + sentence.shape[1]] = True
-    for make in self_masks(attention.abilities):
-        together = attend(attention, batch, batch, make(real), position)
-        for row, (start, sentence) in enumerate(zip(starts, sentences)):
-            length = sentence.shape[1]
-            alone = make(torch.ones(1, length, dtype=torch.bool))
-            expected = attend(attention, sentence, sentence, alone, position)
-            torch.testing.assert_close(
-                together[row, start : start + length], expected[0], atol=1e-5, rtol=1e-5
-            )
+    return batch, real
 
 
-@pytest.mark.parametrize("name", slots("cross"))
+@pytest.mark.parametrize("name", fitting("cross"))
 def test_cross_attention_does_not_depend_on_the_padding_of_its_source(name):
     holds(name, "padding")
     attention = built(name)
@@ -133,16 +162,17 @@ def test_cross_attention_does_not_depend_on_the_padding_of_its_source(name):
         real = torch.tensor([[False] * left + [True] * S + [False] * right])
         mask = Mask(torch.arange(T), positions_of(real), real)
         got = attend(attention, query, torch.cat((junk[0], memory, junk[1]), dim=1), mask)
-        torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(got, expected, **CLOSE)
 
 
-@pytest.mark.parametrize("name", list(attention_variants()))
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_query_with_nothing_to_see_gets_zero_context_and_zero_gradient(name, dtype):
+@pytest.mark.parametrize("name", attention_variants())
+def test_a_query_with_nothing_to_see_gets_zero_context_and_zero_gradient(name):
     holds(name, "blind")
-    attention = built(name).to(dtype)
+    attention = built(name)
     real = torch.tensor([[1] * T, [0] * T], dtype=torch.bool)
-    for mask in masks_of(name, real):
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    for dtype, mask in product(dtypes, masks_of(name, real)):
+        attention.to(dtype)
         x = torch.randn(B, T, DIM, dtype=dtype, requires_grad=True)
         out = attend(attention, x, x, mask)
         assert torch.equal(out[1], attention.output.bias.expand(T, DIM))
@@ -156,28 +186,27 @@ def test_a_query_with_nothing_to_see_gets_zero_context_and_zero_gradient(name, d
         assert (x.grad[0].abs().amax(dim=1) > 0).all()
 
 
-@pytest.mark.parametrize(("name", "scheme"), pairs())
-def test_observed_weights_skip_masked_keys_sum_to_one_and_change_nothing(name, scheme):
+@pytest.mark.parametrize(
+    ("name", "names"), with_schemes(n for n in attention_variants() if abilities_of(n).weights)
+)
+def test_observed_weights_skip_masked_keys_sum_to_one_and_change_nothing(name, names):
     holds(name, "weights")
     attention = built(name)
-    if not attention.abilities.weights:
-        pytest.skip(f"{name} has no weights over keys")
-    position = make_position(load_choice("position", scheme))
     x = torch.randn(B, T, DIM)
     real = torch.tensor([[1] * T, [0, 1, 1, 1, 0]], dtype=torch.bool)
-    for mask in masks_of(name, real):
+    for (scheme, position), mask in product(positions(names), masks_of(name, real)):
         before = attend(attention, x, x, mask, position)
         with capture(attention) as maps:
             after = attend(attention, x, x, mask, position)
-        assert torch.equal(before, after)
+        assert torch.equal(before, after), scheme
         ((weights,),) = maps.values()
         allowed = mask.dense().expand(B, HEADS, T, T)
-        assert (weights[~allowed] == 0).all()
+        assert (weights[~allowed] == 0).all(), scheme
         if attention.abilities.normalised:
-            torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float())
+            torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float(), msg=said(scheme))
 
 
-@pytest.mark.parametrize("name", list(attention_variants()))
+@pytest.mark.parametrize("name", attention_variants())
 def test_gradients_agree_with_finite_differences_in_float64(name):
     holds(name, "gradients")
     dim = 8
@@ -201,10 +230,10 @@ def test_gradients_agree_with_finite_differences_in_float64(name):
 
     mask = masks_of(name, real)[-1]
     inputs = (x, *(value.detach().clone().requires_grad_() for value in values))
-    assert torch.autograd.gradcheck(lambda *args: call(mask, *args), inputs)
+    assert torch.autograd.gradcheck(lambda *args: call(mask, *args), inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("name", list(attention_variants()))
+@pytest.mark.parametrize("name", attention_variants())
 def test_autocast_to_bfloat16_stays_close_to_float32(name):
     holds(name, "autocast")
     attention = built(name)
@@ -217,7 +246,18 @@ def test_autocast_to_bfloat16_stays_close_to_float32(name):
         torch.testing.assert_close(rough.float(), exact, atol=0.05, rtol=0.05)
 
 
-@pytest.mark.parametrize("name", list(attention_variants()))
+def compiled_variants():
+    """Test parameters: of each kernel one, that which cuts short sequences too where there is one.
+
+    Compiling takes seconds: what shares its kernel with another is exhaustive.
+    """
+    for name in attention_variants():
+        small = f"{name}, small" in attention_variants()
+        late = small or name in ("gqa", "mqa", "moa", "ring, small")
+        yield pytest.param(name, marks=pytest.mark.exhaustive if late else ())
+
+
+@pytest.mark.parametrize("name", compiled_variants())
 def test_it_compiles_whole_and_gives_the_same(name):
     holds(name, "compile")
     attention = built(name)
@@ -227,7 +267,7 @@ def test_it_compiles_whole_and_gives_the_same(name):
     real = torch.tensor([[1] * T, [1, 1, 1, 0, 0]], dtype=torch.bool)
     x, twin = (torch.randn(B, T, DIM).requires_grad_() for _ in range(2))
     twin.data.copy_(x.data)
-    for mask in masks_of(name, real):
+    for mask in masks_of(name, real)[-1:]:
         torch.compiler.reset()  # each choice compiles afresh, however many there are
         compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
         ours = compiled(attention, x, x, mask, position)
@@ -238,7 +278,7 @@ def test_it_compiles_whole_and_gives_the_same(name):
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", list(attention_variants()))
+@pytest.mark.parametrize("name", attention_variants())
 def test_a_state_dict_restores_it_exactly(name):
     attention = built(name)
     other = built(name, seed=1)
@@ -249,19 +289,57 @@ def test_a_state_dict_restores_it_exactly(name):
     assert torch.equal(attend(attention, x, x, mask), attend(other, x, x, mask))
 
 
-@pytest.mark.parametrize(("name", "scheme"), pairs())
-def test_token_by_token_through_its_cache_equals_one_causal_pass(name, scheme):
+@pytest.mark.parametrize(("name", "names"), with_schemes(fitting("decoder")))
+def test_tokens_in_pieces_through_its_cache_equal_one_causal_pass(name, names):
     holds(name, "cache")
     attention = built(name)
-    if not attention.abilities.fits("decoder"):
-        pytest.skip(f"{name} does not decode")
-    position = make_position(load_choice("position", scheme))
     x, places = torch.randn(B, T, DIM), torch.arange(T)
-    expected = attend(attention, x, x, causal_mask(EVERYONE), position)
-    cache = attention.make_cache(beams=1)
-    steps = []
-    for t in range(T):
-        mask = Mask(places[t : t + 1], places[: t + 1], causal=True)
-        token = x[:, t : t + 1]
-        steps.append(attend(attention, token, token, mask, position, cache))
-    torch.testing.assert_close(torch.cat(steps, dim=1), expected, atol=1e-5, rtol=1e-5)
+    for scheme, position in positions(names):
+        expected = attend(attention, x, x, causal_mask(EVERYONE), position)
+        for cuts in ((1, 1, 1, 1, 1), (T,), (2, 1, 2)):
+            cache, steps, end = attention.make_cache(beams=1), [], 0
+            for piece in x.split(cuts, dim=1):
+                start, end = end, end + piece.shape[1]
+                mask = Mask(places[start:end], places[:end], causal=True)
+                steps.append(attend(attention, piece, piece, mask, position, cache))
+            got = torch.cat(steps, dim=1)
+            torch.testing.assert_close(got, expected, **CLOSE, msg=said(scheme))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(("name", "names"), with_schemes(fitting("decoder")))
+def test_beams_of_ragged_sentences_that_reorder_and_leave_go_on_as_each_would_alone(name, names):
+    holds(name, "cache")
+    attention = built(name)
+    for (scheme, position), blank in product(positions(names), (0, 2)):
+        rows = [torch.randn(3, DIM)] * K + [torch.randn(3 - blank, DIM)] * K
+        real = torch.ones(B, 3, dtype=torch.bool)
+        real[1, :blank] = False
+        new = torch.stack([F.pad(row, (0, 0, 3 - len(row), 0), value=9.0) for row in rows])
+        cache = attention.make_cache(beams=K)
+        for step in range(4):
+            mask = beam_mask(real, new.shape[1])
+            got = attend(attention, new, new, mask, position, cache)[:, -1]
+            for row, out in zip(rows, got):
+                history = row[None]
+                everyone = torch.ones(history.shape[:2], dtype=torch.bool)
+                alone = attend(attention, history, history, causal_mask(everyone), position)
+                torch.testing.assert_close(out, alone[0, -1], **CLOSE, msg=said(scheme))
+            index = torch.tensor([[2, 0, 0], [1, 1, 2]])[: len(real)]
+            cache.reorder(index)
+            rows = [rows[K * b + k] for b, beams in enumerate(index.tolist()) for k in beams]
+            if step == 1:  # the first sentence is done
+                cache.keep(torch.tensor([1]))
+                rows, real = rows[K:], real[1:]
+            new = torch.randn(len(rows), 1 + step % 2, DIM)
+            rows = [torch.cat((row, more)) for row, more in zip(rows, new)]
+            real = F.pad(real, (0, new.shape[1]), value=True)
+
+
+def beam_mask(real, steps):
+    """The mask of the last `steps` tokens of K beams, which share their sentence's padding."""
+    if real.all():
+        places = torch.arange(real.shape[1])
+        return Mask(places[-steps:], places, causal=True)
+    places = positions_of(real).repeat_interleave(K, dim=0)
+    return Mask(places[:, -steps:], places, real, causal=True)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from entmax import entmax_bisect
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.entmax import EntmaxKernel, entmax
 from seqattn.attention.kernels.softmax import SoftmaxKernel
@@ -50,14 +51,14 @@ def mask_and_allowed():
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_weights_and_context_equal_each_row_worked_out_alone(groups):
-    kernel = EntmaxKernel(HEADS, groups, HEAD_DIM)
+    kernel = EntmaxKernel(HeadShape(HEADS, groups, HEAD_DIM))
     with torch.no_grad():
         kernel.logit.copy_(torch.tensor([-2.0, 0.0, 1.0, 5.0]))
     q, k, v = inputs(groups)
     mask, allowed = mask_and_allowed()
     maps = []
     kernel.observer = maps.append
-    got = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    got = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     for b in range(B):
         for h in range(HEADS):
             for t in range(T):
@@ -128,9 +129,11 @@ def test_alpha_1_is_softmax_in_value_and_in_gradient(near):
 def test_a_kernel_at_alpha_1_is_softmax_attention():
     q, k, v = inputs(2)
     mask, _ = mask_and_allowed()
-    kernel = EntmaxKernel(HEADS, 2, HEAD_DIM, alpha=1.0, learned=False)
-    expected = SoftmaxKernel(HEADS, 2, HEAD_DIM)(q, KeysValues(k, v), mask, NOWHERE)
-    got = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    kernel = EntmaxKernel(HeadShape(HEADS, 2, HEAD_DIM), alpha=1.0, learned=False)
+    expected = SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM))(
+        q, KeysValues(k, v), mask, NOWHERE
+    ).context
+    got = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -153,18 +156,18 @@ def test_gradients_of_hidden_scores_are_zero_and_none_is_nan():
 
 
 def test_every_head_learns_an_alpha_of_its_own():
-    kernel = EntmaxKernel(HEADS, HEADS, HEAD_DIM)
+    kernel = EntmaxKernel(HeadShape(HEADS, HEADS, HEAD_DIM))
     torch.testing.assert_close(kernel.alpha, torch.full((HEADS,), 1.5))
     q, k, v = inputs()
     mask, _ = mask_and_allowed()
-    kernel(q, KeysValues(k, v), mask, NOWHERE)[:, 1].square().sum().backward()
+    kernel(q, KeysValues(k, v), mask, NOWHERE).context[:, 1].square().sum().backward()
     assert (kernel.logit.grad != 0).tolist() == [False, True, False, False]
 
 
 def test_alpha_starts_where_it_is_told_and_stays_where_it_is_not_learned():
-    kernel = EntmaxKernel(HEADS, HEADS, HEAD_DIM, alpha=1.3)
+    kernel = EntmaxKernel(HeadShape(HEADS, HEADS, HEAD_DIM), alpha=1.3)
     torch.testing.assert_close(kernel.alpha, torch.full((HEADS,), 1.3))
-    fixed = EntmaxKernel(HEADS, HEADS, HEAD_DIM, alpha=2.0, learned=False)
+    fixed = EntmaxKernel(HeadShape(HEADS, HEADS, HEAD_DIM), alpha=2.0, learned=False)
     assert torch.equal(fixed.alpha, torch.full((HEADS,), 2.0))
     assert list(fixed.parameters()) == []
 
@@ -181,17 +184,27 @@ def test_half_precision_is_the_exact_answer_rounded(dtype):
 @pytest.mark.parametrize(
     ("alpha", "learned", "text"),
     [
-        (0.9, False, "attention.kernel.alpha must be between 1 and 2, got 0.9"),
-        (2.1, True, "attention.kernel.alpha must be between 1 and 2, got 2.1"),
+        (0.9, False, "alpha must be a number from 1 to 2, got 0.9"),
+        (2.1, True, "alpha must be a number from 1 to 2, got 2.1"),
         (
             1.0,
             True,
-            "attention.kernel.alpha must lie strictly between 1 and 2 to be learned, got 1.0; "
-            "set attention.kernel.learned=false to keep it there",
+            "alpha must lie strictly between 1 and 2 to be learned, got 1.0; "
+            "set learned=false to keep it there",
         ),
     ],
 )
 def test_an_alpha_out_of_range_is_refused(alpha, learned, text):
     with pytest.raises(UserError) as caught:
-        EntmaxKernel(HEADS, HEADS, HEAD_DIM, alpha=alpha, learned=learned)
+        EntmaxKernel(HeadShape(HEADS, HEADS, HEAD_DIM), alpha=alpha, learned=learned)
     assert str(caught.value) == text
+
+
+def test_alpha_1_is_softmax_to_rounding_in_float64():
+    scores = (4 * torch.randn(3, 5, 9, dtype=torch.float64)).requires_grad_()
+    ours, theirs = entmax(scores, torch.tensor(1.0)), scores.softmax(-1)
+    torch.testing.assert_close(ours, theirs, atol=1e-11, rtol=0)
+    upstream = torch.randn_like(ours)
+    (got,) = torch.autograd.grad((ours * upstream).sum(), scores)
+    (expected,) = torch.autograd.grad((theirs * upstream).sum(), scores)
+    torch.testing.assert_close(got, expected, atol=1e-11, rtol=0)

@@ -11,8 +11,8 @@ from seqattn.attention.experts import Balance, MixtureOfAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, positions_of
 from seqattn.errors import UserError
-from seqattn.models.base import PAD
 from seqattn.positions import Position, Stack
+from seqattn.tokens import PAD
 from tests.builders import (
     DIM,
     HEAD_DIM,
@@ -38,7 +38,7 @@ def experts(num_heads=HEADS, num_experts=E, kernel=SoftmaxKernel, **options):
 
 
 def attend(attention, query, memory, mask):
-    return attention(query, attention.project(memory), mask, POSITION)
+    return attention(query, attention.project(memory), mask, POSITION).output
 
 
 def brute_force(moa, query, memory, allowed, num_heads=HEADS):
@@ -121,13 +121,14 @@ def test_gradients_agree_with_finite_differences_where_every_expert_is_chosen():
             self.moa = moa
 
         def forward(self, x):
-            return self.moa(x, self.moa.project(x), mask, Position(Stack(8, 2)))
+            return self.moa(x, self.moa.project(x), mask, Position(Stack(8, 2))).output
 
     def call(x, *parameters):
         named = {f"moa.{name}": value for name, value in zip(names, parameters)}
         return torch.func.functional_call(Whole(), named, (x,))
 
-    assert torch.autograd.gradcheck(call, (x, *(v.detach().requires_grad_() for v in values)))
+    inputs = (x, *(v.detach().requires_grad_() for v in values))
+    assert torch.autograd.gradcheck(call, inputs, fast_mode=True)
 
 
 def test_gates_sum_to_one_over_the_likeliest_experts():
@@ -300,7 +301,7 @@ def test_it_compiles_whole_in_training():
             {"num_experts": 3},
             "attention.num_experts must be at least num_heads (4), which each token uses, got 3",
         ),
-        ({"dropout": 1.0}, "attention.dropout must be at least 0 and below 1, got 1.0"),
+        ({"dropout": 1.0}, "dropout must be a number of at least 0 and below 1, got 1.0"),
     ],
 )
 def test_counts_that_do_not_fit_are_refused(options, text):
@@ -313,7 +314,7 @@ def test_counts_that_do_not_fit_are_refused(options, text):
 def test_a_negative_coefficient_is_refused(name):
     with pytest.raises(UserError) as caught:
         Balance(**{name: -0.1})
-    assert str(caught.value) == f"attention.balance.{name} must be at least 0, got -0.1"
+    assert str(caught.value) == f"{name} must be a number from 0 to 1,000,000,000, got -0.1"
 
 
 def test_the_cache_holds_one_head_of_keys_and_values():

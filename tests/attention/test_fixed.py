@@ -2,6 +2,7 @@
 
 import pytest
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.kernels.fixed import FixedKernel
 from seqattn.errors import UserError
 from tests.attention.test_strided import rows
@@ -9,7 +10,7 @@ from tests.builders import causal_mask, full_mask
 
 
 def test_a_decoder_sees_its_block_and_the_summaries_of_those_before():
-    assert rows(FixedKernel(2, 2, 3, stride=4, summary=2), 10, causal_mask) == [
+    assert rows(FixedKernel(HeadShape(2, 2, 3), stride=4, summary=2), 10, causal_mask) == [
         [0],
         [0, 1],
         [0, 1, 2],
@@ -24,7 +25,7 @@ def test_a_decoder_sees_its_block_and_the_summaries_of_those_before():
 
 
 def test_an_encoder_sees_its_whole_block_and_the_summaries_of_all():
-    assert rows(FixedKernel(2, 2, 3, stride=3, summary=1), 8, full_mask) == [
+    assert rows(FixedKernel(HeadShape(2, 2, 3), stride=3, summary=1), 8, full_mask) == [
         *[[0, 1, 2, 5]] * 3,
         *[[2, 3, 4, 5]] * 3,
         *[[2, 5, 6, 7]] * 2,
@@ -32,14 +33,14 @@ def test_an_encoder_sees_its_whole_block_and_the_summaries_of_all():
 
 
 def test_split_heads_take_turns_and_early_tokens_have_no_summary_yet():
-    kernel = FixedKernel(2, 2, 3, stride=3, summary=1, split_heads=True)
+    kernel = FixedKernel(HeadShape(2, 2, 3), stride=3, summary=1, split_heads=True)
     own = [[0], [0, 1], [0, 1, 2], [3], [3, 4], [3, 4, 5], [6]]
     assert rows(kernel, 7, causal_mask) == own
     assert rows(kernel, 7, causal_mask, head=1) == [[], [], [2], [2], [2], [2, 5], [2, 5]]
 
 
 def test_strided_heads_take_turns_with_the_strided_pattern():
-    kernel = FixedKernel(2, 2, 3, stride=2, summary=1, strided_heads=True)
+    kernel = FixedKernel(HeadShape(2, 2, 3), stride=2, summary=1, strided_heads=True)
     assert rows(kernel, 6, causal_mask) == [
         [0],
         [0, 1],
@@ -61,16 +62,16 @@ def test_strided_heads_take_turns_with_the_strided_pattern():
 @pytest.mark.parametrize(
     ("heads", "options", "text"),
     [
-        (2, {"stride": 0}, "attention.kernel.stride must be at least 1, got 0"),
+        (2, {"stride": 0}, "stride must be a whole number from 1 to 1,000,000,000, got 0"),
         (
             2,
             {"stride": 4, "summary": 5},
-            "attention.kernel.summary must be 1 to attention.kernel.stride (4), got 5",
+            "summary must be at most stride (4), got 5",
         ),
         (
             2,
             {"stride": 4, "summary": 0},
-            "attention.kernel.summary must be 1 to attention.kernel.stride (4), got 0",
+            "summary must be a whole number from 1 to 1,000,000,000, got 0",
         ),
         (
             3,
@@ -80,12 +81,11 @@ def test_strided_heads_take_turns_with_the_strided_pattern():
         (
             2,
             {"strided_heads": True, "split_heads": True},
-            "attention.kernel.split_heads and attention.kernel.strided_heads both share out the "
-            "heads; set one of them",
+            "split_heads and strided_heads both share out the heads; set one",
         ),
     ],
 )
 def test_options_out_of_range_are_refused(heads, options, text):
     with pytest.raises(UserError) as caught:
-        FixedKernel(heads, heads, 3, **options)
+        FixedKernel(HeadShape(heads, heads, 3), **options)
     assert str(caught.value) == text

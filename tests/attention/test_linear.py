@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels import linear
 from seqattn.attention.kernels.features import PerformerKernel
@@ -24,7 +25,7 @@ KERNELS = {"linear": LinearKernel, "performer": partial(PerformerKernel, feature
 
 
 def made(name, groups=H, **options):
-    return KERNELS[name](H, groups, DH, **options).double()
+    return KERNELS[name](HeadShape(H, groups, DH), **options).double()
 
 
 def inputs(groups, queries=T, keys=T, dtype=torch.float64, seed=0):
@@ -85,7 +86,7 @@ def test_it_equals_its_own_n_by_n_form_in_value_and_gradient(name, groups, causa
     kernel = made(name, groups, chunk=chunk)
     q, k, v = inputs(groups)
     mask, allowed = self_mask(causal)
-    ours = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    ours = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     theirs = contexts(written_out(kernel, q, k, allowed), v)
     torch.testing.assert_close(ours, theirs)
     if causal:
@@ -99,9 +100,9 @@ def test_segments_that_are_mapped_apart_give_what_one_gives(name, causal, chunk,
     kernel = made(name, 2, chunk=chunk)
     q, k, v = inputs(2)
     mask, _ = self_mask(causal)
-    whole = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    whole = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     monkeypatch.setattr(linear, "SEGMENT", 4)
-    cut = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    cut = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     torch.testing.assert_close(cut, whole)
     assert_same_gradients(cut, whole, (q, k, v))
 
@@ -112,7 +113,7 @@ def test_positions_turn_queries_and_keys_before_the_feature_map(name, causal):
     kernel = made(name, chunk=3)
     q, k, v = inputs(H)
     mask, allowed = self_mask(causal)
-    ours = kernel(q, KeysValues(k, v), mask, ROTARY)
+    ours = kernel(q, KeysValues(k, v), mask, ROTARY).context
     turned = [ROTARY.rotate(x, mask.query_positions) for x in (q, k)]
     theirs = contexts(written_out(kernel, *turned, allowed), v)
     torch.testing.assert_close(ours, theirs)
@@ -126,7 +127,7 @@ def test_beams_share_the_keys_of_their_source(name, groups):
     q = torch.randn(B * beams, H, 2, DH, dtype=torch.float64)
     real = torch.tensor([[1] * S, [0, 0, 1, 1, 1, 1, 1, 1, 0]], dtype=torch.bool)
     mask = Mask(torch.arange(2), torch.arange(S), real)
-    ours = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    ours = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     spread = [x.repeat_interleave(beams, dim=0) for x in (k, v)]
     allowed = real.repeat_interleave(beams, dim=0)[:, None].expand(-1, 2, -1)
     weights = written_out(kernel, q, spread[0], allowed)
@@ -145,14 +146,14 @@ def test_observed_weights_are_the_true_ones_and_a_gradient_can_reach_them(name, 
     kernel = made(name, groups, chunk=3)
     q, k, v = inputs(groups)
     mask, allowed = self_mask(causal)
-    plain = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    plain = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     seen = []
     kernel.observer = seen.append
-    assert torch.equal(kernel(q, KeysValues(k, v), mask, NOWHERE), plain)
+    assert torch.equal(kernel(q, KeysValues(k, v), mask, NOWHERE).context, plain)
     torch.testing.assert_close(seen[0], written_out(kernel, q, k, allowed))
     assert (seen[0] >= 0).all()
     kernel.keep_weight_gradients = True
-    context = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    context = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     torch.testing.assert_close(context, plain)
     upstream = torch.randn_like(context)
     (got,) = torch.autograd.grad((context * upstream).sum(), seen[1], retain_graph=True)
@@ -170,7 +171,7 @@ def decoded(kernel, q, k, v, cuts, real=REAL, cache=None):
         end = start + cut
         mask = Mask(places[:, start:end], places[:, :end], real[:, :end], causal=True)
         new = KeysValues(k[:, :, start:end], v[:, :, start:end])
-        out.append(kernel(q[:, :, start:end], new, mask, ROTARY, cache))
+        out.append(kernel(q[:, :, start:end], new, mask, ROTARY, cache).context)
         start = end
     return torch.cat(out, dim=2)
 
@@ -181,13 +182,13 @@ def test_the_recurrent_form_equals_the_parallel_one(name, cuts):
     kernel = made(name, 2, chunk=3)
     q, k, v = inputs(2)
     mask, _ = self_mask(causal=True)
-    expected = kernel(q, KeysValues(k, v), mask, ROTARY)
+    expected = kernel(q, KeysValues(k, v), mask, ROTARY).context
     torch.testing.assert_close(decoded(kernel, q, k, v, cuts), expected)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_cache_never_grows_and_holds_one_matrix_a_head(name):
-    kernel = KERNELS[name](H, 2, DH)
+    kernel = KERNELS[name](HeadShape(H, 2, DH))
     cache, sizes = kernel.make_cache(beams=1), set()
     assert cache.nbytes == 0
     real = torch.ones(B, T, dtype=torch.bool)
@@ -215,7 +216,7 @@ def test_reordered_beams_and_sentences_that_leave_go_on_from_their_own_past(name
         k, v = (torch.randn(len(past), groups, *shape[1:], dtype=torch.float64) for _ in range(2))
         places = torch.arange(length + steps)
         mask = Mask(places[length:], places, causal=True)
-        out = kernel(q, KeysValues(k, v), mask, NOWHERE, cache)
+        out = kernel(q, KeysValues(k, v), mask, NOWHERE, cache).context
         length += steps
         for row, history in enumerate(past):
             history.append((k[row], v[row]))
@@ -265,12 +266,12 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("causal", [False, True])
 def test_no_tensor_grows_with_the_square_of_the_length(name, causal):
-    kernel, largest = KERNELS[name](H, 2, DH, chunk=16), []
+    kernel, largest = KERNELS[name](HeadShape(H, 2, DH), chunk=16), []
     for length in (1024, 2048, 4096):
         q, k, v = (torch.randn(1, heads, length, DH).requires_grad_() for heads in (H, 2, 2))
         mask = Mask(torch.arange(length), torch.arange(length), causal=causal)
         with Largest() as mode:
-            kernel(q, KeysValues(k, v), mask, NOWHERE).square().sum().backward()
+            kernel(q, KeysValues(k, v), mask, NOWHERE).context.square().sum().backward()
         largest.append(mode.numbers)
     assert 1024 * H * DH <= largest[0] < 1024 * 1024
     assert largest[1] <= 2 * largest[0]
@@ -282,12 +283,13 @@ def test_no_tensor_grows_with_the_square_of_the_length(name, causal):
 @pytest.mark.parametrize("causal", [False, True])
 def test_sums_over_many_keys_are_precise_in_half_precision(name, dtype, causal):
     length = 3000
-    kernel = KERNELS[name](H, H, DH, chunk=32)
+    kernel = KERNELS[name](HeadShape(H, H, DH), chunk=32)
     q, k, v = (5 + torch.randn(1, H, length, DH) for _ in range(3))
     q, k, v = (x.to(dtype) for x in (q, k, v))
     mask = Mask(torch.arange(length), torch.arange(length), causal=causal)
-    rough = kernel(q, KeysValues(k, v), mask, NOWHERE)
-    exact = kernel.double()(q.double(), KeysValues(k.double(), v.double()), mask, NOWHERE)
+    rough = kernel(q, KeysValues(k, v), mask, NOWHERE).context
+    wide = KeysValues(k.double(), v.double())
+    exact = kernel.double()(q.double(), wide, mask, NOWHERE).context
     assert rough.dtype == dtype
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(rough.double(), exact, rtol=eps, atol=eps)
@@ -305,11 +307,11 @@ def test_the_feature_map_is_elu_plus_one_with_its_gradient_and_never_zero():
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_tokens_far_below_zero_are_still_seen(name):
-    kernel = KERNELS[name](H, H, DH, chunk=2)
+    kernel = KERNELS[name](HeadShape(H, H, DH), chunk=2)
     mask, _ = self_mask(causal=True, real=torch.ones(B, T, dtype=torch.bool))
     low = torch.full((B, H, T, DH), -1e3).requires_grad_()
     v = torch.randn(B, H, T, DH)
-    out = kernel(low, KeysValues(low, v), mask, NOWHERE)
+    out = kernel(low, KeysValues(low, v), mask, NOWHERE).context
     mean = v.cumsum(2) / torch.arange(1, T + 1)[:, None]  # all keys are alike
     torch.testing.assert_close(out, mean)
     out.square().sum().backward()
@@ -330,5 +332,7 @@ def test_a_mask_of_the_users_own_is_refused_in_words(name):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_an_empty_chunk_is_refused_in_words(name):
-    with pytest.raises(UserError, match=r"^attention.kernel.chunk must be at least 1, got 0$"):
-        KERNELS[name](H, H, DH, chunk=0)
+    with pytest.raises(
+        UserError, match=r"^chunk must be a whole number from 1 to 1,000,000,000, got 0$"
+    ):
+        KERNELS[name](HeadShape(H, H, DH), chunk=0)

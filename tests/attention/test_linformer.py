@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.linformer import LinformerKernel
 from seqattn.attention.masks import Mask
@@ -52,10 +53,12 @@ def place_by_place(kernel, q, k, v, real):
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_it_equals_the_definition_in_value_and_gradient(groups):
-    kernel = LinformerKernel(HEADS, groups, HEAD_DIM, projected=PROJECTED, max_length=LONGEST)
+    kernel = LinformerKernel(
+        HeadShape(HEADS, groups, HEAD_DIM), projected=PROJECTED, max_length=LONGEST
+    )
     q, k, v = inputs(groups)
     expected = place_by_place(kernel, q, k, v, REAL)
-    got = kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE)
+    got = kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE).context
     torch.testing.assert_close(got.double(), expected, atol=1e-6, rtol=1e-5)
     upstream = torch.randn(q.shape)
     sources = (q, k, v, kernel.keys_by_place, kernel.values_by_place)
@@ -68,22 +71,24 @@ def test_it_equals_the_definition_in_value_and_gradient(groups):
 
 @pytest.mark.parametrize("groups", [2, 4])
 def test_as_many_mixtures_as_tokens_and_the_identity_give_full_attention(groups):
-    kernel = LinformerKernel(HEADS, groups, HEAD_DIM, projected=T, max_length=T)
+    kernel = LinformerKernel(HeadShape(HEADS, groups, HEAD_DIM), projected=T, max_length=T)
     with torch.no_grad():
         kernel.keys_by_place.copy_(torch.eye(T))
         kernel.values_by_place.copy_(torch.eye(T))
     q, k, v = inputs(groups)
     expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
-    got = kernel(q, KeysValues(k, v), full_mask(EVERYONE), NOWHERE)
+    got = kernel(q, KeysValues(k, v), full_mask(EVERYONE), NOWHERE).context
     torch.testing.assert_close(got, expected)
 
 
 def test_what_stands_in_padding_moves_no_query_and_gets_no_gradient():
-    kernel = LinformerKernel(HEADS, HEADS, HEAD_DIM, projected=PROJECTED, max_length=LONGEST)
+    kernel = LinformerKernel(
+        HeadShape(HEADS, HEADS, HEAD_DIM), projected=PROJECTED, max_length=LONGEST
+    )
     q, k, v = inputs()
     junk = [torch.where(REAL[:, None, :, None], x, 100.0) for x in (k, v)]
-    out = kernel(q, KeysValues(*junk), full_mask(REAL), NOWHERE)
-    assert torch.equal(out, kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE))
+    out = kernel(q, KeysValues(*junk), full_mask(REAL), NOWHERE).context
+    assert torch.equal(out, kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE).context)
     for gradient in torch.autograd.grad(out.square().sum(), junk):
         gradient = gradient.transpose(1, 2)
         assert (gradient[~REAL] == 0).all()
@@ -91,18 +96,18 @@ def test_what_stands_in_padding_moves_no_query_and_gets_no_gradient():
 
 
 def test_padding_may_reach_beyond_the_longest_sentence():
-    kernel = LinformerKernel(HEADS, HEADS, HEAD_DIM, projected=PROJECTED, max_length=T)
+    kernel = LinformerKernel(HeadShape(HEADS, HEADS, HEAD_DIM), projected=PROJECTED, max_length=T)
     q, k, v = inputs(length=T + 3)
     for before in range(4):
         real = torch.zeros(B, T + 3, dtype=torch.bool)
         real[:, before : before + T] = True
-        got = kernel(q, KeysValues(k, v), full_mask(real), NOWHERE)
+        got = kernel(q, KeysValues(k, v), full_mask(real), NOWHERE).context
         expected = place_by_place(kernel, q, k, v, real)
         torch.testing.assert_close(got.double(), expected, atol=1e-6, rtol=1e-5)
 
 
 def test_a_sentence_that_is_too_long_is_refused():
-    kernel = LinformerKernel(HEADS, HEADS, HEAD_DIM, max_length=T - 1)
+    kernel = LinformerKernel(HeadShape(HEADS, HEADS, HEAD_DIM), max_length=T - 1)
     q, k, v = inputs()
     for mask in (full_mask(EVERYONE), Mask(torch.arange(T), torch.arange(T))):
         with pytest.raises(UserError) as caught:
@@ -121,15 +126,15 @@ def test_a_model_knows_its_longest_source_and_no_longest_target():
 
 def test_dropout_drops_whole_mixtures():
     kernel = LinformerKernel(
-        HEADS, HEADS, HEAD_DIM, dropout=0.4, projected=HEAD_DIM, max_length=HEAD_DIM
+        HeadShape(HEADS, HEADS, HEAD_DIM, 0.4), projected=HEAD_DIM, max_length=HEAD_DIM
     )
     with torch.no_grad():
         kernel.values_by_place.copy_(torch.eye(HEAD_DIM))
     q, k, _ = inputs(length=HEAD_DIM)
     v = torch.eye(HEAD_DIM).expand_as(k)  # the context is the weights over mixtures
     mask = full_mask(torch.ones(B, HEAD_DIM, dtype=torch.bool))
-    dropped = kernel(q, KeysValues(k, v), mask, NOWHERE)
-    true = kernel.eval()(q, KeysValues(k, v), mask, NOWHERE)
+    dropped = kernel(q, KeysValues(k, v), mask, NOWHERE).context
+    true = kernel.eval()(q, KeysValues(k, v), mask, NOWHERE).context
     kept = dropped != 0
     assert 0.5 < kept.float().mean() < 0.7
     torch.testing.assert_close(dropped[kept], true[kept] / 0.6)
@@ -138,23 +143,23 @@ def test_dropout_drops_whole_mixtures():
 @pytest.mark.parametrize("name", ["projected", "max_length"])
 def test_a_size_below_1_is_refused(name):
     with pytest.raises(UserError) as caught:
-        LinformerKernel(HEADS, HEADS, HEAD_DIM, **{name: 0})
-    assert str(caught.value) == f"attention.kernel.{name} must be at least 1, got 0"
+        LinformerKernel(HeadShape(HEADS, HEADS, HEAD_DIM), **{name: 0})
+    assert str(caught.value).startswith(f"{name} must be a whole number from 1 to ")
 
 
 def test_a_mask_that_hides_some_keys_from_some_queries_is_refused():
-    kernel = LinformerKernel(HEADS, HEADS, HEAD_DIM)
+    kernel = LinformerKernel(HeadShape(HEADS, HEADS, HEAD_DIM))
     q, k, v = inputs()
     own = Mask(torch.arange(T), torch.arange(T), extra=torch.ones(T, T, dtype=torch.bool))
     for mask in (own, causal_mask(REAL)):
         with pytest.raises(UserError) as caught:
             kernel(q, KeysValues(k, v), mask, NOWHERE)
-        text = "LinformerKernel takes no mask but padding: it mixes all keys first"
+        text = "LinformerKernel takes no mask but padding: its tokens meet in sums over all"
         assert str(caught.value) == text
 
 
 def test_it_has_no_cache():
     with pytest.raises(UserError) as caught:
-        LinformerKernel(HEADS, HEADS, HEAD_DIM).make_cache(1)
+        LinformerKernel(HeadShape(HEADS, HEADS, HEAD_DIM)).make_cache(1)
     text = "LinformerKernel cannot decode; it fits an encoder's self-attention"
     assert str(caught.value) == text

@@ -28,7 +28,7 @@ def test_grouped_heads_with_rotary_positions_equal_llamas_in_value_and_gradient(
     twin = x.detach().clone().requires_grad_()
     position = RotaryPosition(Stack(DIM, HEADS), base=500.0)
     mask = causal_mask(torch.ones(B, T, dtype=torch.bool))
-    got = ours(x, ours.project(x), mask, position)
+    got = ours(x, ours.project(x), mask, position).output
     angles = llama.LlamaRotaryEmbedding(config)(twin, torch.arange(T)[None])
     hidden = torch.full((T, T), -torch.inf, dtype=torch.float64).triu(1)[None, None]
     expected, _ = theirs(twin, position_embeddings=angles, attention_mask=hidden)

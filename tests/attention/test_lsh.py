@@ -1,9 +1,12 @@
 """LSH attention against its definition by loops, full attention and Reformer's own layer."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.lsh import LSHKernel
 from seqattn.attention.kernels.parts.hashing import bucket_ids, random_rotations
@@ -19,8 +22,9 @@ RAGGED = EVERYONE.clone()
 RAGGED[1, :3] = RAGGED[1, -2:] = False
 
 
-def made(rounds=2, **options):
-    return LSHKernel(HEADS, HEADS, HEAD_DIM, **{"bucket_size": SIZE, "rounds": rounds, **options})
+def made(rounds=2, dropout=0.0, **options):
+    shape = HeadShape(HEADS, HEADS, HEAD_DIM, dropout)
+    return LSHKernel(shape, **{"bucket_size": SIZE, "rounds": rounds, **options})
 
 
 def inputs(length=T, width=HEAD_DIM, scale=2.0):
@@ -29,7 +33,7 @@ def inputs(length=T, width=HEAD_DIM, scale=2.0):
 
 
 def attend(kernel, x, values, mask):
-    return kernel(x, KeysValues(x, values), mask, NOWHERE)
+    return kernel(x, KeysValues(x, values), mask, NOWHERE).context
 
 
 def found(kernel, x, real):
@@ -251,7 +255,7 @@ def test_one_round_equals_reformers_own_layer():
     x.requires_grad_()
     theirs = layer(x).hidden_states
     mask = full_mask(torch.ones(B, length, dtype=torch.bool))
-    got = ours(x, ours.project(x), mask, NOWHERE)
+    got = ours(x, ours.project(x), mask, NOWHERE).output
     torch.testing.assert_close(got, theirs, atol=1e-5, rtol=1e-4)
     expected = torch.autograd.grad((theirs * upstream).sum(), x)
     gradient = torch.autograd.grad((got * upstream).sum(), x)
@@ -260,7 +264,7 @@ def test_one_round_equals_reformers_own_layer():
 
 def heads_with_lsh(num_kv_heads=HEADS):
     factory = heads(HEADS, num_kv_heads)
-    factory.keywords["kernel"] = lambda **sizes: LSHKernel(**sizes, bucket_size=SIZE, rounds=1)
+    factory.keywords["kernel"] = partial(LSHKernel, bucket_size=SIZE, rounds=1)
     return factory
 
 
@@ -277,7 +281,7 @@ def test_it_makes_one_projection_of_queries_and_keys_and_needs_as_many_key_heads
 def test_a_size_below_1_is_refused(name):
     with pytest.raises(UserError) as caught:
         made(**{name: 0})
-    assert str(caught.value) == f"attention.kernel.{name} must be at least 1, got 0"
+    assert str(caught.value).startswith(f"{name} must be a whole number from 1 to 1,000")
 
 
 def test_what_it_cannot_do_is_refused():

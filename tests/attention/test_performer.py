@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.features import PerformerKernel, orthogonal_draw
 from seqattn.attention.masks import Mask
@@ -29,7 +30,7 @@ def in_pieces(kernel, q, k, v, cuts=(1,) * T):
         end = start + cut
         mask = Mask(PLACES[start:end], PLACES[:end], causal=True)
         query, key, value = (x[:, :, start:end] for x in (q, k, v))
-        out.append(kernel(query, KeysValues(key, value), mask, NOWHERE, cache))
+        out.append(kernel(query, KeysValues(key, value), mask, NOWHERE, cache).context)
         start = end
     return torch.cat(out, dim=2)
 
@@ -44,12 +45,19 @@ def test_its_error_to_the_softmax_falls_as_features_grow(causal, position):
     exact = F.scaled_dot_product_attention(*turned, v, is_causal=causal)
     errors = []
     for features in (24, 96, 384, 1536):
-        kernels = [PerformerKernel(H, H, DH, features=features, seed=s).double() for s in range(20)]
-        found = [kernel(q, KeysValues(k, v), mask, position) for kernel in kernels]
+        kernels = [
+            PerformerKernel(HeadShape(H, H, DH), features=features, seed=s).double()
+            for s in range(20)
+        ]
+        found = [kernel(q, KeysValues(k, v), mask, position).context for kernel in kernels]
         errors.append(torch.stack([(one - exact).square().mean() for one in found]).mean().sqrt())
     falls = [before / after for before, after in itertools.pairwise(errors)]
     assert all(1.6 < fall < 2.6 for fall in falls), falls  # 2 by theory, for 4 times the features
-    blunt = PerformerKernel(H, H, DH).double()(q * 0, KeysValues(k * 0, v), mask, NOWHERE)
+    blunt = (
+        PerformerKernel(HeadShape(H, H, DH))
+        .double()(q * 0, KeysValues(k * 0, v), mask, NOWHERE)
+        .context
+    )
     assert errors[-1] < 0.25 * (blunt - exact).square().mean().sqrt()
 
 
@@ -59,8 +67,8 @@ def test_the_scale_of_scores_is_the_positions():
             return 1.0
 
     q, k, v = (x / 3 for x in inputs(dtype=torch.float64))
-    kernel = PerformerKernel(H, H, DH, features=6000).double()
-    found = kernel(q, KeysValues(k, v), CAUSAL, Unscaled(Stack(H * DH, H)))
+    kernel = PerformerKernel(HeadShape(H, H, DH), features=6000).double()
+    found = kernel(q, KeysValues(k, v), CAUSAL, Unscaled(Stack(H * DH, H))).context
     exact = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
     torch.testing.assert_close(found, exact, atol=0.03, rtol=0.0)
 
@@ -86,7 +94,7 @@ def test_the_draw_is_the_seeds_and_travels_with_the_weights():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    one, same, other = (PerformerKernel(H, H, DH, seed=seed) for seed in (0, 0, 1))
+    one, same, other = (PerformerKernel(HeadShape(H, H, DH), seed=seed) for seed in (0, 0, 1))
     assert torch.equal(torch.rand(3), expected)  # building draws nothing from the global source
     assert torch.equal(one.projection, same.projection)
     assert not torch.equal(one.projection, other.projection)
@@ -97,25 +105,25 @@ def test_the_draw_is_the_seeds_and_travels_with_the_weights():
 @pytest.mark.parametrize("size", [1e-3, 30.0, 1e4])
 @pytest.mark.parametrize("chunk", [2, 4, 64])
 def test_later_keys_of_any_size_change_nothing(size, chunk):
-    kernel = PerformerKernel(H, H, DH, chunk=chunk, features=16)
+    kernel = PerformerKernel(HeadShape(H, H, DH), chunk=chunk, features=16)
     q, k, v = inputs()
     for start in (1, 5, T - 1):
         changed_k, changed_v = k.clone(), v.clone()
         changed_k[:, :, start:] = size
         changed_v[:, :, start:] *= -size
-        before = kernel(q, KeysValues(k, v), CAUSAL, NOWHERE)
-        after = kernel(q, KeysValues(changed_k, changed_v), CAUSAL, NOWHERE)
+        before = kernel(q, KeysValues(k, v), CAUSAL, NOWHERE).context
+        after = kernel(q, KeysValues(changed_k, changed_v), CAUSAL, NOWHERE).context
         torch.testing.assert_close(before[:, :, :start], after[:, :, :start], atol=1e-6, rtol=1e-6)
         assert after.isfinite().all()
 
 
 @pytest.mark.parametrize("chunk", [2, 4, 64])
 def test_a_key_that_small_ones_follow_is_still_all_that_its_own_query_sees(chunk):
-    kernel = PerformerKernel(H, H, DH, chunk=chunk, features=16)
+    kernel = PerformerKernel(HeadShape(H, H, DH), chunk=chunk, features=16)
     q, k, v = inputs()
     k[:, :, :4] *= 1e3  # exp(-|k|^2/2) is 0 in float32 there, beside the keys that follow
     k.requires_grad_()
-    out = kernel(q, KeysValues(k, v), CAUSAL, NOWHERE)
+    out = kernel(q, KeysValues(k, v), CAUSAL, NOWHERE).context
     torch.testing.assert_close(out[:, :, 0], v[:, :, 0])
     for cuts in ((1,) * T, (3, 1, 5)):
         pieces = in_pieces(kernel, q, k, v, cuts)
@@ -128,18 +136,18 @@ def test_a_key_that_small_ones_follow_is_still_all_that_its_own_query_sees(chunk
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("size", [0.0, 1e4])
 def test_padding_of_any_size_changes_nothing(causal, size):
-    kernel = PerformerKernel(H, H, DH, chunk=4, features=16)
+    kernel = PerformerKernel(HeadShape(H, H, DH), chunk=4, features=16)
     q, k, v = inputs()
     k = k * 40  # far from padding at 0, whose features would be the largest
     real = torch.tensor([[0, 1, 1, 1, 0, 0, 1, 1, 0]] * B, dtype=torch.bool)
     mask = Mask(PLACES, PLACES, real, causal)
     k[:, :, ~real[0]] = size
     k.requires_grad_()
-    padded = kernel(q, KeysValues(k, v), mask, NOWHERE)[:, :, real[0]]
+    padded = kernel(q, KeysValues(k, v), mask, NOWHERE).context[:, :, real[0]]
     (gradient,) = torch.autograd.grad(padded.square().sum(), k)
     q, k, v = (x[:, :, real[0]] for x in (q, k, v))
     places = torch.arange(q.shape[2])
-    alone = kernel(q, KeysValues(k, v), Mask(places, places, None, causal), NOWHERE)
+    alone = kernel(q, KeysValues(k, v), Mask(places, places, None, causal), NOWHERE).context
     torch.testing.assert_close(padded, alone, atol=1e-5, rtol=1e-5)
     assert (gradient[:, :, ~real[0]] == 0).all()
     assert gradient.isfinite().all()
@@ -148,16 +156,16 @@ def test_padding_of_any_size_changes_nothing(causal, size):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("causal", [False, True])
 def test_queries_and_keys_of_wild_sizes_overflow_nowhere(dtype, causal):
-    kernel = PerformerKernel(H, H, DH, chunk=2, features=16).to(dtype)
+    kernel = PerformerKernel(HeadShape(H, H, DH), chunk=2, features=16).to(dtype)
     sizes = torch.tensor([300.0, 1e-3, 1.0, 40.0, 300.0, 0.0, 5.0, 100.0, 1e-2])[:, None]
     q, k, v = inputs()
     q, k, v = (
         (x * s).to(dtype).requires_grad_() for x, s in ((q, sizes.flip(0)), (k, sizes), (v, 1))
     )
-    out = kernel(q, KeysValues(k, v), Mask(PLACES, PLACES, causal=causal), NOWHERE)
+    out = kernel(q, KeysValues(k, v), Mask(PLACES, PLACES, causal=causal), NOWHERE).context
     assert (out.abs() <= v.abs().amax() * 1.01).all()  # weights are shares
     ones = KeysValues(k, torch.ones_like(v))
-    sums = kernel(q, ones, Mask(PLACES, PLACES, causal=causal), NOWHERE)
+    sums = kernel(q, ones, Mask(PLACES, PLACES, causal=causal), NOWHERE).context
     torch.testing.assert_close(sums, torch.ones_like(sums))
     out.float().square().sum().backward()
     assert all(x.grad.isfinite().all() for x in (q, k, v))
@@ -167,14 +175,16 @@ def test_queries_and_keys_of_wild_sizes_overflow_nowhere(dtype, causal):
 
 
 def test_a_lone_key_that_points_the_other_way_is_seen():
-    kernel = PerformerKernel(H, H, DH, features=16)
+    kernel = PerformerKernel(HeadShape(H, H, DH), features=16)
     q, _, v = (x.requires_grad_() for x in inputs())
-    out = kernel(100 * q, KeysValues(-100 * q, v), CAUSAL, NOWHERE)
+    out = kernel(100 * q, KeysValues(-100 * q, v), CAUSAL, NOWHERE).context
     torch.testing.assert_close(out[:, :, 0], v[:, :, 0])
     out.square().sum().backward()
     assert q.grad.isfinite().all()
 
 
 def test_no_features_are_refused_in_words():
-    with pytest.raises(UserError, match=r"^attention.kernel.features must be at least 1, got 0$"):
-        PerformerKernel(H, H, DH, features=0)
+    with pytest.raises(
+        UserError, match=r"^features must be a whole number from 1 to 65,536, got 0$"
+    ):
+        PerformerKernel(HeadShape(H, H, DH), features=0)

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 from functools import partial
 
 import pytest
@@ -15,7 +14,7 @@ from seqattn.attention.kernels import ring
 from seqattn.attention.kernels.ring import RingKernel, sequence_parallel
 from seqattn.attention.masks import Mask, positions_of
 from seqattn.errors import UserError
-from seqattn.models.base import BOS, PAD
+from seqattn.tokens import BOS, PAD
 from tests.builders import (
     DIM,
     HEADS,
@@ -26,6 +25,7 @@ from tests.builders import (
     make_transformer,
     random_ids,
 )
+from tests.ranks import run_ranks
 
 B, N, CHUNK = 3, 16, 3
 REAL = torch.ones(B, N, dtype=torch.bool)
@@ -61,7 +61,7 @@ def attended(attention, x, real, upstream, causal, scheme):
     places = positions_of(real)
     mask = Mask(places, places, real, causal)
     x = x.clone().requires_grad_()
-    out = attention(x, attention.project(x), mask, position)
+    out = attention(x, attention.project(x), mask, position).output
     (out * upstream).sum().backward()
     return {
         "out": out.detach(),
@@ -97,7 +97,7 @@ def refusals(rank, size):
     def attend(real=everyone, extra=None):
         places = positions_of(real)
         mask = Mask(places, places, real, extra=extra)
-        return attention(x, attention.project(x), mask, position)
+        return attention(x, attention.project(x), mask, position).output
 
     def enter(module):
         with sequence_parallel(module):
@@ -131,7 +131,7 @@ def refusals(rank, size):
     return said
 
 
-def rank_program(rank, size, port, path):
+def rank_program(rank, port, size, path):
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=size)
@@ -152,7 +152,7 @@ def rank_program(rank, size, port, path):
         x, places = part(drawn(0)).bfloat16(), positions_of(part(REAL))
         mask = Mask(places, places, None, causal=True)
         position = make_position(POSITIONS["none"])
-        found["bfloat16"] = attention(x, attention.project(x), mask, position).detach()
+        found["bfloat16"] = attention(x, attention.project(x), mask, position).output.detach()
     for position in ("sinusoidal", "rope"):
         model = model_of(rings(), position)
         with sequence_parallel(model.encoder):
@@ -162,14 +162,11 @@ def rank_program(rank, size, port, path):
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def ranks(request, tmp_path_factory):
     """What each of two, and of four, ranks came to."""
     path = tmp_path_factory.mktemp("ring")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(rank_program, (request.param, port, path), nprocs=request.param)
+    run_ranks(rank_program, request.param, request.param, path)
     return [torch.load(path / f"{rank}.pt") for rank in range(request.param)]
 
 
@@ -209,7 +206,7 @@ def test_bfloat16_without_padding_stays_close(ranks):
         attention.project(x),
         Mask(places, places, causal=True),
         make_position(POSITIONS["none"]),
-    )
+    ).output
     torch.testing.assert_close(low.double(), exact, atol=0.05, rtol=0.05)
 
 
@@ -266,4 +263,4 @@ def test_sequences_are_split_only_where_there_are_ranks():
 def test_a_chunk_holds_a_key():
     with pytest.raises(UserError) as caught:
         make_attention(rings(chunk=0))
-    assert str(caught.value) == "attention.kernel.chunk must be at least 1, got 0"
+    assert str(caught.value) == "chunk must be a whole number from 1 to 1,000,000,000, got 0"

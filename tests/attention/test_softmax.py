@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
@@ -65,13 +66,13 @@ def mask_and_allowed():
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_observed_weights_equal_brute_force_and_change_no_output(groups):
-    kernel = SoftmaxKernel(HEADS, groups, HEAD_DIM)
+    kernel = SoftmaxKernel(HeadShape(HEADS, groups, HEAD_DIM))
     q, k, v = inputs(groups)
     mask, allowed = mask_and_allowed()
-    before = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    before = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     maps = []
     kernel.observer = maps.append
-    after = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    after = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     assert torch.equal(before, after)
     (weights,) = maps
     expected = weights_written_out(q, k, allowed)
@@ -84,13 +85,13 @@ def test_observed_weights_equal_brute_force_and_change_no_output(groups):
 
 
 def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_them():
-    kernel = SoftmaxKernel(HEADS, 2, HEAD_DIM)
+    kernel = SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM))
     q, k, v = inputs(2)
     mask, _ = mask_and_allowed()
-    fused = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    fused = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     maps = []
     kernel.observer, kernel.keep_weight_gradients = maps.append, True
-    context = kernel(q, KeysValues(k, v), mask, NOWHERE)
+    context = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     torch.testing.assert_close(context, fused, atol=1e-6, rtol=1e-5)
     upstream = torch.randn_like(context)
     gradient, *kept = torch.autograd.grad((context * upstream).sum(), (maps[0], q, k, v))
@@ -108,7 +109,7 @@ def test_the_fused_kernel_is_never_given_a_query_with_nothing_to_look_at(monkeyp
         "scaled_dot_product_attention",
         lambda *args, **options: given.append(options["attn_mask"]) or fused(*args, **options),
     )
-    kernel = SoftmaxKernel(HEADS, 2, HEAD_DIM)
+    kernel = SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM))
     q, k, v = inputs(2)
     mask, allowed = mask_and_allowed()
     assert not allowed.any(-1).all()
@@ -120,7 +121,7 @@ def test_the_fused_kernel_is_never_given_a_query_with_nothing_to_look_at(monkeyp
 
 
 def test_causal_weights_are_exactly_zero_after_the_query():
-    kernel = SoftmaxKernel(HEADS, 4, HEAD_DIM)
+    kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM))
     q, k, v = inputs(4, queries=S)
     maps = []
     kernel.observer = maps.append
@@ -132,13 +133,13 @@ def test_causal_weights_are_exactly_zero_after_the_query():
 @pytest.mark.parametrize("scheme", [Tilted, TiltedScores])
 @pytest.mark.parametrize("observed", [False, True])
 def test_a_positions_score_value_and_scale_terms_are_added(scheme, observed):
-    kernel = SoftmaxKernel(HEADS, 2, HEAD_DIM)
+    kernel = SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM))
     q, k, v = inputs(2)
     mask, allowed = mask_and_allowed()
     position = scheme(Stack(HEADS * HEAD_DIM, HEADS))
     if observed:
         kernel.observer = lambda weights: None
-    got = kernel(q, KeysValues(k, v), mask, position)
+    got = kernel(q, KeysValues(k, v), mask, position).context
     distance = (torch.arange(T)[:, None] - torch.arange(S)).abs()
     weights = weights_written_out(q, k, allowed, scale=0.7, bias=-0.3 * distance)
     expected = weights @ v.double().repeat_interleave(2, dim=1)
@@ -153,7 +154,7 @@ def test_a_positions_score_value_and_scale_terms_are_added(scheme, observed):
 
 @pytest.mark.parametrize("kept_gradients", [False, True])
 def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(kept_gradients):
-    kernel = SoftmaxKernel(HEADS, 4, HEAD_DIM, dropout=0.4)
+    kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM, dropout=0.4))
     kernel.keep_weight_gradients = kept_gradients
     q, k, _ = inputs(4)
     identity = torch.zeros(B, HEADS, S, S)
@@ -162,12 +163,12 @@ def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(kept
     maps = []
     kernel.observer = maps.append
     torch.manual_seed(3)
-    dropped = kernel(q, KeysValues(k, identity), mask, NOWHERE)
+    dropped = kernel(q, KeysValues(k, identity), mask, NOWHERE).context
     true = weights_written_out(q, k, allowed).float()
     torch.testing.assert_close(maps[0], true, atol=1e-6, rtol=1e-5)
     kept = dropped != 0
     assert 0 < kept.sum() < (true > 0).sum()
     torch.testing.assert_close(dropped[kept], true[kept] / 0.6, atol=1e-6, rtol=1e-5)
     kernel.eval()
-    context = kernel(q, KeysValues(k, identity), mask, NOWHERE)
+    context = kernel(q, KeysValues(k, identity), mask, NOWHERE).context
     torch.testing.assert_close(context, true, atol=1e-6, rtol=1e-5)

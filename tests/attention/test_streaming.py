@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from seqattn.attention.kernels.parts.band import SMALLEST, Bands
+from seqattn.attention.base import HeadShape
+from seqattn.attention.kernels.parts.layouts import SMALLEST, Band
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.streaming import StreamingKernel
 from seqattn.attention.masks import Mask
@@ -27,7 +28,9 @@ LONG = 3 * SMALLEST + 9  # several blocks, the last one not full
 
 
 def kernel(sinks, window, groups=2, **options):
-    return StreamingKernel(HEADS, groups, HEAD_DIM, sinks=sinks, window=window, **options)
+    return StreamingKernel(
+        HeadShape(HEADS, groups, HEAD_DIM), sinks=sinks, window=window, **options
+    )
 
 
 def reference(tensors, sinks, window, position):
@@ -46,7 +49,7 @@ def reference(tensors, sinks, window, position):
 @pytest.mark.parametrize("position", SCHEMES, ids=lambda scheme: type(scheme).__name__)
 @pytest.mark.parametrize(("sinks", "window"), [(0, 1), (0, 6), (1, 1), (4, 7), (35, 3)])
 def test_a_full_pass_sees_sinks_and_window_at_the_distances_of_the_cache(sinks, window, position):
-    assert Bands.cover(LONG, window - 1, 0).blocks > 1
+    assert Band.cover(LONG, window - 1, 0, sinks).size < LONG
     tensors, block = inputs(LONG), kernel(sinks, window)
     maps = []
     block.observer = maps.append
@@ -96,7 +99,7 @@ def test_rows_with_padding_before_and_between_stream_as_each_would_alone(positio
 def test_a_window_as_long_as_the_sequence_equals_full_attention(position):
     tensors, mask = inputs(LONG), plain(LONG)
     got = run(kernel(4, LONG), tensors, mask, position)
-    expected = run(SoftmaxKernel(HEADS, 2, HEAD_DIM), tensors, mask, position)
+    expected = run(SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM)), tensors, mask, position)
     assert_equal_in_value_and_gradient(got, expected.double(), tensors)
 
 
@@ -132,8 +135,11 @@ def test_half_precision_stays_close():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"sinks": 4, "window": 0}, "attention.kernel.window must be at least 1, got 0"),
-        ({"sinks": -1, "window": 3}, "attention.kernel.sinks must be at least 0, got -1"),
+        ({"sinks": 4, "window": 0}, "window must be a whole number from 1 to 1,000,000,000, got 0"),
+        (
+            {"sinks": -1, "window": 3},
+            "sinks must be a whole number from 0 to 1,000,000,000, got -1",
+        ),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(options, text):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.errors import UserError
@@ -15,7 +16,7 @@ def rows(kernel, length, make, head=0):
     q, k, v = (torch.randn(1, 2, length, 3) for _ in range(3))
     v.requires_grad_()
     real = torch.ones(1, length, dtype=torch.bool)
-    out = kernel(q, KeysValues(k, v), make(real), Position(Stack(6, 2)))
+    out = kernel(q, KeysValues(k, v), make(real), Position(Stack(6, 2))).context
     grads = [
         torch.autograd.grad(out[0, head, i].sum(), v, retain_graph=True) for i in range(length)
     ]
@@ -29,7 +30,7 @@ def rows(kernel, length, make, head=0):
 
 
 def test_a_decoder_sees_the_last_stride_and_every_stride_th_before():
-    assert rows(StridedKernel(2, 2, 3, stride=3), 9, causal_mask) == [
+    assert rows(StridedKernel(HeadShape(2, 2, 3), stride=3), 9, causal_mask) == [
         [0],
         [0, 1],
         [0, 1, 2],
@@ -43,7 +44,7 @@ def test_a_decoder_sees_the_last_stride_and_every_stride_th_before():
 
 
 def test_an_encoder_sees_the_same_on_both_sides():
-    assert rows(StridedKernel(2, 2, 3, stride=2), 8, full_mask) == [
+    assert rows(StridedKernel(HeadShape(2, 2, 3), stride=2), 8, full_mask) == [
         [0, 1, 2, 4, 6],
         [0, 1, 2, 3, 5, 7],
         [0, 1, 2, 3, 4, 6],
@@ -56,19 +57,19 @@ def test_an_encoder_sees_the_same_on_both_sides():
 
 
 def test_split_heads_take_turns_at_the_two_sets():
-    kernel = StridedKernel(2, 2, 3, stride=2, split_heads=True)
+    kernel = StridedKernel(HeadShape(2, 2, 3), stride=2, split_heads=True)
     assert rows(kernel, 5, causal_mask) == [[0], [0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4]]
     assert rows(kernel, 5, causal_mask, head=1) == [[0], [1], [0, 2], [1, 3], [0, 2, 4]]
 
 
 def test_a_stride_of_the_length_is_full_attention():
-    assert rows(StridedKernel(2, 2, 3, stride=7), 7, full_mask) == [list(range(7))] * 7
+    assert rows(StridedKernel(HeadShape(2, 2, 3), stride=7), 7, full_mask) == [list(range(7))] * 7
 
 
 @pytest.mark.parametrize(
     ("heads", "options", "text"),
     [
-        (2, {"stride": 0}, "attention.kernel.stride must be at least 1, got 0"),
+        (2, {"stride": 0}, "stride must be a whole number from 1 to 1,000,000,000, got 0"),
         (
             3,
             {"split_heads": True},
@@ -78,5 +79,5 @@ def test_a_stride_of_the_length_is_full_attention():
 )
 def test_options_out_of_range_are_refused(heads, options, text):
     with pytest.raises(UserError) as caught:
-        StridedKernel(heads, heads, 3, **options)
+        StridedKernel(HeadShape(heads, heads, 3), **options)
     assert str(caught.value) == text

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.xca import XCAKernel
 from seqattn.attention.masks import Mask
@@ -43,11 +44,11 @@ def channel_by_channel(q, k, v, tau):
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_it_equals_the_definition_in_value_and_gradient(groups):
-    kernel = randomised(XCAKernel(HEADS, groups, HEAD_DIM, tau=0.3))
+    kernel = randomised(XCAKernel(HeadShape(HEADS, groups, HEAD_DIM), tau=0.3))
     q, k, v = inputs(groups)
     tau = kernel.log_tau.exp().double()
     expected = channel_by_channel(q, k, v, tau)
-    got = kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE)
+    got = kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE).context
     torch.testing.assert_close(got.double(), expected, atol=1e-6, rtol=1e-5)
     upstream = torch.randn(q.shape)
     sources = (q, k, v, kernel.log_tau)
@@ -59,9 +60,9 @@ def test_it_equals_the_definition_in_value_and_gradient(groups):
 
 
 def test_padding_gives_nothing_and_gets_nothing():
-    kernel = XCAKernel(HEADS, HEADS, HEAD_DIM)
+    kernel = XCAKernel(HeadShape(HEADS, HEADS, HEAD_DIM))
     q, k, v = inputs(HEADS)
-    out = kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE)
+    out = kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE).context
     assert (out.transpose(1, 2)[~REAL] == 0).all()
     for gradient in torch.autograd.grad(out.square().sum(), (q, k, v)):
         gradient = gradient.transpose(1, 2)
@@ -70,30 +71,33 @@ def test_padding_gives_nothing_and_gets_nothing():
 
 
 def test_the_order_of_the_tokens_does_not_matter():
-    kernel = XCAKernel(HEADS, HEADS, HEAD_DIM)
+    kernel = XCAKernel(HeadShape(HEADS, HEADS, HEAD_DIM))
     q, k, v = inputs(HEADS)
     mask = full_mask(torch.ones(B, T, dtype=torch.bool))
     order = [3, 0, 4, 1, 2]
-    expected = kernel(q, KeysValues(k, v), mask, NOWHERE)[:, :, order]
-    got = kernel(q[:, :, order], KeysValues(k[:, :, order], v[:, :, order]), mask, NOWHERE)
+    expected = kernel(q, KeysValues(k, v), mask, NOWHERE).context[:, :, order]
+    got = kernel(q[:, :, order], KeysValues(k[:, :, order], v[:, :, order]), mask, NOWHERE).context
     torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-5)
 
 
 def test_every_head_starts_at_the_temperature_that_it_is_told():
     torch.testing.assert_close(
-        XCAKernel(HEADS, 2, HEAD_DIM, tau=0.25).log_tau.exp(), torch.full((HEADS,), 0.25)
+        XCAKernel(HeadShape(HEADS, 2, HEAD_DIM), tau=0.25).log_tau.exp(), torch.full((HEADS,), 0.25)
     )
 
 
 @pytest.mark.parametrize("tau", [0.0, -1.0])
 def test_a_temperature_that_is_not_above_0_is_refused(tau):
     with pytest.raises(UserError) as caught:
-        XCAKernel(HEADS, HEADS, HEAD_DIM, tau=tau)
-    assert str(caught.value) == f"attention.kernel.tau must be above 0, got {tau}"
+        XCAKernel(HeadShape(HEADS, HEADS, HEAD_DIM), tau=tau)
+    assert (
+        str(caught.value)
+        == f"tau must be a number above 0 and of at most 1,000,000,000, got {tau!r}"
+    )
 
 
 def test_a_mask_that_hides_some_keys_from_some_queries_is_refused():
-    kernel = XCAKernel(HEADS, HEADS, HEAD_DIM)
+    kernel = XCAKernel(HeadShape(HEADS, HEADS, HEAD_DIM))
     q, k, v = inputs(HEADS)
     own = Mask(torch.arange(T), torch.arange(T), extra=torch.ones(T, T, dtype=torch.bool))
     for mask in (own, causal_mask(REAL)):
@@ -105,5 +109,5 @@ def test_a_mask_that_hides_some_keys_from_some_queries_is_refused():
 
 def test_it_has_no_cache():
     with pytest.raises(UserError) as caught:
-        XCAKernel(HEADS, HEADS, HEAD_DIM).make_cache(1)
+        XCAKernel(HeadShape(HEADS, HEADS, HEAD_DIM)).make_cache(1)
     assert str(caught.value) == "XCAKernel cannot decode; it fits an encoder's self-attention"

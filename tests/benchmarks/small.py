@@ -2,7 +2,8 @@
 
 import torch
 
-from seqattn.benchmarks.shape import Shape
+from seqattn.benchmarks.corpus import Corpus
+from seqattn.benchmarks.transformer_models import Shape
 from seqattn.data.batch import collate
 
 SHAPE = Shape(vocabulary=19, dim=24, layers=2, ffn_dim=20, heads=4, dropout=0.0)
@@ -26,3 +27,22 @@ def copying_batches(count, rows=5, longest=7):
         sources = random_rows(rows, longest, seed=number)
         found.append(collate(sources, sources, range(rows)))
     return tuple(found)
+
+
+def shape_of(vocabulary):
+    """The tiny shape, whatever the vocabulary."""
+    assert vocabulary == SHAPE.vocabulary
+    return SHAPE
+
+
+class CopyingText(Corpus):
+    """A corpus of random sentences whose targets are their sources."""
+
+    def __init__(self):
+        pass
+
+    def batches(self, max_tokens, count):
+        return copying_batches(count), SHAPE.vocabulary
+
+    def sentences(self, count):
+        return random_rows(count or 9, 7), SHAPE.vocabulary

@@ -1,33 +1,35 @@
 """The attention benchmark: what it counts is right, whatever the clock says."""
 
+from functools import partial
+
 import pytest
 import torch
 
+from seqattn.attention.alignment import Bahdanau
+from seqattn.attention.experts import MixtureOfAttention
 from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.linformer import LinformerKernel
 from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.kernels.xca import XCAKernel
-from seqattn.benchmarks.attention import AttentionPlan, Cost, exponent, measure_attention
-from seqattn.benchmarks.contestants import Contestant
-from seqattn.benchmarks.live import peak_bytes
-from seqattn.benchmarks.measure import Spread
-from seqattn.benchmarks.steps import measure_steps
+from seqattn.benchmarks.attention_cost import AttentionSuite, Cost, exponent
+from seqattn.benchmarks.attention_work import peak_bytes
+from seqattn.benchmarks.attentions import AttentionChoices, AttentionStepsSuite
 from seqattn.errors import UserError
-from seqattn.positions import Position, Stack
+from seqattn.positions import Position
+from seqattn.positions.alibi import ALiBiPosition
 
 DIM, HEADS = 24, 4
 
 
-def contestant(name, num_kv_heads=HEADS, kernel=SoftmaxKernel):
-    def make(length):
-        attention = MultiHeadAttention(DIM, DIM, HEADS, num_kv_heads, kernel)
-        return attention, Position(Stack(DIM, HEADS))
-
-    return Contestant(name, make)
+def heads(num_kv_heads=2, kernel=SoftmaxKernel):
+    """As conf/attention writes them; as many key heads as heads where both are 2."""
+    return partial(MultiHeadAttention, num_heads=2, num_kv_heads=num_kv_heads, kernel=kernel)
 
 
-def plan(*contestants, **options):
-    options = {"lengths": (8, 16), "dim": DIM, "num_heads": HEADS, "rounds": 1, **options}
-    return AttentionPlan(contestants, **options)
+def suite(**options):
+    options = {"lengths": [8, 16], "dim": DIM, "num_heads": HEADS, "rounds": 1, **options}
+    return AttentionSuite(**options)
 
 
 def test_memory_counts_what_lives_at_once_and_not_what_was_there_before():
@@ -43,51 +45,98 @@ def test_memory_counts_what_lives_at_once_and_not_what_was_there_before():
 
 
 def test_the_cache_of_fewer_key_heads_is_smaller_by_as_much():
-    found = measure_attention(
-        plan(contestant("mha"), contestant("gqa", 2), contestant("mqa", 1), causal=True)
-    )
-    bytes_of = {(cost.name, cost.length): cost.cache_bytes for cost in found}
+    rows = suite(attentions={"mha": heads(), "mqa": heads(1)}, causal=[True]).run()
+    bytes_of = {(row["attention"], row["n"]): row["cache B/token"] for row in rows}
     for length in (8, 16):
-        whole = 2 * length * DIM * 4
-        assert bytes_of["mha", length] == whole
-        assert bytes_of["gqa", length] == whole // 2
-        assert bytes_of["mqa", length] == whole // 4
+        assert bytes_of["mha", length] == 2 * DIM * 4
+        assert bytes_of["mqa", length] == 2 * DIM * 4 / HEADS
         assert bytes_of["sdpa", length] is None
 
 
 def test_flops_are_those_of_the_matrix_products():
-    options = {"backward": False, "projections": True, "lengths": (16,)}
-    (sdpa, mha) = measure_attention(plan(contestant("mha"), **options))
-    assert sdpa.flops == mha.flops == 4 * 2 * 16 * DIM * DIM + 4 * 16 * 16 * DIM
-    assert mha.parameters == 4 * (DIM * DIM + DIM)
+    options = {"backward": False, "projections": True, "lengths": [16], "causal": [False]}
+    sdpa, mha = suite(attentions={"mha": heads()}, **options).run()
+    assert sdpa["GFLOP"] == mha["GFLOP"] == (4 * 2 * 16 * DIM * DIM + 4 * 16 * 16 * DIM) / 1e9
+    assert mha["parameters"] == sdpa["parameters"] == 4 * (DIM * DIM + DIM)
 
 
 def test_what_cannot_be_causal_is_left_out_and_alone_refused():
-    xca = contestant("xca", kernel=XCAKernel)
-    names = {cost.name for cost in measure_attention(plan(contestant("mha"), xca, causal=True))}
-    assert names == {"sdpa", "mha"}
+    xca = heads(kernel=XCAKernel)
+    rows = suite(attentions={"mha": heads(), "xca": xca}).run()
+    names = {(row["table"].split(", ")[1], row["attention"]) for row in rows}
+    assert names == {
+        *(("bidirectional", name) for name in ("sdpa", "mha", "xca")),
+        *(("causal", name) for name in ("sdpa", "mha")),
+    }
     with pytest.raises(UserError, match="no attention of those asked for can run so"):
-        measure_attention(plan(xca, causal=True))
+        suite(attentions={"xca": xca}, causal=[True]).run()
+    with pytest.raises(UserError, match="precisions must be"):
+        suite(attentions={"xca": xca}, precisions=["8"])
 
 
 def test_a_length_that_would_need_too_much_memory_is_left_out():
-    found = measure_attention(plan(contestant("mha"), lengths=(8, 64), memory_limit=1e5))
-    assert [(c.name, c.length) for c in found] == [("sdpa", 8), ("mha", 8), ("sdpa", 64)]
+    options = {"lengths": [8, 64], "causal": [False], "memory_limit": 1e-4}
+    rows = suite(attentions={"mha": heads()}, **options).run()
+    assert [(r["attention"], r["n"]) for r in rows] == [("sdpa", 8), ("sdpa", 64), ("mha", 8)]
 
 
 def test_the_exponent_is_the_slope_between_logarithms():
-    def cost(length, seconds):
-        return Cost("a", length, Spread.of([seconds]), Spread.of([1.0]), 0, 0, 0, None)
+    points = [(1024, 50.0), (4096, 1.0), (8192, 3.0), (16384, 9.0)]
+    costs = [Cost(length, seconds, 0, {}) for length, seconds in points]
+    assert exponent(costs) == pytest.approx(1.58496, abs=1e-4)  # log2(3)
+    assert exponent(costs[:2]) is None
 
-    costs = [cost(1024, 50.0), cost(4096, 1.0), cost(8192, 3.0), cost(16384, 9.0)]
-    assert exponent(costs, "a") == pytest.approx(1.58496, abs=1e-4)  # log2(3)
-    assert exponent(costs[:2], "a") is None
+
+def test_pictures_of_time_and_memory_are_drawn(tmp_path, capsys):
+    experts = partial(MixtureOfAttention, num_heads=2, num_experts=5, kernel=SoftmaxKernel)
+    attentions = {"mha": heads(), "moa": experts}
+    rows = suite(attentions=attentions, lengths=[8], plots=str(tmp_path), precisions=["bf16"]).run()
+    assert {row["attention"] for row in rows} == {"sdpa", "mha", "moa"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"{kind}_bfloat16_{view}.png"
+        for kind in ("bidirectional", "causal")
+        for view in ("memory", "time")
+    ]
+    assert "x sdpa" in capsys.readouterr().out
+
+
+class Choices(AttentionChoices):
+    def measure(self):
+        yield from ()
+
+
+def test_sizes_follow_the_suite_and_the_length_and_recurrent_alignments_are_left_out():
+    strided = partial(StridedKernel, stride=5)
+    linformer = partial(LinformerKernel, projected=3, max_length=10)
+    attentions = {
+        "mha": heads(),
+        "mqa": heads(1),
+        "strided": heads(kernel=strided),
+        "linformer": heads(kernel=linformer),
+        "bahdanau": Bahdanau,
+    }
+    positions = {"none": Position, "alibi": ALiBiPosition}
+    chosen = Choices(attentions=attentions, positions=positions, dim=DIM, num_heads=HEADS)
+    made = {name: make(64) for name, make in chosen.contestants()}
+    assert list(made)[:4] == ["mha", "mha + alibi", "mqa", "mqa + alibi"]
+    assert len(made) == 8
+    kernels = {name: attention.kernel for name, (attention, _) in made.items()}
+    assert (kernels["mha"].num_heads, kernels["mha"].num_kv_heads) == (HEADS, HEADS)
+    assert (kernels["mqa"].num_heads, kernels["mqa"].num_kv_heads) == (HEADS, 1)
+    assert kernels["strided"].stride == 8
+    assert kernels["linformer"].max_length == 64
+    given = Choices(attentions=attentions, dim=DIM, num_heads=HEADS, kernel={"stride": 7})
+    made = {name: make(64) for name, make in given.contestants()}
+    assert made["strided"][0].kernel.stride == 7
 
 
 def test_decoding_reports_every_attention_that_decodes():
-    subjects = [contestant("mqa", 1), contestant("xca", kernel=XCAKernel)]
-    (cost,) = measure_steps(subjects, 20, DIM)
-    assert (cost.name, cost.tokens, cost.cache_bytes) == ("mqa", 20, 2 * 20 * DIM // HEADS * 4)
-    assert min(cost.early, cost.late) > 0
-    with pytest.raises(UserError, match=r"attention\.decode must be at least 20 tokens, got 19"):
-        measure_steps(subjects, 19, DIM)
+    choices = {"dim": DIM, "num_heads": HEADS, "tokens": 20}
+    attentions = {"mqa": heads(1), "xca": heads(kernel=XCAKernel)}
+    (row,) = AttentionStepsSuite(attentions=attentions, **choices).run()
+    assert (row["attention"], row["cache, bytes"]) == ("mqa", 2 * 20 * DIM // HEADS * 4)
+    assert min(row["early, us a token"], row["late, us a token"]) > 0
+    with pytest.raises(UserError, match="none of the attentions asked for decodes"):
+        AttentionStepsSuite(attentions={"xca": heads(kernel=XCAKernel)}, **choices).run()
+    with pytest.raises(UserError, match="tokens must be a whole number from 20 to"):
+        AttentionStepsSuite(attentions=attentions, tokens=19)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqattn.benchmarks.measure import Sample, Spread, rates, ratios
+from seqattn.benchmarks.measure import Sample, Spread, rates, ratios, take_turns
 
 
 def test_a_ratio_is_taken_round_by_round():
@@ -16,3 +16,18 @@ def test_a_ratio_is_taken_round_by_round():
 def test_unequal_work_is_refused():
     with pytest.raises(ValueError, match="must be equal, got 10 and 11"):
         ratios([Sample(1.0, 1.0, 10)], [Sample(1.0, 1.0, 11)])
+
+
+def test_contestants_take_turns_and_every_other_round_goes_backwards():
+    calls = []
+
+    def contestant(name):
+        def turn(number):
+            calls.append(f"{name}{number}")
+            return Sample(1.0, 1.0, number)
+
+        return turn
+
+    found = take_turns({"a": contestant("a"), "b": contestant("b")}, 3)
+    assert " ".join(calls) == "b0 a0 a1 b1 b2 a2"
+    assert [sample.units for sample in found["a"]] == [0, 1, 2]

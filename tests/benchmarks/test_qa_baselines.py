@@ -4,7 +4,7 @@ import itertools
 import re
 from collections import Counter
 
-from seqattn.benchmarks.qa_baselines import best_sentences, random_spans
+from seqattn.benchmarks.baselines import best_sentences, random_spans
 
 CONTEXT = 'Ann rode home. "Did the old mill burn?" Bob said (in 1990.) The mill burnt in 1990!'
 

@@ -4,13 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from seqattn.benchmarks.joey import JoeyRecurrent, installed
-from seqattn.benchmarks.own import OwnStep
-from seqattn.benchmarks.plain import PlainLoop
-from seqattn.benchmarks.recurrent import RecurrentPlan, contestants, measure_recurrent
-from seqattn.benchmarks.shape import RecurrentShape, recurrent_model
-from seqattn.benchmarks.textbook import TextbookRecurrent
-from tests.benchmarks.small import SHAPE, copying_batches
+from seqattn.benchmarks.loops import OwnLoop, PlainLoop
+from seqattn.benchmarks.recurrent_models import (
+    JoeyRecurrent,
+    RecurrentShape,
+    TextbookRecurrent,
+    has_joey,
+    own_recurrent,
+)
+from seqattn.benchmarks.training import RecurrentSuite
+from tests.benchmarks.small import SHAPE, CopyingText, copying_batches
 from tests.builders import randomised
 
 SHAPES = [
@@ -41,8 +44,8 @@ def copy_weights(plain, own):
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_with_the_same_weights_ours_and_the_textbooks_take_the_same_steps(shape):
     batches = copying_batches(3)
-    plain = PlainLoop(shape, model=TextbookRecurrent(shape))
-    own = OwnStep(shape, model=randomised(recurrent_model(shape), scale=0.1))
+    plain = PlainLoop(TextbookRecurrent(shape))
+    own = OwnLoop(randomised(own_recurrent(shape), scale=0.1))
     assert plain.parameters == own.parameters
     copy_weights(plain.model, own.model)
     plain.optimizer = torch.optim.AdamW(
@@ -58,10 +61,10 @@ def test_with_the_same_weights_ours_and_the_textbooks_take_the_same_steps(shape)
     torch.testing.assert_close(ours[real], theirs[real], atol=2e-4, rtol=1e-3)
 
 
-@pytest.mark.skipif(not installed(), reason="joeynmt is not installed")
+@pytest.mark.skipif(not has_joey(SHAPES[-1]), reason="joeynmt is not installed")
 def test_joey_nmts_model_learns_and_does_not_depend_on_the_order_of_sentences():
     shape = SHAPES[-1]
-    loop = PlainLoop(shape, lr=1e-2, model=JoeyRecurrent(shape))
+    loop = PlainLoop(JoeyRecurrent(shape), lr=1e-2)
     batches = copying_batches(4)
     loop.run(batches * 10)
     assert sum(loop.losses[-4:]) < 0.8 * sum(loop.losses[:4])
@@ -71,16 +74,24 @@ def test_joey_nmts_model_learns_and_does_not_depend_on_the_order_of_sentences():
     torch.testing.assert_close(moved, logits[order], atol=1e-5, rtol=1e-5)
 
 
-def test_a_contest_compares_with_the_textbook_and_joey_where_it_is_installed():
-    shapes = (SHAPES[0], SHAPES[1])
-    rows = measure_recurrent(RecurrentPlan(shapes, copying_batches(4), steps=2))
-    joey = ["Joey NMT"] if installed() else []
-    assert [(row.model, row.loop) for row in rows] == [
+def test_a_contest_compares_with_the_textbook_and_joey_where_it_is_installed(capsys):
+    rows = RecurrentSuite(
+        corpus=CopyingText(),
+        alignments=["bahdanau", "luong_general"],
+        dim=24,
+        max_tokens=[64],
+        steps=1,
+        rounds=1,
+    ).run()
+    joey = has_joey(SHAPES[1])
+    loops = ["textbook", *(["Joey NMT"] if joey else []), "seqattn"]
+    assert [(row["model"], row["loop"]) for row in rows] == [
         ("bahdanau", "textbook"),
         ("bahdanau", "seqattn"),
-        *(("luong_general", loop) for loop in ["textbook", *joey, "seqattn"]),
+        *(("luong_general", loop) for loop in loops),
+        *(("luong_general, fed", loop) for loop in loops),
     ]
-    assert rows[0].over_textbook == (1.0, 1.0, 1.0)
-    assert rows[1].over_joey is None
-    assert (rows[-1].over_joey is not None) is installed()
-    assert list(contestants(SHAPES[0])) == ["textbook", "seqattn"]
+    assert rows[0]["x textbook"] == (1.0, 1.0, 1.0)
+    assert rows[1]["x Joey NMT"] is None
+    assert (rows[-1]["x Joey NMT"] is not None) is joey
+    assert "x textbook" in capsys.readouterr().out

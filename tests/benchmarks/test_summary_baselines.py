@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 
-from seqattn.benchmarks.summary_baselines import first_sentences, nearest_summaries
+from seqattn.benchmarks.baselines import first_sentences, nearest_summaries
 
 KNOWN = [
     "the meeting of the board is on monday",

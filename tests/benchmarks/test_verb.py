@@ -1,91 +1,96 @@
 """The verb on the bundled corpus, and what it refuses."""
 
 import json
+from functools import partial
 
 import pytest
 
 from seqattn.cli.main import run_verb
 
-TINY = [
-    "data=demo_translation", "tokenizer.vocab_size=500", "threads=1",
-    "shape.dim=16", "shape.layers=1", "shape.ffn_dim=8", "shape.heads=2",
-]  # fmt: skip
+TINY = ["data=demo_translation", "tokenizer.vocab_size=500", "threads=1"]
+SHAPE = [f"suite.shape.{size}" for size in ("dim=16", "layers=1", "ffn_dim=8", "heads=2")]
+ATTENTION = ["suite=attention", "suite.dim=16", "suite.num_heads=2", "suite.lengths=[8]"]
 
 
-def benchmark(tmp_path, *arguments):
-    output, cache = tmp_path / "figures.json", tmp_path / "cache"
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Where the vocabulary is, trained once."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def benchmark(tmp_path, cache):
+    """Runs the verb: its exit status, and the figures that it wrote."""
+    return partial(run_benchmark, tmp_path / "figures.json", cache)
+
+
+def run_benchmark(output, cache, *arguments):
     code = run_verb("benchmark", [*TINY, f"output={output}", f"cache_dir={cache}", *arguments])
     return code, json.loads(output.read_text()) if output.is_file() else None
 
 
-@pytest.mark.slow  # two processes that import torch and Lightning
-def test_the_training_suite_writes_a_table_and_json(tmp_path, capsys):
+@pytest.mark.exhaustive  # a process that imports torch and Lightning
+def test_the_training_suite_writes_a_table_and_json(benchmark, capsys):
     code, figures = benchmark(
-        tmp_path, "suite=training", "steps=1", "rounds=1", "max_tokens=128", 'precisions=["32"]'
-    )
+        "suite=training", *SHAPE, "suite.steps=1", "suite.rounds=1",
+        "suite.max_tokens=[128]", "suite.precisions=[fp32]",
+    )  # fmt: skip
     assert code == 0
-    assert [row["turn"]["loop"] for row in figures["results"]] == [
+    assert [row["loop"] for row in figures["results"]] == [
         "plain", "plain", "seqattn", "seqattn under Lightning",
     ]  # fmt: skip
-    assert figures["results"][0]["over_plain"]["median"] == 1.0
+    assert figures["results"][0]["x plain as written"]["median"] == 1.0
+    assert figures["threads"] == 1
+    assert figures["settings"]["suite"]["shape"]["dim"] == 16
     assert "target tokens/s" in capsys.readouterr().out
 
 
-def test_the_decoding_suite_writes_a_table_and_json(tmp_path, capsys):
+def test_the_decoding_suite_writes_a_table_and_json(benchmark, capsys):
     pytest.importorskip("transformers")
     code, figures = benchmark(
-        tmp_path, "suite=decoding", "sentences=6", "batch_size=4", "length=3", "beam=2"
-    )
+        "suite=decoding", *SHAPE, "suite.sentences=6", "suite.batch_size=4",
+        "suite.length=3", "suite.beams=[2]",
+    )  # fmt: skip
     assert code == 0
-    assert [(row["beams"], row["sentences"]) for row in figures["results"]] == [(2, 6)]
+    assert [(row["search"], row["sentences"]) for row in figures["results"]] == [("beam 2", 6)]
     assert "MarianMTModel" in capsys.readouterr().out
 
 
-def test_a_profile_shows_operators(tmp_path, capsys):
+def test_the_attention_suite_takes_attentions_and_positions_by_name(benchmark, capsys):
     code, figures = benchmark(
-        tmp_path, "suite=decoding", "profile=true", "sentences=6", "batch_size=4", "length=3"
-    )
-    assert code == 0
-    assert [row["beams"] for row in figures["results"]] == [1, 5]
-    assert "aten::" in capsys.readouterr().out
-
-
-def test_the_attention_suite_writes_tables_pictures_and_json(tmp_path, capsys):
-    code, figures = benchmark(
-        tmp_path, "suite=attention", "attention.attentions=[mha,xca]", "attention.lengths=[8,16]",
-        "attention.dim=16", "attention.num_heads=2", f"attention.plots={tmp_path}/plots",
+        *ATTENTION, "suite.attentions=[mha]", "suite.positions=[none,deberta]",
+        "suite.causal=[true]",
     )  # fmt: skip
     assert code == 0
-    rows = [(row["name"], row["length"]) for row in figures["results"] if not row["causal"]]
-    assert rows == [(name, n) for n in (8, 16) for name in ("sdpa", "mha", "xca")]
-    assert len(list((tmp_path / "plots").glob("*.png"))) == 4
-    assert "x sdpa" in capsys.readouterr().out
+    assert [row["attention"] for row in figures["results"]] == ["sdpa", "mha", "mha + deberta"]
 
 
-def test_the_attention_suite_takes_positions(tmp_path, capsys):
+def test_the_attention_suite_takes_all_attentions_of_transformers_unless_told(benchmark, capsys):
     code, figures = benchmark(
-        tmp_path, "suite=attention", "attention.attentions=[mha]", "attention.lengths=[8]",
-        "attention.dim=16", "attention.num_heads=2", "attention.positions=[none,deberta]",
+        *ATTENTION, "suite.causal=[false]", "suite.backward=false", "suite.rounds=1",
+        "suite.kernel={window: 3}", "suite.lengths=[64]",
     )  # fmt: skip
     assert code == 0
-    names = [row["name"] for row in figures["results"] if row["causal"]]
-    assert names == ["sdpa", "mha", "mha + deberta"]
+    names = {row["attention"] for row in figures["results"]}
+    assert {"sdpa", "mha", "moa", "sliding_window", "linformer", "ring"} <= names
+    assert not {"bahdanau", "streaming", "none"} & names
 
 
-def test_the_attention_suite_decodes(tmp_path, capsys):
+def test_attentions_decode_step_by_step(benchmark, capsys):
     code, figures = benchmark(
-        tmp_path, "suite=attention", "attention.attentions=[mqa]", "attention.decode=20",
-        "attention.dim=16", "attention.num_heads=2",
+        "suite=attention_steps", "suite.attentions=[mqa]", "suite.tokens=20",
+        "suite.dim=16", "suite.num_heads=2",
     )  # fmt: skip
     assert code == 0
-    assert [(row["name"], row["cache_bytes"]) for row in figures["results"]] == [("mqa", 1280)]
+    found = [(row["attention"], row["cache, bytes"]) for row in figures["results"]]
+    assert found == [("mqa", 1280)]
     assert "late / early" in capsys.readouterr().out
 
 
-def test_the_recurrent_suite_writes_a_table_and_json(tmp_path, capsys):
+def test_the_recurrent_suite_writes_a_table_and_json(benchmark, capsys):
     code, figures = benchmark(
-        tmp_path, "suite=recurrent", "steps=1", "rounds=1", "max_tokens=128",
-        "recurrent.attentions=[bahdanau]", "recurrent.dim=16",
+        "suite=recurrent", "suite.steps=1", "suite.rounds=1", "suite.max_tokens=[128]",
+        "suite.alignments=[bahdanau]", "suite.dim=16",
     )  # fmt: skip
     assert code == 0
     rows = [(row["model"], row["loop"]) for row in figures["results"]]
@@ -103,38 +108,31 @@ def test_the_recurrent_suite_writes_a_table_and_json(tmp_path, capsys):
         ),
     ],
 )
-def test_the_baselines_suite_scores_what_needs_no_model(tmp_path, capsys, data, names):
-    code, figures = benchmark(tmp_path, "suite=baselines", f"data={data}", "baselines.split=test")
+def test_the_baselines_suite_scores_what_needs_no_model(benchmark, capsys, data, names):
+    code, figures = benchmark("suite=baselines", f"data={data}", "suite.split=test")
     assert code == 0
-    assert [row["name"] for row in figures["results"]] == names
-    assert all(row["split"] == "test" and row["scores"] for row in figures["results"])
-    assert f"test by {names[1]}" in capsys.readouterr().out
+    tables = list(dict.fromkeys(row["table"] for row in figures["results"]))
+    assert tables == [f"test by {name}" for name in names]
+    assert all(row["score"] and row["signature"] for row in figures["results"])
+    assert tables[1] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        (
-            "suite=speed",
-            "must be one of training, decoding, attention, recurrent, baselines, got speed",
-        ),
-        (
-            "suite=recurrent recurrent.attentions=[none]",
-            "recurrent.attentions must be of bahdanau, luong_general, luong_concat, got none",
-        ),
-        ("suite=attention attention.attentions=[mhb]", "there is no attention=mhb"),
-        ("suite=attention attention.precisions=[8]", "precisions must be of 32, bf16, got 8"),
-        ("suite=attention attention.positions=[rop]", "there is no position=rop"),
-        ("suite=baselines data=demo_qa baselines.split=dev", "the dev split must have a file"),
-        ("beam=0", "beam must be a whole number above 0"),
-        ("steps=0", "steps must be a whole number above 0, got 0"),
-        ("sentence=5", "did you mean sentences?"),
-        ("rounds=100000", "lower one of them"),
+        ("suite=speed", "there is no suite=speed"),
+        ("suite=recurrent suite.alignments=[none]", "suite.alignments must be"),
+        ("suite=attention suite.attentions=[mhb]", "there is no attention=mhb"),
+        ("suite=attention suite.positions=[rop]", "there is no position=rop"),
+        ("suite=baselines data=demo_qa suite.split=dev", "the dev split must have a file"),
+        ("suite=training suite.shape.dim=0", "dim must be a whole number from 1 to"),
+        ("suite=training suite.round=5", "did you mean suite.rounds?"),
+        ("suite=training suite.rounds=100000", "lower rounds, steps or max_tokens"),
+        ("suite=training tokenizer.joint=false", "set tokenizer.joint=true"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_a_line(tmp_path, capsys, argument, message):
-    suite = [] if "suite=" in argument else ["suite=training"]
-    code, _ = benchmark(tmp_path, *suite, *argument.split())
+def test_what_cannot_be_measured_is_refused_in_a_line(benchmark, capsys, argument, message):
+    code, _ = benchmark(*argument.split())
     error = capsys.readouterr().err
     assert code == 2
     assert message in error.splitlines()[-1]

@@ -1,9 +1,19 @@
 """One small bundle, trained once for each file of tests."""
 
+from pathlib import Path
+from typing import NamedTuple
+
+import datasets  # noqa: F401  what is imported here is there in every forked command
+import matplotlib.pyplot  # noqa: F401
 import pytest
 
-from seqattn.cli.train import train
-from tests.cli.small import train_arguments, write_corpus
+import seqattn.benchmarks.suite
+import seqattn.runs.analyze
+import seqattn.runs.compare
+import seqattn.runs.convert
+import seqattn.runs.fit  # noqa: F401
+from seqattn.cli.main import run_verb
+from tests.cli.small import train, train_arguments, write_corpus, write_questions
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +27,55 @@ def trained(corpus):
     run_dir = corpus.parent / "run"
     train(train_arguments(corpus, f"run_dir={run_dir}"))
     return run_dir
+
+
+@pytest.fixture(scope="session")
+def answering(tmp_path_factory):
+    """A run of two steps on questions; its bundle is RUN/model."""
+    home = tmp_path_factory.mktemp("questions")
+    write_questions(home / "squad")
+    data = ("task=qa", "data=squad", f"data.root={home}/squad", f"cache_dir={home}/cache")
+    length = ("trainer=cpu", "trainer.max_steps=2", "trainer.max_epochs=-1", "model.dim=16")
+    train([*data, *length, "schedule.warmup_steps=1", f"run_dir={home}/run"])
+    return home / "run"
+
+
+@pytest.fixture(scope="session")
+def scored(trained, corpus):
+    """A directory of scores."""
+    assert run_verb("evaluate", [f"bundle={trained}/model", f"output={corpus.parent}/scores"]) == 0
+    return corpus.parent / "scores"
+
+
+class Places(NamedTuple):
+    """What commands are given, and the empty folder in which they run."""
+
+    folder: Path
+    corpus: Path
+    run: Path
+    answering: Path
+    scored: Path
+
+    def usual(self, verb):
+        """A verb that works, with its arguments; `answer` is `generate` for questions."""
+        bundle = f"bundle={self.run}/model"
+        if verb == "answer":
+            questions = self.answering.parent / "squad" / "train.json"
+            given = [f"bundle={self.answering}/model", f"input={questions}", "output=out"]
+            return "generate", given
+        return verb, {
+            "train": train_arguments(self.corpus, "run_dir=run"),
+            "generate": [bundle, f"input={self.corpus}/test.en", "output=out"],
+            "evaluate": [bundle, "output=out"],
+            "convert": [bundle, "output=out", "heads=mqa", "scores=false"],
+            "analyze": [bundle, "text=a dog", "output=out"],
+            "compare": [f"evaluations=[{self.scored}]"],
+            "benchmark": ["suite=attention"],
+        }[verb]
+
+
+@pytest.fixture
+def places(tmp_path, corpus, trained, answering, scored):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    return Places(folder, corpus, trained, answering, scored)

@@ -6,8 +6,14 @@ import re
 from typing import NamedTuple
 
 import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import open_dict
 
+from seqattn.cli.errors import in_words
 from seqattn.cli.main import run_verb
+from seqattn.config.check import check_keys
+from seqattn.config.compose import CONF, choices, complete, settle, unused_path
 
 SUBJECTS = {
     "a dog": "ein Hund",
@@ -72,7 +78,7 @@ def write_documents(root):
     root.mkdir(parents=True, exist_ok=True)
     rows = [{"document": f"{n} met {m} in town .", "summary": n} for n in NAMES for m in NAMES]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    for split in ("train", "dev"):
+    for split in ("train", "dev", "test"):
         (root / f"{split}.jsonl").write_text(text, encoding="utf-8")
     return root
 
@@ -87,7 +93,7 @@ def write_questions(root, unanswerable=0):
         asked |= {"is_impossible": True} if number < unanswerable else {}
         paragraphs.append({"context": f"{one} met {other} in town.", "qas": [asked]})
     content = {"version": "v2.0", "data": [{"title": "towns", "paragraphs": paragraphs}]}
-    for split in ("train", "dev"):
+    for split in ("train", "dev", "test"):
         (root / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
     return root
 
@@ -135,6 +141,53 @@ def succeed(capfd, verb, *arguments):
     return ended.out
 
 
+def train(arguments):
+    """A training that must end well."""
+    assert run_verb("train", [str(argument) for argument in arguments]) == 0
+
+
+def groups():
+    """Every group of conf and its choices."""
+    folders = sorted(folder for folder in CONF.iterdir() if folder.is_dir())
+    names = {folder.name: sorted(f.stem for f in folder.glob("[!_]*.yaml")) for folder in folders}
+    return {group: found for group, found in names.items() if found}
+
+
+def composed(verb, *overrides):
+    """The settings of a verb, as Hydra composes them, and what was chosen in each group."""
+    unused_path()
+    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+        config = compose(verb, complete(verb, list(overrides)), return_hydra_config=True)
+        HydraConfig.instance().set_config(config)
+        with open_dict(config):
+            del config["hydra"]
+        settings = settle(verb, config)
+        return settings, choices()
+
+
+def checked_training(*overrides):
+    """The training that overrides ask for, checked as the verb checks it before any work."""
+    from seqattn.config.build import training
+
+    settings, chosen = composed("train", *overrides)
+    check_keys("train", settings)
+    run = training(settings, chosen, [])
+    run.check()
+    return run
+
+
+def refused_before_work(*overrides):
+    """The line that refuses a training before any of its data is read."""
+    try:
+        checked_training(*overrides)
+    except Exception as error:
+        line = in_words(error, started=False)
+        if line is None:
+            raise
+        return " ".join(line.split())
+    raise AssertionError(f"{' '.join(overrides)} is not refused")
+
+
 PROGRESS = re.compile(r"(training |kept all |dropped |epoch |job )")
 
 
@@ -151,7 +204,7 @@ def refusal(capfd, verb, *arguments):
 
 def checkpoint(run_dir):
     """A run's last checkpoint."""
-    return torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=False)
+    return torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
 
 
 def json_lines(text):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seqattn.cli.compare import names
+from seqattn.runs.compare import distinct_names
 from tests.cli.small import refusal, run
 
 
@@ -72,6 +72,6 @@ def test_a_picture_of_other_bins_is_refused(tmp_path, capfd):
 
 def test_names_are_what_differs_in_the_paths():
     paths = [Path("/r/mha/s1/evaluation/test"), Path("/r/gqa/s2/evaluation/test")]
-    assert names(paths) == ["mha/s1", "gqa/s2"]
-    assert names([Path("a/evaluation")]) == ["a/evaluation"]
-    assert names([Path("x/a"), Path("a")]) == ["x", "a"]
+    assert distinct_names(paths) == ["mha/s1", "gqa/s2"]
+    assert distinct_names([Path("a/evaluation")]) == ["a/evaluation"]
+    assert distinct_names([Path("x/a"), Path("a")]) == ["x", "a"]

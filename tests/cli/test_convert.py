@@ -233,7 +233,7 @@ def test_settings_that_change_no_shape_are_told(capfd, trained, corpus, tmp_path
         (
             ["attention=gqa"],
             "encoder.layers.0.self_attention.key.weight is (16, 16) there and is (8, 16) here; "
-            "it was trained with attention=mha attention.num_kv_heads=4",
+            "it was trained with attention.num_kv_heads=4",
         ),
         (
             ["model.encoder_layers=2"],
@@ -280,13 +280,19 @@ def test_a_start_that_is_no_bundle_is_refused(capfd, corpus, tmp_path):
     ("words", "text"),
     [
         ([], "heads=gqa needs to know how many key heads: add num_kv_heads=N"),
-        (["heads=mha"], "heads must be gqa or mqa, got mha"),
+        (["heads=mha"], "heads must be one of gqa, mqa, got 'mha'"),
         (
             ["heads=mqa", "num_kv_heads=2"],
             "heads=mqa has one key head; leave num_kv_heads=2 out",
         ),
-        (["num_kv_heads=0"], "num_kv_heads must be at least 1, got 0"),
-        (["num_kv_heads=two"], "num_kv_heads must be a whole number or null, got 'two'"),
+        (
+            ["num_kv_heads=0"],
+            "num_kv_heads must be a whole number from 1 to 1,000,000,000 or null, got 0",
+        ),
+        (
+            ["num_kv_heads=two"],
+            "num_kv_heads must be a whole number from 1 to 1,000,000,000 or null, got 'two'",
+        ),
         (
             ["num_kv_heads=3"],
             "num_kv_heads must divide the self-attention's key heads (4), got 3",
@@ -300,7 +306,10 @@ def test_a_start_that_is_no_bundle_is_refused(capfd, corpus, tmp_path):
             "slots must be some of encoder, decoder, cross, got ['encoder', 'decoders']",
         ),
         (["heads=mqa", "slots=[]"], "slots must be some of encoder, decoder, cross, got []"),
-        (["heads=mqa", "uptrain_steps=-1"], "uptrain_steps must be at least 0, got -1"),
+        (
+            ["heads=mqa", "uptrain_steps=-1"],
+            "uptrain_steps must be a whole number from 0 to 1,000,000,000, got -1",
+        ),
         (["heads=mqa", "bundel=x"], "there is no key bundel; did you mean bundle?"),
     ],
 )
@@ -326,7 +335,9 @@ def test_a_foreign_bundle(refused, tmp_path):
     assert refused("heads=mqa", f"bundle={tmp_path}/no") == text
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "config.yaml").write_text("model: gpt\n")
-    text = f"{tmp_path}/foreign is not of the format 'seqattn bundle 1', it says None"
+    text = (
+        f"{tmp_path}/foreign/config.yaml: it is not of the format 'seqattn bundle 2', it says None"
+    )
     assert refused("heads=mqa", f"bundle={tmp_path}/foreign") == text
 
 

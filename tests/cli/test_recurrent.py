@@ -6,8 +6,16 @@ import pytest
 import yaml
 
 import seqattn
-from seqattn.cli.config import groups
-from tests.cli.small import checkpoint, json_lines, refusal, succeed, train_arguments, write_corpus
+from tests.cli.small import (
+    checkpoint,
+    groups,
+    json_lines,
+    refusal,
+    refused_before_work,
+    succeed,
+    train_arguments,
+    write_corpus,
+)
 
 LUONG = [f"luong_{kind}" for kind in ("concat", "dot", "general", "local_m", "local_p", "scaled")]
 OURS = ["bahdanau", *LUONG, "none"]
@@ -58,9 +66,7 @@ def test_scheduled_sampling_trains_and_its_share_is_logged(root, tmp_path, capfd
 
 
 def test_a_recurrent_model_refuses_what_does_not_fit_and_names_what_does(root, capfd):
-    def refused(*words):
-        return refusal(capfd, "train", *words)
-
+    refused = refused_before_work
     fits = ", ".join(OURS)
     others = ", ".join(name for name in groups()["attention"] if name not in OURS)
     assert refused("model=rnn", "attention=gqa") == (
@@ -72,17 +78,14 @@ def test_a_recurrent_model_refuses_what_does_not_fit_and_names_what_does(root, c
     assert refused("attention@cross_attention=none") == (
         f"model=transformer cannot use attention@cross_attention=none; it takes {others}"
     )
-    only = (
-        "model=rnn has one attention, from the decoder to the source; choose it as "
-        f"attention=NAME, of {fits}"
-    )
+    only = f"model=rnn has one attention; choose it as attention=NAME, of {fits}"
     assert refused("model=rnn", "attention@cross_attention=mha") == only
     assert refused("model=rnn", "attention=[bahdanau,luong_dot]") == only
     assert refused("model=rnn", "position=rope") == (
         "model=rnn knows positions by its recurrence and cannot use position=rope; leave it out, "
         "or set position=none"
     )
-    assert refused(*train_arguments(root, "task.teacher_forcing.start=0.5")) == (
+    assert refusal(capfd, "train", *train_arguments(root, "task.teacher_forcing.start=0.5")) == (
         "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; leave it at "
         "schedule=constant start=1"
     )

@@ -2,8 +2,9 @@
 
 import datasets
 
-from seqattn.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
-from seqattn.data.words import cut_words
+from seqattn.data.span_text import cut_words
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 
 CONTEXTS = [
     "In 1990 the old mill near Köln burnt down; it cost (about) US$5.2 million to rebuild.",
@@ -45,9 +46,6 @@ class FewQuestions:
             }
         )
         self.table = datasets.Dataset.from_list(table, features=features)
-
-    def splits(self):
-        return ["train", "val"]
 
     def load(self, split, cache_dir=None):
         return self.table

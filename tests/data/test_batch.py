@@ -1,7 +1,7 @@
 import torch
 
 from seqattn.data.batch import collate
-from seqattn.data.tokenizer import BOS, EOS, PAD
+from seqattn.tokens import BOS, EOS, PAD
 
 
 def example():

@@ -185,5 +185,5 @@ def test_what_cannot_be_batched_is_refused():
         length_batches(*lengths(), BatchLimits(90, max_square=1500))
     with pytest.raises(UserError, match="3 ranks need a row each at least, got 2"):
         length_batches(np.array([3, 4]), np.array([3, 4]), LIMITS, multiple=3)
-    with pytest.raises(UserError, match="max_rows must be at least 1, got 0"):
+    with pytest.raises(UserError, match="max_rows must be a whole number from 1 to"):
         BatchLimits(max_rows=0)

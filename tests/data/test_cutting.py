@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from seqattn.data.cutting import LongSources, cut, pieces
-from seqattn.data.module import LoaderOptions, Seq2SeqData
+from seqattn.data.module import Seq2SeqData
+from seqattn.data.options import LoaderOptions
+from seqattn.data.reading import LongSources, cut, pieces
 from seqattn.data.sources import ParallelText
-from seqattn.data.tokenizer import EOS, TokenizerConfig
+from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
+from seqattn.tokens import EOS
 from tests.data.test_module import train
 
 
@@ -169,7 +171,10 @@ def test_a_run_over_windows_goes_on_with_what_it_had_not_seen(corpus, cache, tmp
             {"long_sources": "cut"},
             "long_sources must be one of drop, truncate, window, got 'cut'",
         ),
-        ({"max_source_length": 1}, "max_source_length must be at least 2, got 1"),
+        (
+            {"max_source_length": 1},
+            "max_source_length must be a whole number from 2 to 1,000,000 or null, got 1",
+        ),
         (
             {"long_sources": "window", "max_source_length": 9, "window_stride": 9},
             "window_stride must be from 1 to 8 (max_source_length without the end mark), so that "

@@ -2,7 +2,6 @@
 
 import re
 import sys
-from types import ModuleType
 
 import pytest
 
@@ -19,11 +18,6 @@ def generator():
         yield module
 
 
-@pytest.fixture(scope="module")
-def texts(generator: ModuleType):
-    return generator.corpus()
-
-
 def lines(name: str) -> list[str]:
     return (FOLDER / name).read_text(encoding="utf-8").splitlines()
 
@@ -33,11 +27,17 @@ def words(name: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def drawn(generator: ModuleType):
-    """Every structure that was drawn, by its English text."""
+def draws(generator):
+    """Every structure that was drawn, with its English text."""
     sampler = generator.Sampler(generator.SEED)
     sentences = [sampler.sentence() for _ in range(generator.DRAWS)]
-    return {generator.english_sentence(sentence): sentence for sentence in sentences}
+    return [(generator.english_sentence(sentence), sentence) for sentence in sentences]
+
+
+@pytest.fixture(scope="module")
+def drawn(draws):
+    """The last structure of each English text."""
+    return dict(draws)
 
 
 def test_both_sides_have_as_many_lines_as_stated(generator):
@@ -79,12 +79,11 @@ def test_no_sentence_stands_twice_and_val_shares_none_with_test():
     assert len(english) == len(set(english))
 
 
-def test_an_english_sentence_has_one_german_translation(generator):
-    sampler, german_of = generator.Sampler(generator.SEED), {}
-    for _ in range(generator.DRAWS):
-        sentence = sampler.sentence()
+def test_an_english_sentence_has_one_german_translation(generator, draws):
+    german_of = {}
+    for english, sentence in draws:
         german = generator.german_sentence(sentence)
-        assert german_of.setdefault(generator.english_sentence(sentence), german) == german
+        assert german_of.setdefault(english, german) == german
 
 
 def test_train_and_val_hold_nothing_held_out_and_each_test_block_its_own_kind(generator, drawn):

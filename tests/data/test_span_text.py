@@ -2,8 +2,7 @@
 
 import pytest
 
-from seqattn.data.span_text import TextReader, find_span, trimmed
-from seqattn.data.words import cut_words
+from seqattn.data.span_text import TextReader, cut_words, find_span, trimmed
 from tests.data.small_spans import CONTEXTS, ROWS, small_tokenizer
 
 KINDS = {

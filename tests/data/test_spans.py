@@ -6,32 +6,45 @@ import datasets
 import pytest
 import torch
 
-from seqattn.data.bucketing import BatchLimits
-from seqattn.data.span_encode import SpanEncoder
-from seqattn.data.span_module import SpanData, SpanOptions
-from seqattn.data.span_text import TextReader
-from seqattn.data.spans import SpanDataset, WindowLimits
-from seqattn.data.tokenizer import TokenizerConfig
-from seqattn.data.words import MATCHES
+from seqattn.data.module import SpanData
+from seqattn.data.options import SpanOptions
+from seqattn.data.span_batch import SpanEncoder
+from seqattn.data.span_dataset import SpanDataset, tokenize_questions
+from seqattn.data.span_text import MATCHES, TextReader
+from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.models.word_match import MATCHES as MODEL_MATCHES
+from seqattn.models.span_base import MATCHES as MODEL_MATCHES
 from tests.data.small_spans import CONTEXTS, ROWS, FewQuestions, small_tokenizer
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory):
-    return TextReader(small_tokenizer(tmp_path_factory.mktemp("cache")))
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
 
 
-def dataset(reader, rows=ROWS, contexts=CONTEXTS, drops=True, **limits):
-    table = FewQuestions(rows, contexts).load("train")
-    return SpanDataset(table, reader, WindowLimits(**limits), drops)
+@pytest.fixture(scope="module")
+def reader(cache):
+    return TextReader(small_tokenizer(cache))
+
+
+@pytest.fixture
+def dataset(cache, reader):
+    def build(rows=ROWS, contexts=CONTEXTS, drops=True, tokenizer=reader.tokenizer, **limits):
+        table = FewQuestions(rows, contexts).load("train")
+        tables = tokenize_questions(table, tokenizer, cache)
+        return SpanDataset(tables, SpanOptions(**limits), drops)
+
+    return build
+
+
+def windows(data):
+    return data.windows(range(len(data)))
 
 
 @pytest.mark.parametrize(("window", "stride"), [(384, 192), (9, 4), (7, 7), (5, 1)])
 @pytest.mark.parametrize("tokens", [0, 1, 4, 5, 7, 8, 9, 10, 13, 27])
 def test_windows_hold_every_token_and_none_is_needless(window, stride, tokens):
-    starts = list(WindowLimits(window, stride).starts(tokens))
+    starts = list(SpanOptions(window=window, stride=stride).starts(tokens))
     seen = {place for start in starts for place in range(start, min(start + window, tokens))}
     assert seen == set(range(tokens))
     assert starts[0] == 0
@@ -40,8 +53,8 @@ def test_windows_hold_every_token_and_none_is_needless(window, stride, tokens):
 
 
 @pytest.mark.parametrize(("window", "stride"), [(384, 192), (20, 5)])
-def test_each_answer_is_recovered_from_the_places_of_its_windows(reader, window, stride):
-    data = dataset(reader, window=window, stride=stride)
+def test_each_answer_is_recovered_from_the_places_of_its_windows(dataset, window, stride):
+    data = dataset(window=window, stride=stride)
     held = set()
     for place in range(len(data)):
         batch = data[place]
@@ -59,10 +72,10 @@ def test_each_answer_is_recovered_from_the_places_of_its_windows(reader, window,
     assert data.tally.answered == 6
 
 
-def test_a_window_without_the_whole_answer_says_that_it_holds_none(reader):
-    data = dataset(reader, [ROWS[1]], window=20, stride=5)
+def test_a_window_without_the_whole_answer_says_that_it_holds_none(dataset):
+    data = dataset([ROWS[1]], window=20, stride=5)
     labels = []
-    for window in data.windows:
+    for window in windows(data):
         begin, end = window.context.begins[window.start], window.context.ends[window.stop - 1]
         at = CONTEXTS[0].index("US$5.2 million")
         whole = begin <= at and at + len("US$5.2 million") <= end
@@ -71,8 +84,8 @@ def test_a_window_without_the_whole_answer_says_that_it_holds_none(reader):
     assert all(holds == whole for holds, whole in labels)
 
 
-def test_a_batch_is_its_rows_padded(reader):
-    data = dataset(reader)
+def test_a_batch_is_its_rows_padded(dataset):
+    data = dataset()
     batch = data.__getitems__([0, 4, 5])
     for row, place in enumerate([0, 4, 5]):
         alone = data[place]
@@ -88,49 +101,49 @@ def test_a_batch_is_its_rows_padded(reader):
     assert len(MATCHES) == MODEL_MATCHES == batch.match.shape[2]
 
 
-def test_tokens_carry_the_match_of_their_word(reader):
-    data = dataset(reader, [ROWS[0]])
-    batch, read = data[0], data.windows[0].context
+def test_tokens_carry_the_match_of_their_word(dataset):
+    data = dataset([ROWS[0]])
+    batch, read = data[0], windows(data)[0].context
     marked = {read.words[read.word[place]] for place in batch.match[0, :, 1].nonzero()}
     assert marked == {"the", "mill", "down"}
     assert {read.words[read.word[place]] for place in batch.match[0, :, 2].nonzero()} == marked
 
 
-def test_what_cannot_be_trained_on_is_left_out_and_counted(reader):
+def test_what_cannot_be_trained_on_is_left_out_and_counted(dataset, reader):
     rows = [*ROWS, ("long", "Why " * 60, 0, ["mill"]), ("blank", " ", 0, ["mill"]),
             ("empty", "Why?", 3, [])]  # fmt: skip
-    data = dataset(reader, rows, [*CONTEXTS, "  "], max_question=40)
-    assert {window.row for window in data.windows} == set(range(7))
+    data = dataset(rows, [*CONTEXTS, "  "], max_question=40)
+    assert {window.row for window in windows(data)} == set(range(7))
     assert (data.tally.questions, data.tally.long, data.tally.empty) == (10, 1, 2)
-    kept = dataset(reader, rows, [*CONTEXTS, "  "], drops=False, max_question=40)
-    assert {window.row for window in kept.windows} == set(range(10))
-    long = next(window.question for window in kept.windows if window.row == 7)
+    kept = dataset(rows, [*CONTEXTS, "  "], drops=False, max_question=40)
+    assert {window.row for window in windows(kept)} == set(range(10))
+    long = next(window.question for window in windows(kept) if window.row == 7)
     whole = reader.question("Why " * 60).ids
     assert long.ids.tolist() == [*whole[:39].tolist(), 3]
     assert kept.__getitems__([len(kept) - 1]).context.tolist() == [[0]]
 
 
-def test_answers_that_are_no_tokens_or_in_no_window_are_counted(tmp_path):
-    reader = TextReader(small_tokenizer(tmp_path, "bpe", vocab_size=140))
+def test_answers_that_are_no_tokens_or_in_no_window_are_counted(dataset, tmp_path):
+    other = small_tokenizer(tmp_path, "bpe", vocab_size=140)
     rows = [("a", "Who?", 1, ["ry's sis"]), ("b", "Who?", 1, ["Mary's sister, Ann, has a red"])]
-    data = dataset(reader, rows, window=12, stride=6)
+    data = dataset(rows, tokenizer=other, window=12, stride=6)
     assert (data.tally.inexact, data.tally.split) == (1, 1)
 
 
-def test_an_answer_must_stand_where_it_is_said_to(reader):
+def test_an_answer_must_stand_where_it_is_said_to(reader, tmp_path):
     table = FewQuestions().table.map(lambda row: {"starts": [n + 1 for n in row["starts"]]})
     with pytest.raises(UserError, match=r"question 1: the answer '1990' must stand at character 4"):
-        SpanDataset(table, reader, WindowLimits(), drops=True)
+        tokenize_questions(table, reader.tokenizer, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"window": 0}, "window must be at least 1, got 0"),
+        ({"window": 0}, "window must be a whole number from 1 to"),
         ({"stride": 500}, "stride must be at most window (384), so that no token is left out"),
-        ({"max_question": 1}, "max_question must be at least 2, got 1"),
+        ({"max_question": 1}, "max_question must be a whole number from 2 to"),
         ({"max_tokens": 100}, "must hold a window or question of 384 tokens, got 100 and None"),
-        ({"num_workers": -1}, "num_workers must be at least 0, got -1"),
+        ({"num_workers": -1}, "num_workers must be a whole number from 0 to 256, got -1"),
     ],
 )
 def test_options_out_of_range_are_refused(options, words):
@@ -155,7 +168,7 @@ def test_an_epoch_holds_every_window_once_and_resumes_where_it_stopped(tmp_path)
     loader = data.train_dataloader()
     batches = list(loader)
     seen = sorted((int(i), int(o)) for b in batches for i, o in zip(b.index, b.offset))
-    assert seen == sorted((w.row, w.start) for w in data._splits["train"].windows)
+    assert seen == sorted((w.row, w.start) for w in windows(data._splits["train"]))
     again = data.train_dataloader()
     begun = iter(again)
     for _ in range(2):
@@ -173,20 +186,20 @@ def test_the_module_says_what_became_of_the_questions(tmp_path):
         data.setup("fit")
     data = data_module(tmp_path)
     data.setup("fit")
-    windows = len(data._splits["train"])
+    count = len(data._splits["train"])
     assert data.report() == [
-        f"7 {split} questions in {windows} windows" for split in ("train", "val")
+        f"7 {split} questions in {count} windows" for split in ("train", "val")
     ]
-    assert data.longest == (32, max(len(w.question.ids) for w in data._splits["val"].windows))
+    assert data.longest == (32, max(len(w.question.ids) for w in windows(data._splits["val"])))
     rows = data.rows("val")
     assert rows.ids == [row[0] for row in ROWS]
     assert rows.answers == [row[3] for row in ROWS]
     assert rows.contexts[2] == CONTEXTS[1]
 
 
-def test_the_encoder_gives_all_windows_in_runs_within_the_budget(reader):
-    limits = WindowLimits(window=20, stride=7, max_question=30)
-    encoder = SpanEncoder(reader.tokenizer, limits, BatchLimits(max_tokens=64))
+def test_the_encoder_gives_all_windows_in_runs_within_the_budget(dataset, reader):
+    options = SpanOptions(max_tokens=64, window=20, stride=7, max_question=30)
+    encoder = SpanEncoder(reader.tokenizer, options)
     questions = [row[1] for row in ROWS] + ["Why " * 40]
     contexts = [CONTEXTS[row[2]] for row in ROWS] + [""]
     batches = list(encoder(questions, contexts))
@@ -196,15 +209,15 @@ def test_the_encoder_gives_all_windows_in_runs_within_the_budget(reader):
     order = [int(n) for batch in batches for n in batch.index]
     runs = [n for place, n in enumerate(order) if place == 0 or order[place - 1] != n]
     assert sorted(runs) == list(range(len(questions)))
-    data = dataset(reader, drops=False, window=20, stride=7, max_question=30)
-    wanted = sorted((w.row, w.start) for w in data.windows)
+    data = dataset(drops=False, window=20, stride=7, max_question=30)
+    wanted = sorted((w.row, w.start) for w in windows(data))
     got = sorted((int(i), int(o)) for b in batches for i, o in zip(b.index, b.offset))
     assert got == [*wanted, (7, 0)]
     assert encoder.cut == 1
 
 
 def test_the_encoder_wants_a_context_for_each_question(reader):
-    encoder = SpanEncoder(reader.tokenizer, WindowLimits())
+    encoder = SpanEncoder(reader.tokenizer, SpanOptions())
     with pytest.raises(UserError, match="each question must have a context, got 2 questions and 1"):
         list(encoder(["a", "b"], ["c"]))
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import datasets
 import pytest
 
-from seqattn.data.answer_pairs import AnswerPairs
-from seqattn.data.module import LoaderOptions, Seq2SeqData
-from seqattn.data.sources import references_of
-from seqattn.data.squad import Squad
-from seqattn.data.squad_rows import nearest
-from seqattn.data.tokenizer import TokenizerConfig
+from seqattn.data.base import references_of
+from seqattn.data.module import Seq2SeqData
+from seqattn.data.options import LoaderOptions
+from seqattn.data.squad import AnswerPairs, Squad
+from seqattn.data.squad_format import nearest
+from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 
 SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -57,15 +57,20 @@ def test_questions_come_with_their_answers_and_places(tmp_path):
         "answers": [["Zoë"], ["cat", "cat"]],
         "starts": [[0], [19, 10]],
     }
-    assert source.splits() == ["train"]
     assert source.report() == []  # nothing had to be mended
 
 
-def test_val_and_test_are_the_dev_file(tmp_path):
+def test_val_is_the_dev_file_and_test_the_test_file_or_nothing(tmp_path):
     source = write(tmp_path, document(entry("1", "Who?", ("Zoë", 0))), "dev.json")
 
-    assert source.splits() == ["val", "test"]
-    assert columns(source.load("val")) == columns(source.load("test"))
+    assert source.files("val") == [f"{tmp_path}/dev.json"]
+    assert refusal(lambda: source.load("test")) == (
+        f"the test split needs {tmp_path}/test.json, which does not exist; SQuAD's test set is "
+        "not public, and its dev set is split=val"
+    )
+    write(tmp_path, document(entry("2", "Which?", ("dog", 29))), "test.json")
+    assert columns(source.load("test"))["id"] == ["2"]
+    assert source.files("test") == [f"{tmp_path}/test.json"]
     assert refusal(lambda: source.load("train")) == (
         f"{tmp_path}/train.json must be a file in SQuAD's format, it does not exist"
     )
@@ -186,12 +191,15 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
 
 def test_questions_have_one_origin():
     assert refusal(lambda: Squad()) == (
-        "questions must come from one of data.root, data.files and data.dataset, "
-        "got root=None, files=None, dataset=None"
+        "questions must come from data.root and data.files, or else from data.dataset, "
+        "got root=None, files=None, dataset=None; set what is not meant to null"
     )
-    assert refusal(lambda: Squad("a", {"train": "b"})).endswith(
-        "got root=a, files={'train': 'b'}, dataset=None"
+    assert refusal(lambda: Squad("a", {"train": "b", "val": None}, dataset="c")).endswith(
+        "got root=a, files={'train': 'b'}, dataset=c; set what is not meant to null"
     )
+    mixed = Squad("a", {"val": "b.json", "train": None})
+    assert mixed.files("val") == ["b.json"]
+    assert mixed.files("train") == ["a/train.json"]
     assert refusal(lambda: Squad(files={"dev": "x"})) == (
         "split must be one of train, val, test, got 'dev'"
     )
@@ -206,7 +214,7 @@ def test_the_hub_gives_the_same_questions(monkeypatch, tmp_path):
     local = write(tmp_path, content, "dev.json").load("val")
     asked = []
 
-    def load_dataset(name, split, cache_dir):
+    def load_dataset(name, config, split, cache_dir):
         asked.append((name, split))
         rows = [
             {

@@ -5,10 +5,11 @@ from pathlib import Path
 import datasets
 import pytest
 
+from seqattn.data.base import references_of
 from seqattn.data.module import Seq2SeqData
-from seqattn.data.sources import ParallelText, Table, references_of
+from seqattn.data.sources import ParallelText, Table
 from seqattn.data.summaries import Aeslc
-from seqattn.data.tokenizer import TokenizerConfig
+from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 
 SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -129,15 +130,19 @@ def test_aeslc_scores_against_its_original_subjects_or_all(tmp_path):
     write(tmp_path / "dev.jsonl", [row])
 
     plain, several = Aeslc(str(tmp_path)), Aeslc(str(tmp_path), all_references=True)
-    assert plain.splits() == ["train", "val", "test"]
+    assert refusal(lambda: plain.load("test")) == (
+        f"the test split needs {tmp_path}/test.jsonl, which does not exist; dev.jsonl is split=val"
+    )
     assert columns(plain.load("train")) == {"source": ["Hi all"], "target": ["greeting"]}
     assert columns(several.load("train")) == columns(plain.load("train"))
-    for split in ("val", "test"):
-        assert references_of(plain.load(split)) == [["end"]]
-        assert references_of(several.load(split)) == [["end", "farewell"]]
-        assert list(several.load(split)["target"]) == ["end"]
+    assert references_of(plain.load("val")) == [["end"]]
+    assert references_of(several.load("val")) == [["end", "farewell"]]
+    assert list(several.load("val")["target"]) == ["end"]
+    write(tmp_path / "test.jsonl", [{**row, "summary": "test"}])
+    assert references_of(plain.load("test")) == [["test"]]
+    assert plain.files("test") == [f"{tmp_path}/test.jsonl"]
+    (tmp_path / "test.jsonl").unlink()
     (tmp_path / "dev.jsonl").unlink()
-    assert plain.splits() == ["train"]
     assert refusal(lambda: plain.load("val")) == (
         f"{tmp_path}/dev.jsonl must be a text file, it does not exist"
     )

@@ -1,14 +1,14 @@
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import sentencepiece
 
-from seqattn.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, TokenizerConfig, train_tokenizer
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
+from seqattn.tokens import BOS, EOS, PAD, UNK
 
 SOURCE = ["the cat sees the dog", "a dog  sees a cat .", "the cats see &apos; two dogs"] * 4
 TARGET = ["die katze sieht den hund", "ein hund sieht  eine katze .", "süße katzen sehen"] * 4
@@ -194,9 +194,13 @@ def test_no_text_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": "word"}, "tokenizer kind must be one of unigram, bpe, got 'word'"),
-        ({"vocab_size": 4}, "vocab_size must be greater than 4, got 4"),
-        ({"character_coverage": 0.0}, "character_coverage must be in (0, 1], got 0.0"),
+        ({"kind": "word"}, "kind must be one of unigram, bpe, got 'word'"),
+        ({"vocab_size": 4}, "vocab_size must be a whole number from 5 to 1,000,000 or null, got 4"),
+        ({"vocab_size": 10**11}, "or null, got 100000000000"),
+        (
+            {"character_coverage": 0.0},
+            "character_coverage must be a number above 0 and of at most 1",
+        ),
         ({"line_breaks": True}, "tokenizer.normalization=identity keeps every character"),
         ({"normalization": "nfc"}, "normalization must be one of identity, nmt_nfkc,"),
     ],
@@ -241,11 +245,6 @@ def test_models_of_another_kind_are_refused(tmp_path):
     )
     with pytest.raises(UserError, match="must number pad, unk, bos, eos as 0, 1, 2, 3, got -1, 0"):
         Tokenizer(Path(f"{prefix}.model").read_bytes())
-
-
-def test_batches_and_tokenizers_need_no_datasets_library():
-    code = "import sys; sys.modules['datasets'] = None; import seqattn.data.batch"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqattn.data.words import cut_words, match_words
+from seqattn.data.span_text import cut_words, match_words
 
 TEXT = "  Der U.S.-Präsident\tzahlte 1990s US$5.2 Mio — 東京で! नमस्ते_x e\u0301te\u0301 😀😀\n"
 WORDS = [

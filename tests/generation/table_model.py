@@ -5,7 +5,9 @@ import hashlib
 import torch
 from torch import nn
 
-from seqattn.models.base import BOS, PAD, Memory, Seq2SeqModel
+from seqattn.models.base import Memory, Seq2SeqModel
+from seqattn.models.head import DecoderOutput, LinearHead
+from seqattn.tokens import BOS, PAD
 
 
 class TableModel(Seq2SeqModel):
@@ -20,9 +22,7 @@ class TableModel(Seq2SeqModel):
     def __init__(self, size, logits=None, scale=2.0, longest=None):
         super().__init__()
         self.size, self.scale, self.logits = size, scale, logits or self.random_logits
-        self.output = nn.Linear(size, size, bias=False)
-        with torch.no_grad():
-            self.output.weight.copy_(torch.eye(size))
+        self.head = LinearHead(size, size, nn.Parameter(torch.eye(size)))
         self.max_source_length = self.max_target_length = longest
         self.states = []
 
@@ -45,7 +45,7 @@ class TableModel(Seq2SeqModel):
         self.states.append(TableState(sources, beams))
         return self.states[-1]
 
-    def features(self, ids, state, teacher_forcing=1.0):
+    def features(self, ids, state, teacher_forcing=1.0, need_weights=False):
         beams = state.beams
         assert ids.shape == (len(state.sources) * beams, 1)
         state.rows_decoded.append(ids.shape[0])
@@ -57,11 +57,13 @@ class TableModel(Seq2SeqModel):
             for source, sentence in zip(state.sources, state.histories)
             for history in sentence
         ]
-        return torch.tensor(rows, dtype=torch.float32)[:, None]
+        return DecoderOutput(torch.tensor(rows, dtype=torch.float32)[:, None])
 
 
 class TableState:
     """Every beam's tokens, and a record of what was asked of it."""
+
+    source_tokens = None
 
     def __init__(self, sources, beams):
         self.sources, self.beams = sources, beams

@@ -12,7 +12,7 @@ from seqattn.generation import (
     LengthLimit,
     Sampling,
 )
-from seqattn.models.base import EOS
+from seqattn.tokens import EOS
 from tests.builders import HEADS, POSITIONS, heads, make_transformer
 from tests.generation.table_model import TableModel
 

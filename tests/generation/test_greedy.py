@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqattn.generation import Generator, GreedySearch, LengthLimit
-from seqattn.models.base import BOS, EOS, PAD
+from seqattn.tokens import BOS, EOS, PAD
 from tests.builders import HEADS, POSITIONS, heads, make_transformer
 from tests.generation.table_model import TableModel
 

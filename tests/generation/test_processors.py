@@ -9,8 +9,8 @@ import torch
 from seqattn.analysis import capture
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
-from seqattn.generation.processors import NoRepeatedNgrams
-from seqattn.models.base import BOS, EOS, Attended
+from seqattn.generation.processors import NoRepeatNgram, Processor
+from seqattn.tokens import BOS, EOS
 from tests.builders import POSITIONS, heads, load_choice, make_transformer
 from tests.generation.table_model import TableModel
 from tests.generation.test_beam import assert_same, exhaustive
@@ -18,6 +18,11 @@ from tests.models.recurrents import make_recurrent
 
 SOURCES = [[4, 5, 3], [5, 3], [4, 4, 5, 5, 3], [5, 4, 3]]
 SEARCHES = [GreedySearch, partial(BeamSearch, beam_size=3, n_best=3), partial(Sampling, n_best=3)]
+
+
+def no_repeat(n):
+    """The processors that ban n-grams from being said twice; none for n = 0."""
+    return [NoRepeatNgram(n)] if n else []
 
 
 def banned(prefix, n):
@@ -45,7 +50,7 @@ def allowed(following, n, minimum):
 class LookingModel(TableModel):
     """A table model that also looks at its source, as drawn once for every pair."""
 
-    gives_weights = True
+    has_weights = True
 
     def start(self, memory, beams=1, cached=True):
         self.width = memory.ids.shape[1]
@@ -60,13 +65,15 @@ class LookingModel(TableModel):
         numbers = self.random_logits(("weights", *source), prefix) * len(source)
         return torch.tensor(numbers[: len(source)]).softmax(0).tolist()
 
-    def features_with_weights(self, ids, state, teacher_forcing=1.0):
-        features = self.features(ids, state)
+    def features(self, ids, state, teacher_forcing=1.0, need_weights=False):
+        output = super().features(ids, state)
+        if not need_weights:
+            return output
         weights = torch.zeros(len(ids), 1, self.width)
         rows = [(s, h) for s, own in zip(state.sources, state.histories) for h in own]
         for row, (source, history) in enumerate(rows):
             weights[row, 0, self.places[source]] = torch.tensor(self.look(source, history[1:]))
-        return Attended(features, weights, features)
+        return output._replace(weights=weights)
 
     def coverage(self, source, said):
         """sum_i log(min(sum_j a_ij, 1)) after `said`, end included."""
@@ -80,7 +87,7 @@ class LookingModel(TableModel):
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 9, 30])
 def test_what_would_repeat_is_banned_and_nothing_else(n, length):
     said, scores = torch.randint(4, 7, (8, length)), torch.zeros(8, 9)
-    NoRepeatedNgrams(n)(scores, said)
+    NoRepeatNgram(n)(scores, said)
     expected = [banned(tuple(row), n) for row in said.tolist()]
     assert [set((row == -math.inf).nonzero()[:, 0].tolist()) for row in scores] == expected
     assert (scores[scores > -math.inf] == 0).all()
@@ -90,7 +97,7 @@ def test_what_would_repeat_is_banned_and_nothing_else(n, length):
 def test_a_wide_beam_under_bans_finds_what_exhaustive_search_finds(n, minimum, alpha):
     model = TableModel(6, scale=1.0)
     limit = LengthLimit(0.0, 4, minimum)
-    search = BeamSearch(limit, 700, 9, alpha, early_stopping=False, no_repeat_ngram=n)
+    search = BeamSearch(limit, 700, 9, alpha, False, processors=no_repeat(n))
     for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
         follow = allowed(lambda p, s=source: model.following(s, p), n, minimum)
         assert_same(found, exhaustive(follow, 4, alpha)[:9])
@@ -103,7 +110,7 @@ def test_a_wide_beam_under_bans_finds_what_exhaustive_search_finds(n, minimum, a
 def test_a_wide_beam_ranks_by_coverage_as_exhaustive_search_does(n, beta, alpha, early):
     model = LookingModel(6, scale=1.0)
     size = 300 if early else 150  # stops no sooner than it has all of them
-    search = BeamSearch(LengthLimit(0.0, 3), size, 9, alpha, early, n, beta)
+    search = BeamSearch(LengthLimit(0.0, 3), size, 9, alpha, early, beta, no_repeat(n))
     moved = 0
     for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
         follow = allowed(lambda p, s=source: model.following(s, p), n, 0)
@@ -159,8 +166,8 @@ def test_greedy_search_is_a_beam_of_one_and_no_batch_changes_it(n, minimum):
         found = [
             Generator(model, search, batch_size).generate(SOURCES)
             for search in (
-                GreedySearch(limit, n),
-                BeamSearch(limit, 1, no_repeat_ngram=n),
+                GreedySearch(limit, no_repeat(n)),
+                BeamSearch(limit, 1, processors=no_repeat(n)),
             )
             for batch_size in (1, 3)
         ]
@@ -174,7 +181,7 @@ def test_greedy_search_is_a_beam_of_one_and_no_batch_changes_it(n, minimum):
 
 @pytest.mark.parametrize("make_search", SEARCHES)
 def test_no_batch_changes_what_a_search_under_all_options_finds(make_search):
-    options = {"no_repeat_ngram": 2}
+    options = {"processors": no_repeat(2)}
     if getattr(make_search, "func", None) is BeamSearch:
         options["coverage_penalty"] = 0.5
     search = make_search(LengthLimit(1.5, 6, 2), **options)
@@ -192,7 +199,7 @@ def test_no_batch_changes_what_a_search_under_all_options_finds(make_search):
 @pytest.mark.parametrize("make_search", SEARCHES)
 def test_where_every_continuation_is_banned_the_hypothesis_ends(make_search):
     model = TableModel(6)
-    search = make_search(LengthLimit(0.0, 9, 9), no_repeat_ngram=1)
+    search = make_search(LengthLimit(0.0, 9, 9), processors=no_repeat(1))
     for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
         assert found
         for hypothesis in found:
@@ -201,6 +208,30 @@ def test_where_every_continuation_is_banned_the_hypothesis_ends(make_search):
             said = (*hypothesis.ids, EOS)
             total = sum(model.following(source, said[:j])[token] for j, token in enumerate(said))
             assert hypothesis.log_probability == pytest.approx(total, abs=1e-4)
+
+
+class Noted(Processor):
+    """Notes when it is called, and forbids one token."""
+
+    def __init__(self, name, notes, token):
+        self.name, self.notes, self.token = name, notes, token
+
+    def __call__(self, scores, said):
+        self.notes.append((self.name, said.shape[1], bool((scores[:, 4] == -math.inf).all())))
+        scores[:, self.token] = -math.inf
+
+
+@pytest.mark.parametrize("make_search", SEARCHES)
+@pytest.mark.parametrize("mapping", [False, True])
+def test_processors_act_in_their_order_given_as_a_list_or_by_name(make_search, mapping):
+    notes = []
+    given = {"first": Noted("first", notes, 4), "second": Noted("second", notes, 5)}
+    search = make_search(LengthLimit(0.0, 3), processors=given if mapping else [*given.values()])
+    found = Generator(TableModel(6), search).generate(SOURCES)
+    assert {token for hypotheses in found for h in hypotheses for token in h.ids} <= {1, 2}
+    assert notes[:4] == [
+        ("first", 0, False), ("second", 0, True), ("first", 1, False), ("second", 1, True)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("make_search", SEARCHES)
@@ -215,7 +246,7 @@ def test_a_minimum_is_kept_whatever_the_model_says(make_search):
 def test_sampling_draws_in_proportion_among_what_is_not_banned():
     logits = [0.0, 0.3, -0.7, -9.0, 1.5, 0.9]
     model = TableModel(6, lambda source, prefix: logits)
-    search = Sampling(LengthLimit(0, 2), no_repeat_ngram=1)
+    search = Sampling(LengthLimit(0, 2), processors=no_repeat(1))
     found = Generator(model, search, 0).generate([[4, 3]] * 4000)
     second = [best.ids[1] for (best,) in found if best.ids[:1] == (4,) and len(best.ids) == 2]
     assert len(second) > 1000
@@ -235,14 +266,10 @@ def test_a_place_that_was_never_looked_at_costs_much_and_stays_finite():
 @pytest.mark.parametrize(
     ("make_search", "text"),
     [
-        *(
-            (partial(search, no_repeat_ngram=-1), "generation.no_repeat_ngram must be at least 0, "
-             "got -1")
-            for search in (GreedySearch, BeamSearch, Sampling)
-        ),
+        (partial(NoRepeatNgram, 0), "size must be a whole number from 1 to 1,000,000,000, got 0"),
         (
             partial(BeamSearch, coverage_penalty=-0.5),
-            "generation.coverage_penalty must be at least 0, got -0.5",
+            "coverage_penalty must be a number from 0 to 1,000,000,000, got -0.5",
         ),
     ],
 )  # fmt: skip

@@ -5,9 +5,9 @@ import collections
 import pytest
 import torch
 
-from seqattn.errors import UserError
+from seqattn.checking import BadValue
 from seqattn.generation import Generator, LengthLimit, Sampling
-from seqattn.models.base import EOS, PAD
+from seqattn.tokens import EOS, PAD
 from tests.builders import POSITIONS, make_transformer
 from tests.generation.table_model import TableModel
 
@@ -117,19 +117,17 @@ def test_samples_of_a_source_are_distinct_sorted_and_scored_as_a_full_pass_score
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    "options",
     [
-        ({"temperature": 0}, "generation.temperature must be above 0, got 0"),
-        ({"top_p": 0}, "generation.top_p must be above 0 and at most 1, got 0"),
-        ({"top_p": 1.1}, "generation.top_p must be above 0 and at most 1, got 1.1"),
-        (
-            {"top_k": -1},
-            "generation.top_k must be at least 0 and n_best at least 1, got -1 and 1",
-        ),
-        ({"n_best": 0}, "generation.top_k must be at least 0 and n_best at least 1, got 0 and 0"),
+        {"temperature": 0},
+        {"temperature": float("nan")},
+        {"top_p": 0},
+        {"top_p": 1.1},
+        {"top_k": -1},
+        {"n_best": 0},
     ],
 )
-def test_options_out_of_range_are_refused_in_words(options, text):
-    with pytest.raises(UserError) as caught:
+def test_options_out_of_range_are_refused_by_name(options):
+    with pytest.raises(BadValue) as caught:
         Sampling(**options)
-    assert str(caught.value) == text
+    assert caught.value.key in options

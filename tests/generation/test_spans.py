@@ -7,9 +7,10 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from seqattn.checking import BadValue
 from seqattn.errors import UserError
-from seqattn.generation.spans import Answered, Answerer, SpanSearch
-from seqattn.models.span import SpanModel, SpanScores
+from seqattn.generation.span_search import Answered, Answerer, SpanSearch
+from seqattn.models.span_base import SpanModel, SpanScores
 
 CONTEXT = "ab c  ab de f ab"
 TOKENS = [(0, 1), (1, 2), (3, 3), (3, 4), (6, 8), (9, 10), (10, 11), (12, 13), (13, 13), (14, 16)]
@@ -178,14 +179,14 @@ def test_what_the_model_cannot_read_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "options",
     [
-        ({"max_answer": 0}, "generation.max_answer must be at least 1, got 0"),
-        ({"answers": 0}, "generation.answers must be at least 1, got 0"),
-        ({"threshold": 1.5}, "generation.threshold must be in [0, 1], got 1.5"),
+        {"max_answer": 0},
+        {"answers": 0},
+        {"threshold": 1.5},
     ],
 )
-def test_searches_out_of_range_are_refused(options, words):
-    with pytest.raises(UserError) as refused:
+def test_options_out_of_range_are_refused_by_name(options):
+    with pytest.raises(BadValue) as caught:
         SpanSearch(**options)
-    assert str(refused.value) == words
+    assert caught.value.key in options

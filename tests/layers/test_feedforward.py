@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from seqattn.errors import UserError
 from seqattn.layers.feedforward import FeedForward
 from tests.builders import randomised
 
@@ -40,9 +39,3 @@ def test_each_matrix_is_drawn_for_its_own_size(activation):
         assert 0.95 * bound < matrix.abs().max().item() <= bound
     assert not layer.inner.bias.any()
     assert not layer.outer.bias.any()
-
-
-def test_another_activation_is_refused_in_words():
-    with pytest.raises(UserError) as caught:
-        FeedForward(D, INNER, "tanh")
-    assert str(caught.value) == "model.activation must be one of relu, gelu, swiglu, got tanh"

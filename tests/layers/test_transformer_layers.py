@@ -70,7 +70,7 @@ def test_a_decoder_layer_equals_pytorchs(pre_norm, activation):
     (x, memory), twins = twin_inputs((B, T, DIM), (B, S, DIM))
     source = ours.cross_attention.project(memory)
     source_mask = Mask(torch.arange(T), torch.arange(S), SOURCE_REAL)
-    out = ours(x, causal_mask(REAL), NOWHERE, source, source_mask, None)
+    out, _ = ours(x, causal_mask(REAL), NOWHERE, source, source_mask, None)
     reference = theirs(
         *twins,
         tgt_mask=torch.ones(T, T, dtype=torch.bool).triu(1),

@@ -8,9 +8,16 @@ import torch
 from torchmetrics.functional.text import squad
 
 from seqattn.errors import UserError
-from seqattn.metrics.qa import QaScorer, QaScores, exact_match, f1, normalize
+from seqattn.metrics.qa import (
+    QaScorer,
+    QaScores,
+    best_threshold,
+    exact_match,
+    f1,
+    normalize,
+)
 from seqattn.metrics.qa_files import read_no_answer, read_predictions, write_predictions
-from seqattn.metrics.threshold import best_threshold
+from tests.metrics.ranks import joined
 
 PARTS = [
     "the",
@@ -173,8 +180,9 @@ def test_batches_and_ranks_add_up_to_the_scorers_figures():
             stop = {0: 1, 1: 5, 5: None}[start]
             predictions, answers = zip(*part[start:stop], strict=True)
             metric.update(predictions, answers)
-    left.sums = left._reductions["sums"](torch.stack([left.sums, right.sums]))
-    torch.testing.assert_close(left.sums, whole.sums)
+    joined(left, right)
+    for name, value in whole.compute().items():
+        torch.testing.assert_close(left.compute()[name], value)
     named = {str(place): row for place, row in enumerate(rows)}
     scores = QaScorer().score(
         {n: r[0] for n, r in named.items()}, {n: r[1] for n, r in named.items()}

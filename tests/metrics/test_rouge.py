@@ -4,11 +4,11 @@ import random
 
 import numpy as np
 import pytest
-import torch
 from rouge_score.rouge_scorer import RougeScorer as Plain
 
 from seqattn.errors import UserError
 from seqattn.metrics.rouge import KINDS, CorpusRouge, RougeScorer, novel_share
+from tests.metrics.ranks import joined
 
 PARTS = ["the", "meeting", "meetings", "met", "was", "running", "runs", "3.5", "35", "U.S.", "-"]
 PARTS += ["!", "\n", "\n\n", "Café", "Ärger", "李", "\u00a0", "\u2028", "_", "a_b", "it's", "x"]
@@ -126,7 +126,7 @@ def test_batches_and_ranks_add_up_to_the_corpus():
     left.update(hypotheses[:1], references[:1])
     left.update(hypotheses[1:90], references[1:90])
     right.update(hypotheses[90:], references[90:])
-    left.sums = left._reductions["sums"](torch.stack([left.sums, right.sums]))
+    joined(left, right)
     whole = scorer.score(hypotheses, references)
     assert list(left.compute()) == ["rouge1", "rouge2", "rougeL", "rougeLsum"]
     found = [float(value) for value in left.compute().values()]
@@ -157,5 +157,5 @@ def test_what_cannot_be_scored_is_refused():
         "there must be a source for each summary, got 2 for 1"
     )
     assert refusal(lambda: RougeScorer(resamples=-1)) == (
-        "scorer.resamples must be at least 0, got -1"
+        "resamples must be a whole number from 0 to 100,000, got -1"
     )

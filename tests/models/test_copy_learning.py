@@ -5,11 +5,11 @@ import torch
 
 from seqattn.data.batch import Batch
 from seqattn.generation import Generator, GreedySearch
-from seqattn.models.base import BOS, EOS
 from seqattn.models.recurrent import RecurrentConfig
 from seqattn.models.transformer import Slots, TransformerConfig
 from seqattn.positions import SinusoidalPosition
 from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
+from seqattn.tokens import BOS, EOS
 from tests.builders import heads, padded
 from tests.models.recurrents import ALIGNMENTS
 
@@ -54,8 +54,9 @@ def train(model, steps=500):
         schedule.step()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["transformer", "recurrent"])
+@pytest.mark.parametrize(
+    "family", [pytest.param("transformer", marks=pytest.mark.exhaustive), "recurrent"]
+)
 def test_copying_says_names_that_training_never_said(family):
     rows = sentences(200, (RARE, UNSEEN), torch.Generator().manual_seed(2))
     shares = []

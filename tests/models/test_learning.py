@@ -1,17 +1,18 @@
-"""A tiny model of every attention learns to copy and to reverse."""
+"""A tiny model of every attention learns a few sentences by heart, and to copy and to reverse."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from seqattn.generation import Generator, GreedySearch
-from seqattn.models.base import BOS, EOS, PAD
 from seqattn.models.transformer import Slots, TransformerConfig
 from seqattn.positions import SinusoidalPosition
+from seqattn.tokens import BOS, EOS, PAD
 from tests.builders import attention_choices, heads, load_choice, make_attention, padded
 
 VOCABULARY, LONGEST, DIM = 12, 6, 32
-QUICK = {"mha"}
+BLOCKWISE = {"bigbird", "fixed", "strided"}
+"""Kernels that fill up to whole blocks, which takes time; they learn by heart with small ones."""
 TASKS = {"copy": lambda words: words, "reverse": lambda words: words[::-1]}
 
 
@@ -47,16 +48,39 @@ def train(model, task, steps=400, batch=48):
         schedule.step()
 
 
-def lessons(names, quick):
-    """Every task for the quick ones; the others reverse in the slow run, copy in the exhaustive."""
+def lessons(names, task_of):
+    """Both tasks for each name; all but those that `task_of` gives a name are exhaustive."""
     for name in names:
         for task in sorted(TASKS):
-            late = pytest.mark.slow if task == "reverse" else pytest.mark.exhaustive
-            marks = () if name in quick else late
+            marks = () if task_of.get(name) == task else pytest.mark.exhaustive
             yield pytest.param(name, task, marks=marks, id=f"{name}-{task}")
 
 
-@pytest.mark.parametrize(("name", "task"), lessons(attention_choices(), QUICK))
+def learned_by_heart(model, steps=60):
+    """Share of a few reversed sentences' tokens that a model gives after reading them often."""
+    words = sentences(8, torch.Generator().manual_seed(3))
+    source = padded([[*row, EOS] for row in words])
+    target = padded([[BOS, *row[::-1], EOS] for row in words])
+    gold, real = target[:, 1:], target[:, 1:] != PAD
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        scores = model(source, target[:, :-1]).log_softmax(dim=-1)
+        loss = -scores.gather(2, gold[..., None])[real].mean()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    right = model.eval()(source, target[:, :-1]).argmax(dim=2) == gold
+    return float(right[real].float().mean())
+
+
+@pytest.mark.parametrize("name", attention_choices())
+def test_a_tiny_model_learns_a_few_sentences_by_heart(name):
+    small = name in BLOCKWISE
+    assert learned_by_heart(tiny(load_choice("attention", name, small=small))) > 0.95
+
+
+@pytest.mark.parametrize(("name", "task"), lessons(attention_choices(), {"mha": "reverse"}))
 def test_a_tiny_model_learns_the_task_and_greedy_search_solves_unseen_sentences(name, task):
     model = tiny(load_choice("attention", name))
     train(model, TASKS[task])

@@ -1,5 +1,7 @@
 """Recurrent models against one written out step by step, and against themselves another way."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -7,8 +9,9 @@ from torch import nn
 from seqattn.analysis import capture
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, Sampling
-from seqattn.models.base import BOS, PAD
 from seqattn.models.recurrent import RecurrentConfig
+from seqattn.models.recurrent_decoder import plain_decode
+from seqattn.tokens import BOS, PAD
 from tests.builders import VOCABULARY, padded, targets
 from tests.models.recurrents import ALIGNMENTS, MODELS, label, make_recurrent
 
@@ -61,7 +64,7 @@ def written_out(model, source, target):
             features = torch.maximum(pairs[..., 0], pairs[..., 1])
         else:
             features = feed = torch.tanh(merge(torch.cat((ask(x), x), dim=1)))
-        logits.append(model.output(features))
+        logits.append(model.head.linear(features))
     return torch.cat(logits)
 
 
@@ -72,6 +75,44 @@ def test_logits_equal_the_recurrence_written_out(model):
         torch.testing.assert_close(
             got[number, : len(target)], written_out(model, source, target), **CLOSE
         )
+
+
+PLAIN = {
+    "bahdanau": ("bahdanau", {}),
+    "bahdanau, gru, deep": ("bahdanau", {"cell": "gru", "decoder_layers": 3}),
+    "luong": ("luong_general", {}),
+    "luong, fed": ("luong_general", {"input_feeding": True, "decoder_layers": 2}),
+    "luong, before": ("luong_concat", {"order": "before"}),
+    "local": ("luong_local_p", {"input_feeding": True, "cell": "gru"}),
+    "no attention": ("none", {}),
+}
+
+
+COPY = [(name, copy) for name in PLAIN for copy in (False, True)]
+COPY = [case for case in COPY if case not in (("local", True), ("no attention", True))]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(("name", "copy"), COPY)
+def test_the_quick_decoder_equals_its_plain_twin_in_value_and_gradient(name, cached, copy):
+    alignment, options = PLAIN[name]
+    model = make_recurrent(alignment, copy=copy, **options).double()
+    target, parameters = padded(TARGETS), list(model.parameters())
+    upstream = torch.randn(3, 5, VOCABULARY, dtype=torch.float64) * (target != PAD)[..., None]
+    found = []
+    for decode in (model.decoder, partial(plain_decode, model.decoder)):
+        state = model.start(model.encode(SOURCES), cached=cached)
+        rows = state.advance(target)
+        x = model.target_embedding(rows.ids)
+        more = {"need_weights": True} if decode is model.decoder else {}
+        output = decode(x, rows, state, **more)
+        logits = model.head.logits(output, state.source_tokens)
+        gradients = torch.autograd.grad((logits * upstream).sum(), parameters)
+        shown = [part * (target != PAD)[..., None] for part in (*output, logits)]
+        past = [part for layer in state.layers for part in layer] if cached else []
+        found.append([*shown, *gradients, *past])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
 
 
 @torch.inference_mode()
@@ -223,19 +264,15 @@ def test_variational_dropout_drops_the_same_at_every_step(name):
     with torch.no_grad():
         features = model.features(
             torch.full((2, 5), BOS), model.start(model.encode(SOURCES[:2]), cached=False)
-        )
+        ).features
     dropped = features == 0
     assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
     assert 0 < dropped[:, 0].sum() < dropped[:, 0].numel()
     plain = make_recurrent(name, dropout=0.5, decoder_layers=2).train()
     with torch.no_grad():
-        other = (
-            plain(SOURCES, targets(B, T))
-            if name == "none"
-            else plain.features(
-                torch.full((2, 5), BOS), plain.start(plain.encode(SOURCES[:2]), cached=False)
-            )
-        )
+        other = plain.features(
+            torch.full((2, 5), BOS), plain.start(plain.encode(SOURCES[:2]), cached=False)
+        ).features
     assert not torch.equal(other == 0, (other == 0)[:, :1].expand_as(other))
 
 
@@ -265,7 +302,7 @@ def test_shared_tables_are_one_tensor(sharing, source_is_target, target_is_outpu
     source = model.source_embedding.table.weight.data_ptr()
     target = model.target_embedding.table.weight.data_ptr()
     assert (source == target) is source_is_target
-    assert (target == model.output.weight.data_ptr()) is target_is_output
+    assert (target == model.head.linear.weight.data_ptr()) is target_is_output
 
 
 def test_autocast_to_bfloat16_stays_close_to_float32(model):
@@ -280,18 +317,18 @@ def test_autocast_to_bfloat16_stays_close_to_float32(model):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"cell": "rnn"}, "model.cell must be one of lstm, gru, got rnn"),
-        ({"dim": 0}, "model.dim must be at least 1, got 0"),
-        ({"decoder_layers": 0}, "model.decoder_layers must be at least 1, got 0"),
+        ({"cell": "rnn"}, "cell must be one of lstm, gru, got 'rnn'"),
+        ({"dim": 0}, "dim must be a whole number from 1 to 65,536, got 0"),
+        ({"decoder_layers": 0}, "decoder_layers must be a whole number from 1 to 1,000, got 0"),
         (
             {"encoder_dim": 13},
             "two directions need an even width, got 13",
         ),
-        ({"order": "between"}, "model.order must be before, after or null, got between"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
+        ({"order": "between"}, "order must be one of before, after or null, got 'between'"),
+        ({"dropout": 1.0}, "dropout must be a number of at least 0 and below 1, got 1.0"),
         (
             {"share_embeddings": "some"},
-            "model.share_embeddings must be one of all, target, none, got some",
+            "share_embeddings must be one of all, target, none, got 'some'",
         ),
         (
             {"joint": False},

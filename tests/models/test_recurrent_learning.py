@@ -1,16 +1,21 @@
-"""A tiny recurrent model of every attention learns to copy and to reverse."""
+"""A tiny recurrent model of every attention learns sentences by heart, to copy and to reverse."""
 
 import pytest
 import torch
 
 from seqattn.generation import Generator, GreedySearch
-from seqattn.models.base import EOS
 from seqattn.models.recurrent import RecurrentConfig
+from seqattn.tokens import EOS
 from tests.builders import load_choice
 from tests.models.recurrents import ALIGNMENTS
-from tests.models.test_learning import TASKS, VOCABULARY, lessons, sentences, train
-
-QUICK = {"bahdanau"}
+from tests.models.test_learning import (
+    TASKS,
+    VOCABULARY,
+    learned_by_heart,
+    lessons,
+    sentences,
+    train,
+)
 
 
 def tiny(name, **options):
@@ -26,21 +31,30 @@ def share_solved(model, task, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "task"), lessons([name for name in ALIGNMENTS if name != "none"], QUICK)
+    ("name", "task"),
+    lessons([name for name in ALIGNMENTS if name != "none"], {}),
 )
 def test_a_tiny_model_learns_the_task_and_greedy_search_solves_unseen_sentences(name, task):
     model = tiny(name)
-    train(model, TASKS[task], steps=400 if name in QUICK else 600)
+    train(model, TASKS[task], steps=400 if name == "bahdanau" else 600)
     words = sentences(200, torch.Generator().manual_seed(2))
     assert share_solved(model, task, words) >= 0.95
 
 
-@pytest.mark.slow
+SHAPES = [{"cell": "gru"}, {"input_feeding": True, "order": "after"}, {"decoder_layers": 2}]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [{"cell": "gru"}, {"input_feeding": True, "order": "after"}, {"decoder_layers": 2}],
+    ("name", "options"),
+    [*((name, {}) for name in ALIGNMENTS), *(("luong_general", shape) for shape in SHAPES)],
     ids=str,
 )
+def test_a_tiny_model_learns_a_few_sentences_by_heart(name, options):
+    assert learned_by_heart(tiny(name, **options)) > 0.95
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("options", SHAPES, ids=str)
 def test_other_shapes_learn_to_reverse(options):
     model = tiny("luong_general", **options)
     train(model, TASKS["reverse"], steps=600)
@@ -48,7 +62,7 @@ def test_other_shapes_learn_to_reverse(options):
     assert share_solved(model, "reverse", words) >= 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_vector_is_too_narrow_for_long_sentences_and_attention_is_not(monkeypatch):
     monkeypatch.setattr("tests.models.test_learning.LONGEST", 16)
     solved = {}

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from seqattn.errors import UserError
-from seqattn.models.base import PAD
 from seqattn.positions import SinusoidalPosition
+from seqattn.tokens import PAD
 from tests.builders import (
     DIM,
     HEADS,
@@ -50,7 +50,7 @@ def written_out(model, source, target, pre_norm):
         copy_attention(layer.multihead_attn, ours.cross_attention)
         copy_rest(layer, ours, (ours.attend, ours.cross, ours.feed))
         x = layer(x, memory, tgt_mask=future, memory_key_padding_mask=source == PAD)
-    return normed(x, model.decoder.norm, pre_norm) @ model.output.weight.T
+    return normed(x, model.decoder.norm, pre_norm) @ model.head.linear.weight.T
 
 
 def embedded(table, ids):
@@ -83,7 +83,7 @@ def test_it_equals_a_transformer_of_pytorchs_layers(pre_norm, sharing, joint):
     got = model(SOURCES, TARGETS)
     torch.testing.assert_close(got[real], expected[real], atol=1e-4, rtol=1e-4)
     upstream = torch.randn_like(got)[real]
-    tables = (model.source_embedding.table.weight, model.output.weight)
+    tables = (model.source_embedding.table.weight, model.head.linear.weight)
     ours = torch.autograd.grad((got[real] * upstream).sum(), tables)
     theirs = torch.autograd.grad((expected[real] * upstream).sum(), tables)
     for one, other in zip(ours, theirs):
@@ -137,7 +137,7 @@ def test_shared_tables_are_one_tensor(sharing, source_is_target, target_is_outpu
     source = model.source_embedding.table.weight.data_ptr()
     target = model.target_embedding.table.weight.data_ptr()
     assert (source == target) is source_is_target
-    assert (target == model.output.weight.data_ptr()) is target_is_output
+    assert (target == model.head.linear.weight.data_ptr()) is target_is_output
     fresh = randomised(make_transformer(share_embeddings=sharing), seed=9)
     assert not torch.equal(fresh(SOURCES, TARGETS), model(SOURCES, TARGETS))
     fresh.load_state_dict(model.state_dict())
@@ -147,7 +147,7 @@ def test_shared_tables_are_one_tensor(sharing, source_is_target, target_is_outpu
 def test_separate_vocabularies_have_tables_of_their_own_size():
     model = make_transformer(joint=False, share_embeddings="target")
     assert model.source_embedding.table.weight.shape == (VOCABULARY + 2, DIM)
-    assert model.output.weight.shape == (VOCABULARY, DIM)
+    assert model.head.linear.weight.shape == (VOCABULARY, DIM)
 
 
 @pytest.mark.parametrize(
@@ -165,10 +165,10 @@ def test_separate_vocabularies_have_tables_of_their_own_size():
         ),
         (
             {"share_embeddings": "some"},
-            "model.share_embeddings must be one of all, target, none, got some",
+            "share_embeddings must be one of all, target, none, got 'some'",
         ),
-        ({"norm": "batch"}, "model.norm must be layernorm or rmsnorm, got batch"),
-        ({"activation": "sin"}, "model.activation must be one of relu, gelu, swiglu, got sin"),
+        ({"norm": "batch"}, "norm must be one of layernorm, rmsnorm, got 'batch'"),
+        ({"activation": "sin"}, "activation must be one of relu, gelu, swiglu, got 'sin'"),
         ({"encoder_dim": 22, "share_embeddings": "none"}, "num_heads must divide query_dim (22)"),
     ],
 )

@@ -63,7 +63,7 @@ def test_a_fresh_scalar_scheme_trains_both_of_its_factors():
     attention = make_attention()
     x = torch.randn(B, T, DIM)
     mask = full_mask(torch.ones(B, T, dtype=torch.bool))
-    attention(x, attention.project(x), mask, position).square().sum().backward()
+    attention(x, attention.project(x), mask, position).output.square().sum().backward()
     assert (position.alpha.grad != 0).all()
     assert (position.table.grad != 0).sum() == 2 * T - 1
 
@@ -130,7 +130,7 @@ def test_attention_with_debertas_positions_equals_that_of_transformers():
     x = torch.randn(B, n, DIM, dtype=torch.float64, requires_grad=True)
     real = torch.tensor([[1] * n, [1] * (n - 2) + [0] * 2], dtype=torch.bool)
     expected, _ = block(x, real[:, None, None], rel_embeddings=scheme.table)
-    got = attention(x, attention.project(x), full_mask(real), part)
+    got = attention(x, attention.project(x), full_mask(real), part).output
     torch.testing.assert_close(got[real], expected[real])
     pull = torch.randn_like(got[real])
     inputs = (x, scheme.table)
@@ -164,8 +164,10 @@ def test_a_copy_of_the_scheme_reads_its_own_vectors():
 
 
 def test_sizes_that_cannot_be_are_refused_in_words():
-    text = r"^position.max_relative_positions must be at least 1, got 0$"
+    text = r"^max_relative_positions must be a whole number from 1 to 65,536, got 0$"
     with pytest.raises(UserError, match=text):
         DeBERTaPosition(Stack(DIM, HEADS), max_relative_positions=0)
-    with pytest.raises(UserError, match=r"^position.max_distance must be at least 0, got -2$"):
+    with pytest.raises(
+        UserError, match=r"^max_distance must be a whole number from 0 to 65,536, got -2$"
+    ):
         DisentangledPosition(Stack(DIM, HEADS), max_distance=-2)

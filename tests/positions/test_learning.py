@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from seqattn.generation import Generator, GreedySearch
-from seqattn.models.base import EOS
 from seqattn.models.transformer import Slots, TransformerConfig
+from seqattn.tokens import EOS
 from tests.builders import heads, load_choice, position_choices
 from tests.models.test_learning import DIM, TASKS, VOCABULARY, sentences, train
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scheme", position_choices())
 def test_a_tiny_model_learns_to_reverse_by_its_positions(scheme):
     torch.manual_seed(0)

@@ -70,11 +70,13 @@ def test_attention_under_a_cache_offset_turns_the_new_keys_by_their_own_position
     attention = make_attention(heads(HEADS, num_kv_heads))
     scheme, places = RotaryPosition(Stack(DIM, HEADS)), torch.arange(T)
     x = torch.randn(B, T, DIM)
-    whole = attention(x, attention.project(x), causal_mask(REAL), scheme)
+    whole = attention(x, attention.project(x), causal_mask(REAL), scheme).output
     cache = attention.make_cache(beams=1)
     for begin, end in ((0, 3), (3, 5)):
         mask = Mask(places[begin:end], places[:end], causal=True)
-        part = attention(x[:, begin:end], attention.project(x[:, begin:end]), mask, scheme, cache)
+        part = attention(
+            x[:, begin:end], attention.project(x[:, begin:end]), mask, scheme, cache
+        ).output
         torch.testing.assert_close(part, whole[:, begin:end], atol=1e-5, rtol=1e-5)
 
 
@@ -83,7 +85,7 @@ def test_attention_over_left_padding_equals_the_written_out_scores_of_the_unpadd
     x = torch.randn(1, T, DIM)
     real = torch.tensor([[0, 0, 1, 1, 1]], dtype=torch.bool)
     assert positions_of(real).tolist() == [[0, 0, 0, 1, 2]]
-    got = attention(x, attention.project(x), causal_mask(real), scheme)[:, 2:]
+    got = attention(x, attention.project(x), causal_mask(real), scheme).output[:, 2:]
     q = attention.query(x[:, 2:]).unflatten(2, (HEADS, DH)).transpose(1, 2)
     k, v = attention.project(x[:, 2:])
     q, k = (rotated_as_complex_numbers(part, torch.arange(3)) for part in (q, k))

@@ -47,7 +47,7 @@ def test_attention_equals_equations_3_and_4_written_as_loops(num_kv_heads, make,
     position, attention = built(values), make_attention(heads(HEADS, num_kv_heads)).double()
     x = torch.randn(B, T, DIM, dtype=torch.float64)
     mask = make(torch.tensor([[1] * T, [1, 1, 1, 1, 0]], dtype=torch.bool))
-    got = attention(x, attention.project(x), mask, position)
+    got = attention(x, attention.project(x), mask, position).output
     q = attention.query(x).unflatten(2, (HEADS, DH)).transpose(1, 2)
     keys, contents = attention.project(x)
     seen, group = mask.dense().expand(B, HEADS, T, T), HEADS // num_kv_heads
@@ -114,9 +114,9 @@ def test_beams_with_values_equal_each_beam_alone():
     flat = (order + torch.tensor([[0], [2]])).flatten()
     x = torch.cat((x[flat, :2], x[:, 2:]), dim=1)
     token, mask = x[:, 2:], Mask(places[2:], places, causal=True)
-    got = attention(token, attention.project(token), mask, position, cache)
+    got = attention(token, attention.project(token), mask, position, cache).output
     mask = causal_mask(torch.ones(4, 3, dtype=torch.bool))
-    whole = attention(x, attention.project(x), mask, position)
+    whole = attention(x, attention.project(x), mask, position).output
     torch.testing.assert_close(got, whole[:, 2:], atol=1e-5, rtol=1e-5)
 
 
@@ -138,6 +138,6 @@ def test_no_tensor_of_queries_by_keys_by_width_is_made():
 
 
 def test_a_negative_distance_is_refused_in_words():
-    text = r"^position.max_distance must be at least 0, got -1$"
+    text = r"^max_distance must be a whole number from 0 to 65,536, got -1$"
     with pytest.raises(UserError, match=text):
         ShawPosition(Stack(DIM, HEADS), max_distance=-1)

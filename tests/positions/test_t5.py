@@ -87,11 +87,11 @@ def test_an_encoder_tells_before_from_after_and_a_decoder_spends_no_bucket_on_it
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"num_buckets": 7}, "position.num_buckets must be even and at least 4, got 7"),
-        ({"num_buckets": 2}, "position.num_buckets must be even and at least 4, got 2"),
+        ({"num_buckets": 7}, "num_buckets must be even and at least 4, got 7"),
+        ({"num_buckets": 2}, "num_buckets must be even and at least 4, got 2"),
         (
             {"max_distance": 16},
-            "position.max_distance must be above half of position.num_buckets (16), got 16",
+            "max_distance must be above half of num_buckets (16), got 16",
         ),
     ],
 )

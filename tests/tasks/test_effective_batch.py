@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import socket
 from functools import partial
 
 import lightning
@@ -16,6 +15,7 @@ from seqattn.errors import UserError
 from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
 from seqattn.training.schedules import constant
 from tests.builders import VOCABULARY, make_transformer
+from tests.ranks import run_ranks
 
 SMOOTHING = 0.1
 SIZES = (3, 1, 4, 2, 1, 2)  # rows of each batch; five of them leave a short last window
@@ -184,7 +184,7 @@ def test_a_step_moves_the_weights_as_the_big_batch_would():
 @pytest.mark.parametrize("share", [-0.1, 1.0, 2])
 def test_label_smoothing_is_a_share(share):
     with pytest.raises(
-        UserError, match=r"^task\.label_smoothing must be at least 0 and below 1, got"
+        UserError, match=r"^label_smoothing must be a number of at least 0 and below 1, got"
     ):
         Optimization(no_steps, constant(0), share)
 
@@ -207,12 +207,8 @@ def _rank(rank, port, path):
     torch.save(task.gradients, path / f"{rank}.pt")
 
 
-@pytest.mark.slow
 def test_two_ranks_of_uneven_batches_give_the_gradient_of_the_one_big_batch(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_rank, args=(port, tmp_path), nprocs=2)
+    run_ranks(_rank, 2, tmp_path)
     several = sides()
     windows = [several[:4], several[4:]]  # two batches on each of two ranks, then one on each
     model = task_of().model

@@ -7,14 +7,14 @@ import torch
 from safetensors.torch import load_file
 
 from seqattn.cli.main import run_verb
-from seqattn.cli.pairs import PairsJob
-from seqattn.cli.spans import SpansJob
-from seqattn.cli.train import train
+from seqattn.runs.span_fitting import SpanFitting
+from seqattn.runs.text_fitting import TextFitting
 from seqattn.tasks.seq2seq import Seq2SeqTask
 from tests.cli.small import (
     checkpoint,
     refusal,
     succeed,
+    train,
     train_arguments,
     write_corpus,
     write_documents,
@@ -34,7 +34,7 @@ def corpus(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _without_pictures(monkeypatch):
     """Drawing is most of so small a run's time; `uninterrupted` draws, and is no other for it."""
-    monkeypatch.setattr(PairsJob, "draw", lambda job: None)
+    monkeypatch.setattr(TextFitting, "draw", lambda fitting: None)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(corpus, uninterrupted, stop):
     ids=["spans", "copies"],
 )
 def test_runs_of_other_tasks_resume_to_the_bit(tmp_path, monkeypatch, words):
-    monkeypatch.setattr(SpansJob, "draw", lambda job: None)
+    monkeypatch.setattr(SpanFitting, "draw", lambda fitting: None)
     write = {"data=squad": write_questions, "data=aeslc": write_documents}[words[2]]
     common = [
         *words, f"data.root={write(tmp_path / 'data')}", f"cache_dir={tmp_path / 'cache'}",

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import socket
 from dataclasses import replace
 
 import lightning
@@ -11,22 +10,24 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
+from seqattn.data.module import SpanData
+from seqattn.data.options import SpanOptions
 from seqattn.data.span_batch import collate_windows
-from seqattn.data.span_module import SpanData, SpanOptions
-from seqattn.data.tokenizer import TokenizerConfig
+from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.generation.spans import Answerer, SpanSearch
+from seqattn.generation.span_search import Answerer, SpanSearch
 from seqattn.metrics.qa import exact_match, f1
 from seqattn.models.span_recurrent import SpanRecurrentConfig
 from seqattn.models.transformer import Slots
 from seqattn.positions import Position
 from seqattn.tasks.base import Optimization
-from seqattn.tasks.span import SpanTask, SpanValidation
+from seqattn.tasks.span_task import SpanTask, SpanValidation
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from tests.builders import heads, load_variant
 from tests.data.small_spans import ROWS, FewQuestions
 from tests.models.spans import make_transformer_reader
+from tests.ranks import run_ranks
 
 SIZES = (3, 1, 4, 2)
 
@@ -82,10 +83,15 @@ def in_double(batch):
     return replace(batch, match=batch.match.double())
 
 
+def all_windows(data, split):
+    found = data._splits[split]
+    return found.windows(range(len(found)))
+
+
 @pytest.mark.parametrize("window", [1, 3])
 def test_accumulated_uneven_batches_give_the_gradient_of_the_one_big_batch(data, window):
     task = Recorded(model_of(data).double(), Optimization(no_steps, constant(0)))
-    everything = iter(data._splits["train"].windows)
+    everything = iter(all_windows(data, "train"))
     several = [list(itertools.islice(everything, size)) for size in SIZES]
     batches = [in_double(collate_windows(windows)) for windows in several]
     loader = DataLoader(batches, batch_size=None, generator=torch.Generator())
@@ -104,7 +110,7 @@ def test_accumulated_uneven_batches_give_the_gradient_of_the_one_big_batch(data,
 def validated(data, limit=0, every=1, **options):
     model = model_of(data, dim=32)
     answerer = Answerer(model, data.encoder(), SpanSearch(threshold=0.5))
-    plan = SpanValidation(answerer, lambda: data.rows("val"), every, limit)
+    plan = SpanValidation(answerer, lambda: data.rows("val"), every=every, limit=limit)
     task = SpanTask(model, Optimization(lambda m, fused: adamw(m, 1e-2), constant(0)), plan)
     trainer = trainer_of(**options)
     trainer.fit(task, data)
@@ -122,7 +128,7 @@ def test_em_and_f1_are_those_of_answers_to_every_question_once(data, limit):
     for name, measure in (("em", exact_match), ("f1", f1)):
         want = 100 * sum(map(measure, texts, gold)) / count
         assert float(scores[f"val/{name}"]) == pytest.approx(want)
-    assert [(s.row, s.answer) for s in task.samples] == list(enumerate(texts))[:8]
+    assert [(s.row, s.hypothesis) for s in task.samples] == list(enumerate(texts))[:8]
     assert task.samples[2].references == ROWS[2][3]
 
 
@@ -146,12 +152,8 @@ def scores_of_all(cache, **options):
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
-@pytest.mark.slow
 def test_two_ranks_answer_every_question_once(data, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_rank, args=(port, tmp_path, data.cache_dir), nprocs=2)
+    run_ranks(_rank, 2, tmp_path, data.cache_dir)
     alone = scores_of_all(data.cache_dir)
     assert {"val/em", "val/f1", "val/loss"} <= alone.keys()
     for rank in (0, 1):
@@ -160,7 +162,7 @@ def test_two_ranks_answer_every_question_once(data, tmp_path):
 
 def test_validation_loss_is_per_window_over_all_batches(data):
     task, scores, _ = validated(data)
-    batch = collate_windows(data._splits["val"].windows)
+    batch = collate_windows(all_windows(data, "val"))
     start, end = task.model.eval()(batch)
     want = F.cross_entropy(start, batch.start) + F.cross_entropy(end, batch.end)
     assert float(scores["val/loss"]) == pytest.approx(float(want), rel=1e-5)
@@ -195,5 +197,5 @@ def test_what_places_do_not_have_is_refused(data):
 
 @pytest.mark.parametrize("name", ["every", "limit"])
 def test_negative_numbers_are_refused(name):
-    with pytest.raises(UserError, match=rf"^task\.validation\.{name} must be at least 0, got -1$"):
+    with pytest.raises(UserError, match=rf"^{name} must be a whole number from 0 to"):
         SpanValidation(None, None, **{name: -1})

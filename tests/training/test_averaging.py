@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from seqattn.ops.memory import keep_freed_memory
 from seqattn.training.averaging import average_weights
-from seqattn.training.memory import keep_freed_memory
 
 
 def state(seed, steps):

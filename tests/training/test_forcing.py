@@ -40,17 +40,16 @@ def test_it_says_whether_all_tokens_are_given():
     [
         (
             {"schedule": "cosine"},
-            "task.teacher_forcing.schedule must be one of constant, linear, inverse_sigmoid, got "
-            "cosine",
+            "schedule must be one of constant, linear, inverse_sigmoid, got 'cosine'",
         ),
-        ({"start": 1.5}, "task.teacher_forcing.start must be from 0 to 1, got 1.5"),
+        ({"start": 1.5}, "start must be a number from 0 to 1, got 1.5"),
         (
             {"schedule": "linear", "start": 0.5, "floor": 0.7},
             "task.teacher_forcing needs 0 <= floor <= start <= 1, got 0.7 and 0.5",
         ),
         (
             {"schedule": "linear", "steps": 0},
-            "task.teacher_forcing.steps must be at least 1, got 0",
+            "steps must be a whole number from 1 to 1,000,000,000, got 0",
         ),
     ],
 )

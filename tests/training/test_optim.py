@@ -27,7 +27,7 @@ def test_matrices_decay_and_embeddings_norms_biases_and_positions_do_not(sharing
             parameter.dim() < 2 or id(parameter) in tables or "position" in name or "table" in name
         )
         assert group_of(optimizer, parameter)["weight_decay"] == (0.0 if still else 0.3), name
-    assert group_of(optimizer, model.output.weight)["weight_decay"] == (
+    assert group_of(optimizer, model.head.linear.weight)["weight_decay"] == (
         0.3 if sharing == "none" else 0.0
     )
 
@@ -36,7 +36,7 @@ def test_a_weight_that_is_shared_stands_there_once():
     model = make_transformer(share_embeddings="all")
     listed = [p for group in adamw(model, lr=0.1).param_groups for p in group["params"]]
     assert len({id(p) for p in listed}) == len(listed) == len(list(model.parameters()))
-    assert model.output.weight is model.source_embedding.table.weight
+    assert model.head.linear.weight is model.source_embedding.table.weight
 
 
 def test_a_model_of_one_kind_of_weight_gets_one_group():

@@ -1,24 +1,28 @@
 """Adaptively sparse attention: alpha-entmax with an alpha for each head."""
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from seqattn.attention.base import Abilities
+from seqattn.attention.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
-from seqattn.errors import UserError
+from seqattn.checking import BadValue, checked
+from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
-LEAST_EXCESS = 1e-6
+Alpha = Annotated[float, Ge(1), Le(2)]
+LEAST_EXCESS = 1e-12
 """Below this alpha - 1 counts as this: entmax then equals softmax to rounding."""
 HALVINGS, NEWTON_STEPS = 8, 5
 """Bisection, then Newton's method from below: exact to rounding in float32 and float64."""
 
 
+@checked
 class EntmaxKernel(SoftmaxKernel):
     """alpha-entmax(Q K^T / sqrt(Dh)) V, alpha learned per head: exact zeros where scores are low.
 
@@ -29,49 +33,26 @@ class EntmaxKernel(SoftmaxKernel):
     and incremental.
 
     Args:
-        num_heads: query heads H.
-        num_kv_heads: key and value heads G, dividing H.
-        head_dim: width of a head Dh.
-        dropout: share of attention weights dropped in training, 0 to 1.
+        shape: numbers and width of the heads, and the dropout.
         alpha: every head's alpha at the start, 1 to 2; strictly between where it is learned.
         learned: whether training moves alpha.
 
     Raises:
-        UserError: for an alpha out of range.
+        UserError: for a learned alpha at either end.
     """
 
-    abilities = Abilities(
-        bidirectional=True,
-        causal=True,
-        cross=True,
-        incremental=True,
-        hooks=SoftmaxKernel.abilities.hooks,
-        dropout=True,
-        weights=True,
-    )
-
-    def __init__(
-        self,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        dropout: float = 0.0,
-        alpha: float = 1.5,
-        learned: bool = True,
-    ) -> None:
-        super().__init__(num_heads, num_kv_heads, head_dim, dropout)
-        if not 1 <= alpha <= 2:
-            raise UserError(f"attention.kernel.alpha must be between 1 and 2, got {alpha}")
+    def __init__(self, shape: HeadShape, alpha: Alpha = 1.5, learned: bool = True) -> None:
+        super().__init__(shape)
         if learned and alpha in (1, 2):
-            raise UserError(
-                f"attention.kernel.alpha must lie strictly between 1 and 2 to be learned, got "
-                f"{alpha}; set attention.kernel.learned=false to keep it there"
-            )
+            reason = f"must lie strictly between 1 and 2 to be learned, got {alpha}"
+            raise BadValue("alpha", f"{reason}; set learned=false to keep it there")
         self.learned = learned
         if learned:
-            self.logit = nn.Parameter(torch.full((num_heads,), math.log((alpha - 1) / (2 - alpha))))
+            self.logit = nn.Parameter(
+                torch.full((shape.num_heads,), math.log((alpha - 1) / (2 - alpha)))
+            )
         else:
-            self.register_buffer("fixed", torch.full((num_heads,), float(alpha)))
+            self.register_buffer("fixed", torch.full((shape.num_heads,), float(alpha)))
 
     @property
     def alpha(self) -> Tensor:
@@ -79,21 +60,15 @@ class EntmaxKernel(SoftmaxKernel):
         if not self.learned:
             fixed: Tensor = self.get_buffer("fixed")
             return fixed
-        return 1 + _exact(self.logit).sigmoid()
+        return 1 + wide(self.logit).sigmoid()
 
-    def _attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
-    ) -> Tensor:
-        weights = self.weights(q, keys, mask, position)
-        if self.observer is not None:
-            self.observer(weights)
-        return self._weighted(weights, values, mask, position)
+    _fast = SoftmaxKernel._slow
 
     def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         if not torch.is_autocast_enabled(q.device.type):
             return super().weights(q, keys, mask, position)
         with torch.autocast(q.device.type, enabled=False):  # a rounded score moves the support
-            return super().weights(_exact(q), _exact(keys), mask, position).to(q.dtype)
+            return super().weights(wide(q), wide(keys), mask, position).to(q.dtype)
 
     def normalise(self, scores: Tensor) -> Tensor:
         return entmax(scores, self.alpha[:, None, None])
@@ -123,7 +98,7 @@ class _Entmax(Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: Tensor) -> Tensor:
         excess = _excess(alpha)
-        z = _exact(scores)
+        z = wide(scores)
         z = z - z.amax(dim=-1, keepdim=True)
         # t lies between 0 and where all S scores are equal
         width = -torch.expm1(-excess * math.log(z.shape[-1])) / excess
@@ -156,12 +131,8 @@ class _Entmax(Function):
         return (slope * centred).to(gradient.dtype), by_alpha
 
 
-def _exact(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def _excess(alpha: Tensor) -> Tensor:
-    return (_exact(alpha) - 1).clamp(min=LEAST_EXCESS)
+    return (wide(alpha) - 1).clamp(min=LEAST_EXCESS)
 
 
 def _power(x: Tensor, excess: Tensor) -> Tensor:

@@ -3,13 +3,15 @@
 import torch
 from torch import Tensor
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.kernels.linear import LinearKernel
-from seqattn.errors import UserError
+from seqattn.checking import Count, Seed, Width, checked
 
 FLOOR = 1e-26
 """Added to keys' features, of which 1 is the largest, as it is of each query's: no product is 0."""
 
 
+@checked
 class PerformerKernel(LinearKernel):
     """softmax(Q K^T / sqrt(Dh)) V approximated by linear attention over random features (FAVOR+).
 
@@ -25,31 +27,19 @@ class PerformerKernel(LinearKernel):
     draw is fixed by the seed, held with the weights, and the same in all heads.
 
     Args:
-        num_heads, num_kv_heads, head_dim, dropout: as every kernel's; it drops no weights.
+        shape: numbers and width of the heads; it drops no weights.
         chunk: as `LinearKernel`'s.
         features: r, at least 1; the error falls as 1/sqrt(r).
         seed: of the draw.
-
-    Raises:
-        UserError: where there are no features.
     """
 
     projection: Tensor
 
     def __init__(
-        self,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        dropout: float = 0.0,
-        chunk: int = 128,
-        features: int = 256,
-        seed: int = 0,
+        self, shape: HeadShape, chunk: Count = 128, features: Width = 256, seed: Seed = 0
     ) -> None:
-        super().__init__(num_heads, num_kv_heads, head_dim, dropout, chunk)
-        if features < 1:
-            raise UserError(f"attention.kernel.features must be at least 1, got {features}")
-        self.register_buffer("projection", orthogonal_draw(features, head_dim, seed))
+        super().__init__(shape, chunk)
+        self.register_buffer("projection", orthogonal_draw(features, shape.head_dim, seed))
 
     def map_queries(self, query: Tensor, scale: float) -> Tensor:
         logs = query @ self._directions(query, scale)
@@ -68,7 +58,7 @@ class PerformerKernel(LinearKernel):
         return self.projection.to(x.dtype).T * scale**0.5  # (Dh, r)
 
 
-def orthogonal_draw(features: int, head_dim: int, seed: int) -> Tensor:
+def orthogonal_draw(features: int, head_dim: int, seed: Seed) -> Tensor:
     """Directions (features, head_dim), each normal, orthogonal within blocks of head_dim.
 
     A random rotation's rows, each stretched to the length of an independent normal vector.

@@ -2,12 +2,14 @@
 
 from torch import Tensor
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.kernels.parts.factorized import FactorizedKernel
-from seqattn.attention.kernels.parts.layouts import Blocks, Layout, Summaries
+from seqattn.attention.kernels.parts.layouts import Band, Layout, Summaries
 from seqattn.attention.kernels.strided import strided_layouts, strided_set
-from seqattn.errors import UserError
+from seqattn.checking import BadValue, Count, checked
 
 
+@checked
 class FixedKernel(FactorizedKernel):
     """Fixed sparse attention (Child et al. 2019, arXiv 1904.10509, section 4.3).
 
@@ -29,35 +31,24 @@ class FixedKernel(FactorizedKernel):
             others that of `StridedKernel` with the same stride. Needs an even number of heads.
 
     Raises:
-        UserError: where an option is out of its range, or both ways to share out heads are asked.
+        UserError: for a summary longer than the stride, or heads that cannot be shared out.
     """
 
     def __init__(
         self,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        dropout: float = 0.0,
-        stride: int = 32,
-        summary: int = 4,
+        shape: HeadShape,
+        stride: Count = 32,
+        summary: Count = 4,
         split_heads: bool = False,
         strided_heads: bool = False,
     ) -> None:
-        if stride < 1:
-            raise UserError(f"attention.kernel.stride must be at least 1, got {stride}")
-        if not 1 <= summary <= stride:
-            raise UserError(
-                f"attention.kernel.summary must be 1 to attention.kernel.stride ({stride}), "
-                f"got {summary}"
-            )
+        if summary > stride:
+            raise BadValue("summary", f"must be at most stride ({stride}), got {summary}")
         if split_heads and strided_heads:
-            raise UserError(
-                "attention.kernel.split_heads and attention.kernel.strided_heads both share out "
-                "the heads; set one of them"
-            )
+            raise BadValue("split_heads", "and strided_heads both share out the heads; set one")
         patterns: tuple[tuple[int, ...], ...] = ((0,), (1,)) if split_heads else ((0, 1),)
         patterns = ((0, 1), (2, 3)) if strided_heads else patterns
-        super().__init__(num_heads, num_kv_heads, head_dim, dropout, stride, patterns)
+        super().__init__(shape, stride, patterns)
         self.stride = stride
         self.summary = summary
 
@@ -69,5 +60,5 @@ class FixedKernel(FactorizedKernel):
         return strided_set(number - 2, i, j, self.stride)
 
     def layouts(self, causal: bool) -> list[Layout]:
-        fixed: list[Layout] = [Blocks(self.stride), Summaries(self.stride, self.summary)]
+        fixed: list[Layout] = [Band(self.stride), Summaries(self.stride, self.summary)]
         return fixed + strided_layouts(self.stride, causal)

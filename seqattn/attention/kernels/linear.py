@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.attention.base import Abilities, Kernel
+from seqattn.attention.base import Abilities, Attended, HeadShape, Kernel
 from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.kernels.parts.recurrent import RecurrentCache
 from seqattn.attention.kernels.parts.scan import (
     LOWEST,
     Keys,
@@ -20,9 +19,12 @@ from seqattn.attention.kernels.parts.scan import (
     scan,
     summed,
 )
+from seqattn.attention.kernels.parts.sum_cache import RecurrentCache
 from seqattn.attention.kernels.softmax import fold_beams, unfold_beams
 from seqattn.attention.masks import Mask
+from seqattn.checking import Count, checked
 from seqattn.errors import UserError
+from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
 SEGMENT = 1024
@@ -37,6 +39,7 @@ class _Asked(NamedTuple):
     beams: int
 
 
+@checked
 class LinearKernel(Kernel):
     """phi(Q) (phi(K)^T V) / phi(Q) (phi(K)^T 1), phi(x) = elu(x) + 1.
 
@@ -50,35 +53,24 @@ class LinearKernel(Kernel):
     at least.
 
     Args:
-        num_heads, num_kv_heads, head_dim, dropout: as every kernel's; it drops no weights.
+        shape: numbers and width of the heads; it drops no weights.
         chunk: tokens whose weights are written out together in a causal pass, at least 1. It
             changes speed and memory, not the result.
 
     Raises:
-        UserError: where the chunk is empty; in a call, where a mask of the user's own is given.
+        UserError: in a call, where a mask of the user's own is given.
     """
 
     abilities = Abilities(
-        bidirectional=True,
         causal=True,
         cross=True,
         incremental=True,
         hooks=frozenset({"embed", "rotate"}),
-        dropout=False,
         weights=True,
     )
 
-    def __init__(
-        self,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        dropout: float = 0.0,
-        chunk: int = 64,
-    ) -> None:
-        super().__init__(num_heads, num_kv_heads, head_dim, dropout)
-        if chunk < 1:
-            raise UserError(f"attention.kernel.chunk must be at least 1, got {chunk}")
+    def __init__(self, shape: HeadShape, chunk: Count = 64) -> None:
+        super().__init__(shape)
         self.chunk = chunk
 
     def map_queries(self, query: Tensor, scale: float) -> Tensor:
@@ -105,27 +97,17 @@ class LinearKernel(Kernel):
         mask: Mask,
         position: Position,
         cache: Cache | None = None,
-    ) -> Tensor:
+        need_weights: bool = False,
+    ) -> Attended:
         assert cache is None or isinstance(cache, RecurrentCache)
         with torch.autocast(query.device.type, enabled=False):
             asked = self._asked(query, new, mask, position)
-            context = self._attend(asked.q, asked.new, asked.mask, asked.scale, cache)
+            context, weights = self._attend(asked, cache, need_weights)
         context = context.to(new.values.dtype)
-        return context if asked.beams == 1 else unfold_beams(context, asked.beams)
-
-    def with_weights(
-        self, query: Tensor, new: KeysValues, mask: Mask, position: Position
-    ) -> tuple[Tensor, Tensor]:
-        with torch.autocast(query.device.type, enabled=False):
-            asked = self._asked(query, new, mask, position)
-            (keys,) = self._keys(asked.new, asked.mask, asked.scale, new.keys.shape[2])
-            weights = self.weights(self.map_queries(asked.q, asked.scale), keys, asked.mask)
-            if self.observer is not None:
-                self.observer(weights)
-            context = self._weighted(weights, keys).to(new.values.dtype)
-        if asked.beams == 1:
-            return context, weights
-        return unfold_beams(context, asked.beams), unfold_beams(weights, asked.beams)
+        if asked.beams > 1:
+            context = unfold_beams(context, asked.beams)
+            weights = None if weights is None else unfold_beams(weights, asked.beams)
+        return Attended(context, weights)
 
     def _asked(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> "_Asked":
         """What is asked of which keys: placed, in float32, the beams of a sentence folded."""
@@ -135,9 +117,9 @@ class LinearKernel(Kernel):
                 "meets a query; use attention=mha"
             )
         beams = query.shape[0] // new.keys.shape[0]
-        q = position.rotate(_wide(query), mask.query_positions)
+        q = position.rotate(wide(query), mask.query_positions)
         places = mask.key_positions[..., -new.keys.shape[2] :]
-        k = position.rotate(_wide(new.keys), places)
+        k = position.rotate(wide(new.keys), places)
         if beams > 1:
             q = fold_beams(q, beams)
         if mask.real is not None:  # a row per sentence; decoding has one per beam
@@ -147,19 +129,21 @@ class LinearKernel(Kernel):
         return _Asked(q, KeysValues(k, new.values), mask, scale, beams)
 
     def _attend(
-        self, q: Tensor, new: KeysValues, mask: Mask, scale: float, cache: RecurrentCache | None
-    ) -> Tensor:
-        """The context (B, H, T, Dh) of q (B, H, T, Dh)."""
-        if self.observer is None:
-            return self._fast(q, new, mask, scale, cache)
+        self, asked: "_Asked", cache: RecurrentCache | None, need_weights: bool
+    ) -> Attended:
+        """As `forward`, in (B, H, T, Dh)."""
+        q, new, mask, scale, _ = asked
+        if self.observer is None and not need_weights:
+            return Attended(self._fast(q, new, mask, scale, cache))
         (keys,) = self._keys(new, mask, scale, new.keys.shape[2])
         seen = keys if cache is None else cache.remember(keys)
         weights = self.weights(self.map_queries(q, scale), seen, mask)
-        self.observer(weights)
-        context = self._fast(q, new, mask, scale, cache)
-        if not self.keep_weight_gradients:
-            return context
-        return self._weighted(weights, seen)
+        if self.observer is not None:
+            self.observer(weights)
+        context = None if need_weights and cache is None else self._fast(q, new, mask, scale, cache)
+        if context is None or self.keep_weight_gradients:
+            context = self._weighted(weights, seen)
+        return Attended(context, weights if need_weights else None)
 
     def _weighted(self, weights: Tensor, keys: Keys) -> Tensor:
         """The context (B, H, T, Dh) that weights (B, H, T, S) make of the keys' values."""
@@ -197,7 +181,7 @@ class LinearKernel(Kernel):
             if blank is not None:
                 mapped = mapped.masked_fill(blank[..., None], 0.0)
                 log_scale = None if log_scale is None else log_scale.masked_fill(blank, LOWEST)
-            values = torch.cat((_wide(v), mapped.new_ones(*v.shape[:-1], 1)), dim=-1)
+            values = torch.cat((wide(v), mapped.new_ones(*v.shape[:-1], 1)), dim=-1)
             yield Keys(mapped, values, log_scale)
 
     def weights(self, queries: Tensor, keys: Keys, mask: Mask) -> Tensor:
@@ -234,8 +218,3 @@ def elu_plus_one(x: Tensor) -> Tensor:
     Below -30 it stays at exp(-30): a sum of products of it is then never 0 in float32.
     """
     return x.clamp(-30.0, 0.0).exp() + x.relu()
-
-
-def _wide(x: Tensor) -> Tensor:
-    """At least float32, in which sums over thousands of keys can be held."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

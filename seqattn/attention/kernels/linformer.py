@@ -1,17 +1,25 @@
 """Linformer: attention over a fixed number of mixtures of keys and values."""
 
+from typing import Annotated
+
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge, Le
 from torch import Tensor, nn
 
-from seqattn.attention.base import Abilities, Kernel
-from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.base import Abilities, HeadShape
+from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.parts.encoder_only import EncoderKernel
 from seqattn.attention.masks import Mask, real_first
+from seqattn.checking import Width, checked
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
+Length = Annotated[int, Ge(1), Le(10**6)]
 
-class LinformerKernel(Kernel):
+
+@checked
+class LinformerKernel(EncoderKernel):
     """softmax(Q (E K)^T / sqrt(Dh)) F V with learned E and F (Wang 2020, arXiv 2006.04768, eq. 7).
 
     E and F turn the n keys and values of a sentence into k, each a sum over all of its tokens by
@@ -22,57 +30,22 @@ class LinformerKernel(Kernel):
     incremental, only an encoder's self-attention.
 
     Args:
-        num_heads: query heads H.
-        num_kv_heads: key and value heads G, dividing H.
-        head_dim: width of a head Dh.
-        dropout: share of the weights over mixtures dropped in training, 0 to 1.
+        shape: numbers and width of the heads, and the dropout.
         projected: k, the mixtures.
         max_length: most tokens of a sentence.
-
-    Raises:
-        UserError: for a size below 1.
     """
 
-    abilities = Abilities(
-        bidirectional=True,
-        causal=False,
-        cross=False,
-        incremental=False,
-        hooks=frozenset({"embed"}),
-        dropout=True,
-        weights=False,
-        normalised=False,
-    )
+    abilities = Abilities(dropout=True, normalised=False)
 
-    def __init__(
-        self,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        dropout: float = 0.0,
-        projected: int = 64,
-        max_length: int = 512,
-    ) -> None:
-        super().__init__(num_heads, num_kv_heads, head_dim, dropout)
-        for name, size in (("projected", projected), ("max_length", max_length)):
-            if size < 1:
-                raise UserError(f"attention.kernel.{name} must be at least 1, got {size}")
+    def __init__(self, shape: HeadShape, projected: Width = 64, max_length: Length = 512) -> None:
+        super().__init__(shape)
         self.max_length: int = max_length
         self.keys_by_place = nn.Parameter(torch.empty(projected, max_length))  # E
         self.values_by_place = nn.Parameter(torch.empty(projected, max_length))  # F
         for table in (self.keys_by_place, self.values_by_place):
             nn.init.normal_(table, std=projected**-0.5)  # keeps inner products, theorem 2
 
-    def forward(
-        self,
-        query: Tensor,
-        new: KeysValues,
-        mask: Mask,
-        position: Position,
-        cache: Cache | None = None,
-    ) -> Tensor:
-        if mask.causal or mask.extra is not None:
-            raise UserError("LinformerKernel takes no mask but padding: it mixes all keys first")
+    def context(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> Tensor:
         self._check_length(mask)
         order = real_first(mask.real)
         return F.scaled_dot_product_attention(
@@ -104,6 +77,3 @@ class LinformerKernel(Kernel):
             x = x.gather(2, order[:, None, :, None].expand_as(x))
         x = x[:, :, : self.max_length]  # what stands beyond is padding
         return table[:, : x.shape[2]] @ x
-
-    def make_cache(self, beams: int) -> Cache:
-        raise UserError("LinformerKernel cannot decode; it fits an encoder's self-attention")

@@ -12,16 +12,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from seqattn.attention.base import Attention
+from seqattn.attention.base import Attended, Attention, HeadShape
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.parts.ring_pass import Plan, ring_attention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.attention.split import split_over
+from seqattn.checking import Count, checked
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
 
+@checked
 class RingKernel(SoftmaxKernel):
     """Softmax attention whose keys and values go around the ranks (Liu et al. 2023).
 
@@ -35,34 +37,16 @@ class RingKernel(SoftmaxKernel):
     2*G*Dh numbers a token. Bidirectional, causal and incremental; not cross.
 
     Args:
-        num_heads: query heads H.
-        num_kv_heads: key and value heads G.
-        head_dim: width of a head Dh.
-        dropout: must be 0.
+        shape: numbers and width of the heads, and the dropout.
         chunk: keys in a product at a time, at least 1.
-
-    Raises:
-        UserError: for a chunk below 1.
     """
 
     abilities = replace(
-        SoftmaxKernel.abilities,
-        cross=False,
-        hooks=frozenset({"embed", "rotate"}),
-        dropout=False,
+        SoftmaxKernel.abilities, cross=False, hooks=frozenset({"embed", "rotate"}), dropout=False
     )
 
-    def __init__(
-        self,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        dropout: float = 0.0,
-        chunk: int = 1024,
-    ) -> None:
-        super().__init__(num_heads, num_kv_heads, head_dim, dropout)
-        if chunk < 1:
-            raise UserError(f"attention.kernel.chunk must be at least 1, got {chunk}")
+    def __init__(self, shape: HeadShape, chunk: Count = 1024) -> None:
+        super().__init__(shape)
         self.chunk = chunk
         self.group: dist.ProcessGroup | None = None
         _say_what_it_is()
@@ -74,9 +58,10 @@ class RingKernel(SoftmaxKernel):
         mask: Mask,
         position: Position,
         cache: Cache | None = None,
-    ) -> Tensor:
+        need_weights: bool = False,
+    ) -> Attended:
         if self.group is None or self.group.size() == 1 or cache is not None:
-            return super().forward(query, new, mask, position, cache)
+            return super().forward(query, new, mask, position, cache, need_weights)
         if mask.extra is not None or self.observer is not None:
             what = "a mask of your own" if mask.extra is not None else "capture"
             raise UserError(f"{what} needs whole sequences; leave sequence_parallel for it")
@@ -86,7 +71,7 @@ class RingKernel(SoftmaxKernel):
         if real is None:
             real = torch.ones(len(keys), keys.shape[2], dtype=torch.bool, device=keys.device)
         plan = Plan(self.group, mask.causal, position.score_scale(self.head_dim), self.chunk)
-        return ring_attention(q, keys, new.values, real, plan)
+        return Attended(ring_attention(q, keys, new.values, real, plan))
 
 
 @once

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.base import Abilities, Kernel
+from seqattn.attention.base import Abilities, Attended, Kernel
 from seqattn.attention.cache import Cache, GrowingCache, KeysValues
 from seqattn.attention.kernels.parts.fused import fused_attention
 from seqattn.attention.masks import Mask
@@ -21,13 +21,13 @@ class SoftmaxKernel(Kernel):
     """
 
     abilities = Abilities(
-        bidirectional=True,
         causal=True,
         cross=True,
         incremental=True,
         hooks=frozenset({"embed", "rotate", "score_term", "value_term"}),
         dropout=True,
         weights=True,
+        crop=True,
     )
 
     def forward(
@@ -37,71 +37,75 @@ class SoftmaxKernel(Kernel):
         mask: Mask,
         position: Position,
         cache: Cache | None = None,
-    ) -> Tensor:
-        rows, _, steps, _ = query.shape
-        q = position.rotate(query, mask.query_positions)
-        keys, values = position.rotate(new.keys, mask.key_positions[..., -steps:]), new.values
-        ancestry = None
+        need_weights: bool = False,
+    ) -> Attended:
+        q, new = self._rotated(query, new, mask, position)
+        seen, ancestry = new, None
         if cache is not None:
             assert isinstance(cache, GrowingCache)
-            keys, values, ancestry = cache.append(KeysValues(keys, values))
-        beams = rows // keys.shape[0]
+            *past, ancestry = cache.append(new)
+            seen = KeysValues(*past)
+        beams = len(q) // len(seen.keys)
         if beams > 1:
             q = fold_beams(q, beams)
             mask = fold_mask(mask, beams, ancestry)
-        context = self._attend(q, keys, values, mask, position)
-        return context if beams == 1 else unfold_beams(context, beams)
-
-    def with_weights(
-        self, query: Tensor, new: KeysValues, mask: Mask, position: Position
-    ) -> tuple[Tensor, Tensor]:
-        beams = query.shape[0] // new.keys.shape[0]
-        q = position.rotate(query, mask.query_positions)
-        keys = position.rotate(new.keys, mask.key_positions)
+        need_weights = need_weights and self.abilities.copies
+        context, weights = self._attend(q, seen, mask, position, need_weights)
         if beams > 1:
-            q, mask = fold_beams(q, beams), fold_mask(mask, beams, None)
-        weights = self.weights(q, keys, mask, position)
-        if self.observer is not None:
-            self.observer(weights)
-        context = self._weighted(weights, new.values, mask, position)
-        if beams == 1:
-            return context, weights
-        return unfold_beams(context, beams), unfold_beams(weights, beams)
+            context = unfold_beams(context, beams)
+            weights = None if weights is None else unfold_beams(weights, beams)
+        return Attended(context, weights)
+
+    def _rotated(
+        self, query: Tensor, new: KeysValues, mask: Mask, position: Position
+    ) -> tuple[Tensor, KeysValues]:
+        """Queries and keys turned by their positions; the new keys are the last of the mask's."""
+        places = mask.key_positions[..., -new.keys.shape[2] :]
+        keys = KeysValues(position.rotate(new.keys, places), new.values)
+        return position.rotate(query, mask.query_positions), keys
 
     def _attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
-    ) -> Tensor:
-        """The context (B, H, T, Dh) of q (B, H, T, Dh) over keys and values (B, G, S, Dh)."""
-        if self.observer is not None:
-            weights = self.weights(q, keys, mask, position)
-            self.observer(weights)
-            if self.keep_weight_gradients:
-                return self._weighted(weights, values, mask, position)
+        self,
+        q: Tensor,
+        seen: KeysValues,
+        mask: Mask,
+        position: Position,
+        need_weights: bool = False,
+    ) -> Attended:
+        """As `forward`, of q (B, H, T, Dh) over keys and values (B, G, S, Dh)."""
+        if self.observer is not None or need_weights:
+            weights = self.weights(q, seen.keys, mask, position)
+            if self.observer is not None:
+                self.observer(weights)
+            if need_weights or self.keep_weight_gradients:
+                context = self._weighted(weights, seen.values, mask, position)
+                return Attended(context, weights if need_weights else None)
+        return Attended(self._fast(q, seen, mask, position))
+
+    def _slow(self, q: Tensor, seen: KeysValues, mask: Mask, position: Position) -> Tensor:
+        """The context alone, by its weights."""
+        return self._weighted(self.weights(q, seen.keys, mask, position), seen[1], mask, position)
+
+    def _fast(self, q: Tensor, seen: KeysValues, mask: Mask, position: Position) -> Tensor:
+        """The context alone, without weights where that can be."""
         if "value_term" in position.hooks or _few(q):
-            return self._weighted(self.weights(q, keys, mask, position), values, mask, position)
-        bias = position.score_term(q, keys, mask.query_positions, mask.key_positions)
+            return self._slow(q, seen, mask, position)
+        bias = self._term(q, seen.keys, mask, position)
         is_causal = mask.is_plain_causal and bias is None
         visible = None if is_causal else mask.visible
         if visible is not None:
             bias = visible.keys if bias is None else bias.masked_fill(~visible.keys, -torch.inf)
-        context = fused_attention(
-            q,
-            keys,
-            values,
-            bias,
-            is_causal=is_causal,
-            dropout=self.dropout if self.training else 0.0,
-            scale=position.score_scale(self.head_dim),
-        )
+        dropout = self.dropout if self.training else 0.0
+        scale = position.score_scale(self.head_dim)
+        context = fused_attention(q, *seen, bias, is_causal=is_causal, dropout=dropout, scale=scale)
         if visible is None or visible.alone is None:
             return context
         return context.masked_fill(visible.alone, 0.0)
 
     def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         """The weights written out: (B, H, T, S), rows sum to 1, or to 0 with nothing to see."""
-        scaled = q * position.score_scale(self.head_dim)
-        scores = per_group(scaled, keys.transpose(2, 3))
-        term = position.score_term(q, keys, mask.query_positions, mask.key_positions)
+        scores = self._products(q, keys, mask, position)
+        term = self._term(q, keys, mask, position)
         if term is not None:
             scores = scores + term
         visible = mask.visible
@@ -110,6 +114,18 @@ class SoftmaxKernel(Kernel):
         weights = self.normalise(scores.masked_fill(~visible.keys, -torch.inf))
         return weights if visible.alone is None else weights.masked_fill(visible.alone, 0.0)
 
+    def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
+        """Scaled products of queries and keys: (B, H, T, S)."""
+        return per_group(q * position.score_scale(self.head_dim), keys.transpose(2, 3))
+
+    def _term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:
+        """What the position scheme adds to them."""
+        return position.score_term(q, keys, mask.query_positions, mask.key_positions)
+
+    def _value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
+        """What it adds to the context (B, H, T, Dh)."""
+        return position.value_term(weights, mask.query_positions, mask.key_positions)
+
     def normalise(self, scores: Tensor) -> Tensor:
         """Weights of scores (B, H, T, S), -inf on hidden keys; every row has a finite score."""
         return scores.softmax(dim=-1)
@@ -117,7 +133,7 @@ class SoftmaxKernel(Kernel):
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
         dropped = F.dropout(weights, self.dropout, self.training)
         context = per_group(dropped, values)
-        term = position.value_term(dropped, mask.query_positions, mask.key_positions)
+        term = self._value_term(dropped, mask, position)
         return context if term is None else context + term
 
     def make_cache(self, beams: int) -> Cache:

@@ -1,10 +1,21 @@
 """Streaming attention: a few first tokens and a rolling window, for generation without an end."""
 
-from seqattn.attention.base import Abilities
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqattn.attention.base import HeadShape
+from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.parts.local import LocalKernel
-from seqattn.errors import UserError
+from seqattn.attention.kernels.softmax import per_group
+from seqattn.attention.masks import Mask
+from seqattn.checking import Count, CountOrNone, checked
+from seqattn.positions.base import Position
 
 
+@checked
 class StreamingKernel(LocalKernel):
     """Softmax over sinks and a rolling window (Xiao et al. 2023, arXiv 2309.17453, section 3.2).
 
@@ -19,40 +30,86 @@ class StreamingKernel(LocalKernel):
     neither bidirectional nor cross.
 
     Args:
-        num_heads: query heads H.
-        num_kv_heads: key and value heads G, dividing H.
-        head_dim: width of a head Dh.
-        dropout: share of attention weights dropped in training, 0 to 1.
+        shape: numbers and width of the heads, and the dropout.
         sinks: tokens at the beginning that stay, 0 for none.
         window: tokens that roll, the query's own included, at least 1.
-
-    Raises:
-        UserError: for fewer than 0 sinks or a window below 1.
     """
 
-    abilities = Abilities(
-        bidirectional=False,
-        causal=True,
-        cross=False,
-        incremental=True,
-        hooks=frozenset({"embed", "rotate", "score_term", "value_term"}),
-        dropout=True,
-        weights=True,
-    )
+    abilities = replace(LocalKernel.abilities, bidirectional=False)
     places_in_cache = True
 
-    def __init__(
-        self,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        dropout: float = 0.0,
-        sinks: int = 4,
-        window: int = 256,
-    ) -> None:
-        if sinks < 0:
-            raise UserError(f"attention.kernel.sinks must be at least 0, got {sinks}")
-        if window < 1:
-            raise UserError(f"attention.kernel.window must be at least 1, got {window}")
-        heads = (num_heads, num_kv_heads, head_dim)
-        super().__init__(heads, dropout, first=sinks, before=window - 1, after=0)
+    def __init__(self, shape: HeadShape, sinks: CountOrNone = 4, window: Count = 256) -> None:
+        super().__init__(shape, first=sinks, before=window - 1, after=0)
+
+    def _caps(self, mask: Mask, hook: str, position: Position) -> bool:
+        """Whether sinks stand at a distance of their own, which the position scheme tells by."""
+        return self.first > 0 and mask.queries > 1 and hook in position.hooks
+
+    def _capped(self, q: Tensor, mask: Mask, position: Position) -> tuple[Tensor, Mask]:
+        """The queries at the places in the cache from which they see the sinks."""
+        places = self._places(mask)
+        turned = position.rotate(q, places - mask.query_positions)
+        return turned, replace(mask, query_positions=places)
+
+    def _places(self, mask: Mask) -> Tensor:
+        return mask.query_positions.clamp(max=self.first + self.before)
+
+    def _sinks(self, mask: Mask) -> Tensor:
+        """Bool, broadcastable to (B, H, T, S)."""
+        sinks = mask.key_positions < self.first
+        return sinks if sinks.dim() == 1 else sinks[:, None, None]
+
+    def _fast(self, q: Tensor, seen: KeysValues, mask: Mask, position: Position) -> Tensor:
+        """As `SoftmaxKernel`, of blocks and steps whose first keys are the sinks.
+
+        Keys get a channel more for each sink, which only that sink reads; a query carries its
+        product with the sink there, made at the capped distance. So the fused kernel, which knows
+        one query, gives sinks a score that was made with another.
+        """
+        if not self._caps(mask, "rotate", position):
+            return super()._fast(q, seen, mask, position)
+        if position.hooks & {"score_term", "value_term"}:
+            return self._slow(q, seen, mask, position)
+        keys, values = seen
+        first, width = min(self.first, keys.shape[2]), keys.shape[3]
+        spare = -(-first // 8) * 8  # fused kernels want widths of whole eights
+        scale = position.score_scale(width)  # here, since half floats end at 65504
+        capped, _ = self._capped(q, mask, position)
+        scores = per_group(capped * scale, keys[:, :, :first].mT)  # (N, H, c, first)
+        q = torch.cat((q, F.pad(scores, (0, spare - first))), dim=3)
+        reading = torch.eye(first, width + spare, device=q.device, dtype=q.dtype)
+        reading = (reading.roll(width, dims=1) / scale).expand(*keys.shape[:2], -1, -1)
+        keys = torch.cat((reading, F.pad(keys[:, :, first:], (0, spare))), dim=2)
+        seen = KeysValues(keys, F.pad(values, (0, spare)))
+        return super()._fast(q, seen, mask, position)[..., :width]
+
+    def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
+        products = super()._products(q, keys, mask, position)
+        if not self._caps(mask, "rotate", position) or q.shape[3] > self.head_dim:
+            return products  # sinks have channels of their own
+        capped, _ = self._capped(q, mask, position)
+        return torch.where(
+            self._sinks(mask), super()._products(capped, keys, mask, position), products
+        )
+
+    def _term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:
+        term = super()._term(q, keys, mask, position)
+        if term is None or not self._caps(mask, "score_term", position):
+            return term
+        # sinks stand first, but for whole sequences, whose padding may stand before them
+        count = mask.keys if mask.causal else min(self.first, mask.keys)
+        capped, places = self._capped(q, mask, position)
+        places = replace(places, key_positions=mask.key_positions[..., :count])
+        far = super()._term(capped, keys[:, :, :count], places, position)
+        assert far is not None
+        far = torch.where(self._sinks(places), far, term[..., :count])
+        return torch.cat((far, term[..., count:]), dim=3)
+
+    def _value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
+        if not self._caps(mask, "value_term", position):
+            return super()._value_term(weights, mask, position)
+        sinks = self._sinks(mask)
+        places = replace(mask, query_positions=self._places(mask))
+        near = super()._value_term(weights.masked_fill(sinks, 0.0), mask, position)
+        far = super()._value_term(weights.masked_fill(~sinks, 0.0), places, position)
+        return near if near is None or far is None else near + far

@@ -2,9 +2,10 @@
 
 from torch import Tensor
 
+from seqattn.attention.base import HeadShape
 from seqattn.attention.kernels.parts.factorized import FactorizedKernel
-from seqattn.attention.kernels.parts.layouts import Blocks, Columns, Layout
-from seqattn.errors import UserError
+from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
+from seqattn.checking import Count, checked
 
 
 def strided_set(number: int, i: Tensor, j: Tensor, stride: int) -> Tensor:
@@ -14,9 +15,10 @@ def strided_set(number: int, i: Tensor, j: Tensor, stride: int) -> Tensor:
 
 def strided_layouts(stride: int, causal: bool) -> list[Layout]:
     """The layouts of the two sets."""
-    return [Blocks(stride, before=1, after=0 if causal else 1), Columns(stride)]
+    return [Band(stride, stride, 0 if causal else stride, compact=True), Columns(stride)]
 
 
+@checked
 class StridedKernel(FactorizedKernel):
     """Strided sparse attention (Child et al. 2019, arXiv 1904.10509, section 4.3).
 
@@ -34,22 +36,12 @@ class StridedKernel(FactorizedKernel):
             layer still combines both; False: every head sees the union. Needs an even number.
 
     Raises:
-        UserError: where an option is out of its range.
+        UserError: for heads that cannot be shared out.
     """
 
-    def __init__(
-        self,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        dropout: float = 0.0,
-        stride: int = 32,
-        split_heads: bool = False,
-    ) -> None:
-        if stride < 1:
-            raise UserError(f"attention.kernel.stride must be at least 1, got {stride}")
+    def __init__(self, shape: HeadShape, stride: Count = 32, split_heads: bool = False) -> None:
         patterns = ((0,), (1,)) if split_heads else ((0, 1),)
-        super().__init__(num_heads, num_kv_heads, head_dim, dropout, stride, patterns)
+        super().__init__(shape, stride, patterns)
         self.stride = stride
 
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:

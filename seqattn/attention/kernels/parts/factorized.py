@@ -2,50 +2,24 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.base import Abilities
-from seqattn.attention.kernels.parts.layouts import Layout, Shares
-from seqattn.attention.kernels.parts.pieces import Piece
-from seqattn.attention.kernels.parts.sparse import Arranged, SparseKernel
+from seqattn.attention.base import HeadShape
+from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel
+from seqattn.attention.kernels.parts.layouts import Layout
+from seqattn.attention.kernels.parts.merging import Partial, end_to_end, merged, powers_
+from seqattn.attention.kernels.parts.ordering import Piece, Tokens
 from seqattn.attention.kernels.softmax import per_group
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
 
-class Partial(NamedTuple):
-    """A softmax over one of several disjoint key sets, not yet divided by the sum over all."""
-
-    context: Tensor
-    """(B, H, N, Dh), values weighted by exp(score - peak)."""
-    total: Tensor
-    """(B, H, N, 1), the sum of those exponentials."""
-    peak: Tensor
-    """(B, H, N, 1), the largest score, -inf with nothing to see; no gradient."""
-
-
-def joined(parts: Iterable[Partial], dim: int) -> Partial:
-    """Partials of different queries, end to end."""
-    context, total, peak = zip(*parts)
-    return Partial(torch.cat(context, dim), torch.cat(total, dim), torch.cat(peak, dim))
-
-
-def merged(parts: list[Partial]) -> Tensor:
-    """The softmax over the union of disjoint key sets: (B, H, N, Dh), zeros with nothing to see."""
-    peak = torch.stack([part.peak for part in parts]).amax(dim=0)
-    peak = peak.masked_fill(peak == -torch.inf, 0.0)
-    factors = [(part.peak - peak).exp() for part in parts]
-    total = torch.stack([x * part.total for x, part in zip(factors, parts)]).sum(dim=0)
-    total = total.masked_fill(total == 0, 1.0)
-    return torch.stack([x / total * part.context for x, part in zip(factors, parts)]).sum(dim=0)
-
-
-class FactorizedKernel(SparseKernel):
+class FactorizedKernel(BlockwiseKernel):
     """Softmax over a union of index sets (Child et al. 2019, arXiv 1904.10509, section 4).
 
     Every set is dense in a layout of its own; a key in two sets of a head counts in the first.
@@ -55,32 +29,15 @@ class FactorizedKernel(SparseKernel):
         patterns: the numbers of the sets that each equal share of the heads attends to.
     """
 
-    abilities = Abilities(
-        bidirectional=True,
-        causal=True,
-        cross=False,
-        incremental=True,
-        hooks=frozenset({"embed", "rotate", "score_term", "value_term"}),
-        dropout=True,
-        weights=True,
-    )
-
-    def __init__(
-        self,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        dropout: float,
-        unit: int,
-        patterns: tuple[tuple[int, ...], ...],
-    ) -> None:
-        super().__init__(num_heads, num_kv_heads, head_dim, dropout, unit)
-        if num_heads % len(patterns):
+    def __init__(self, shape: HeadShape, unit: int, patterns: tuple[tuple[int, ...], ...]) -> None:
+        super().__init__(shape)
+        self.unit = unit
+        if shape.num_heads % len(patterns):
             raise UserError(
-                f"attention.num_heads must be even for heads of two patterns, got {num_heads}"
+                f"attention.num_heads must be even for heads of two patterns, got {shape.num_heads}"
             )
         self.patterns = patterns
-        self.shares = Shares(len(patterns), num_heads, num_kv_heads)
+        self.shares = Shares(len(patterns), shape.num_heads, shape.num_kv_heads)
 
     @abstractmethod
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:
@@ -99,48 +56,49 @@ class FactorizedKernel(SparseKernel):
         heads = self.shares.of_heads(i.device)
         return torch.stack(unions, dim=-3).index_select(-3, heads)
 
-    def _pieces(self, arranged: Arranged, position: Position) -> Tensor:
+    def _unit(self, length: int, causal: bool) -> int:
+        return self.unit
+
+    def _blocks(self, tokens: Tokens, position: Position) -> Tensor:
         contexts = []
         for share, pattern in enumerate(self.patterns):
             nths = range(len(pattern))
-            contexts.append(merged([self._partial(arranged, share, nth, position) for nth in nths]))
-        return self.shares.together(contexts).to(arranged.values.dtype)
+            contexts.append(merged(self._partial(tokens, share, nth, position) for nth in nths))
+        return self.shares.together(contexts).to(tokens.values.dtype)
 
-    def _partial(self, arranged: Arranged, share: int, nth: int, position: Position) -> Partial:
+    def _partial(self, tokens: Tokens, share: int, nth: int, position: Position) -> Partial:
         """The set that stands `nth` in the pattern of `share`, less those before it."""
         number, counted = self.patterns[share][nth], self.patterns[share][:nth]
-        layout = self.layouts(arranged.causal)[number]
+        layout = self.layouts(tokens.causal)[number]
         rows = []
-        for row in Piece.folded(arranged, layout).cut():
+        for row in Piece.of(tokens, layout).cut():
             parts = []
             for piece in row:
-                sees = self._sees(piece, number, counted, arranged.causal)
-                parts.append(self._softmax(piece, sees, share, position))
-            rows.append(joined(parts, dim=2))
-        batch = arranged.query.shape[0]
-        return Partial(*(layout.back(x, batch) for x in joined(rows, dim=0)))
+                allowed = self._adds(piece, number, counted, tokens.causal)
+                parts.append(self._softmax(piece, allowed, share, position))
+            rows.append(end_to_end(parts, dim=2))
+        batch = len(tokens.query)
+        return Partial(*(layout.back(x, batch) for x in end_to_end(rows, dim=0)))
 
-    def _sees(self, piece: Piece, number: int, counted: Iterable[int], causal: bool) -> Tensor:
+    def _adds(self, piece: Piece, number: int, counted: Iterable[int], causal: bool) -> Tensor:
         """Which keys set `number` adds to the sets `counted`: bool (R, H or 1, c, s)."""
         i, j = piece.i[:, :, None], piece.j[:, None, :]
-        sees = self.belongs(number, i, j) & piece.real[:, None]
+        adds = self.belongs(number, i, j) & piece.real[:, None]
         for other in counted:
-            sees = sees & ~self.belongs(other, i, j)
+            adds = adds & ~self.belongs(other, i, j)
         if causal:
-            sees = sees & (j <= i)
-        return sees[:, None] if piece.extra is None else sees[:, None] & piece.extra
+            adds = adds & (j <= i)
+        return adds[:, None] if piece.extra is None else adds[:, None] & piece.extra
 
-    def _softmax(self, piece: Piece, sees: Tensor, share: int, position: Position) -> Partial:
-        """The heads of `share` over the keys that `sees` (R, H or 1, c, s) shows: (R, H, c, .)."""
+    def _softmax(self, piece: Piece, allowed: Tensor, share: int, position: Position) -> Partial:
+        """The heads of `share` over the allowed keys (R, H or 1, c, s): (R, H, c, .)."""
         scaled = self.shares.heads(piece.query, share) * position.score_scale(self.head_dim)
         scores = per_group(scaled, self.shares.groups(piece.keys, share).mT)
         term = position.score_term(piece.query, piece.keys, piece.i, piece.j)
         if term is not None:
             scores = scores + self.shares.heads(term, share)
         scores = scores.float() if scores.dtype.itemsize < 4 else scores
-        scores = scores.masked_fill_(~self.shares.heads(sees, share), -torch.inf)
-        peak = scores.detach().amax(dim=-1, keepdim=True)
-        powers = scores.sub_(peak.masked_fill(peak == -torch.inf, 0.0)).exp_()
+        powers, peak = powers_(scores, self.shares.heads(allowed, share))
         values = self.shares.groups(piece.values, share)
         kept = F.dropout(powers, self.dropout, self.training).to(values.dtype)
         context = per_group(kept, values)
@@ -150,3 +108,49 @@ class FactorizedKernel(SparseKernel):
             value = position.value_term(everyone, piece.i, piece.j)
             context = context if value is None else context + self.shares.heads(value, share)
         return Partial(context, powers.sum(dim=-1, keepdim=True), peak)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Heads shared out equally among patterns, which alternate from head to head.
+
+    Where the heads of a group do not divide by the patterns, they alternate from group to group.
+
+    Args:
+        count: how many patterns; divides H.
+        num_heads: query heads H.
+        num_kv_heads: key and value heads G.
+    """
+
+    count: int
+    num_heads: int
+    num_kv_heads: int
+
+    @property
+    def _run(self) -> int:
+        """Neighbouring heads of the same pattern."""
+        size = self.num_heads // self.num_kv_heads
+        return size if size % self.count else 1
+
+    def of_heads(self, device: torch.device) -> Tensor:
+        """(H,) the number of each head's pattern."""
+        return torch.arange(self.num_heads, device=device) // self._run % self.count
+
+    def heads(self, x: Tensor, number: int) -> Tensor:
+        """The heads of pattern `number`: (B, H, ...) -> (B, H/count, ...); one head stays one."""
+        if self.count == 1 or x.shape[1] == 1:
+            return x
+        return x.unflatten(1, (-1, self.count, self._run))[:, :, number].flatten(1, 2)
+
+    def groups(self, x: Tensor, number: int) -> Tensor:
+        """The key or value heads that those query heads use, of x (B, G, ...)."""
+        if self.num_heads // self.num_kv_heads % self.count == 0:
+            return x
+        return x[:, number :: self.count]
+
+    def together(self, parts: list[Tensor]) -> Tensor:
+        """All heads in order from each pattern's: (B, H/count, ...) -> (B, H, ...)."""
+        if self.count == 1:
+            return parts[0]
+        runs = [part.unflatten(1, (-1, self._run)) for part in parts]
+        return torch.stack(runs, dim=2).flatten(1, 3)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from seqattn.ops.precision import wide
+
 FACTOR_BITS = 6
 """One rotation sorts into 2^6 buckets at most; more are the pairs of two rotations' buckets."""
 
@@ -28,7 +30,7 @@ def bucket_ids(x: Tensor, real: Tensor, rotations: Tensor, size: int) -> Tensor:
     Returns:
         (rounds, B, H, S) whole numbers; padding in a last bucket of its own.
     """
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    x = wide(x)
     powers = 2 ** torch.arange(1, 2 * FACTOR_BITS + 1, device=x.device)
     bits = (2 * (real.sum(dim=1, keepdim=True) // size) >= powers).sum(dim=1)  # (B,)
     first = torch.where(bits > FACTOR_BITS, bits // 2, bits)
@@ -118,6 +120,14 @@ class Chunks:
             theirs = _looked_up(earlier, keys)[..., None, :]
             allowed = allowed & (theirs != own) & (theirs != beside)
         return allowed
+
+    def found(self, real: Tensor) -> Tensor:
+        """Which real keys any round finds for each token: bool (B, H, S, S). Args: as `new`."""
+        chunk = self.places // self.size  # of every token, (rounds, B, H, S)
+        beside = torch.stack([_looked_up(self.before[:, None], own) for own in chunk])
+        theirs = chunk[..., None, :]
+        near = (theirs == chunk[..., None]) | (theirs == beside[..., None])
+        return near.any(dim=0) & real[:, None, None]
 
 
 def _looked_up(table: Tensor, index: Tensor) -> Tensor:

@@ -1,52 +1,122 @@
-"""How a sequence is cut into pieces, and how heads are shared out among patterns."""
+"""How a sequence is cut into blocks, so that queries meet the keys that they see."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
-class Layout(Protocol):
-    """Cuts a sequence (B, X, N, M) into P pieces so that a set's queries and keys meet in one."""
-
-    def queries(self, x: Tensor) -> Tensor:
-        """(B, X, N, M) -> (B*P, X, c, M), every token in one piece."""
-
-    def keys(self, x: Tensor) -> Tensor:
-        """(B, X, N, M) -> (B*P, X, s, M), zeros where there is no token."""
-
-    def back(self, x: Tensor, rows: int) -> Tensor:
-        """Undoes `queries` for a batch of `rows`: (B*P, X, c, M) -> (B, X, N, M)."""
+SMALLEST = 32
+"""Smaller blocks cost more in calls than they save in keys."""
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """Queries in blocks of `size`; keys of the same block and those `before` and `after` it."""
+class Layout:
+    """Cuts a sequence (B, X, N, M) into P blocks so that queries and keys meet in one.
+
+    By default blocks of `size` tokens, each with its own keys alone.
+    """
 
     size: int
-    before: int = 0
-    after: int = 0
+
+    @property
+    def rows(self) -> int:
+        """B where sentences are cut in ways of their own, else 1."""
+        return 1
 
     def queries(self, x: Tensor) -> Tensor:
+        """(B, X, N, M) -> (B*P, X, c, M), every token in one block."""
+        if x.shape[2] == self.size:
+            return x
         blocks = x.unflatten(2, (-1, self.size))  # (B, X, N, M) -> (B, X, P, c, M)
         return blocks.transpose(1, 2).flatten(0, 1)  # -> (B*P, X, c, M)
 
     def keys(self, x: Tensor) -> Tensor:
-        blocks = x.unflatten(2, (-1, self.size))
-        count = blocks.shape[2]
-        wide = F.pad(blocks, (0, 0, 0, 0, self.before, self.after))
-        shifts = range(self.before + self.after + 1)
-        near = torch.cat([wide[:, :, shift : shift + count] for shift in shifts], dim=3)
-        return near.transpose(1, 2).flatten(0, 1)  # (B, X, P, s, M) -> (B*P, X, s, M)
+        """(B, X, N, M) -> (B*P, X, s, M), zeros where there is no token."""
+        return self.queries(x)
 
     def back(self, x: Tensor, rows: int) -> Tensor:
+        """Undoes `queries` for a batch of `rows`: (B*P, X, c, M) -> (B, X, N, M)."""
+        if len(x) == rows:
+            return x
         return x.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)
 
 
 @dataclass(frozen=True)
-class Columns:
+class Band(Layout):
+    """Blocks of `size` queries; keys are the first ones, the same block and those around it.
+
+    Args:
+        size: tokens of a block c; divides the length.
+        before: keys before the block, a multiple of `size`.
+        after: keys after it, a multiple of `size`.
+        first: keys of the beginning that every block has as well.
+        compact: store the overlapping keys apart, for products that are not fused.
+    """
+
+    size: int
+    before: int = 0
+    after: int = 0
+    first: int = 0
+    compact: bool = False
+
+    @classmethod
+    def cover(cls, length: int, before: int, after: int, first: int) -> "Band":
+        """Blocks of half the reach, in which each query finds so many keys before and after it."""
+        size = max(SMALLEST, (max(before, after) + 1) // 2)
+        ahead, behind = -(-before // size) * size, -(-after // size) * size
+        if length <= size + ahead + behind:
+            return cls(length, first=first)
+        return cls(size, ahead, behind, first)
+
+    def distance(self, device: torch.device) -> Tensor:
+        """How far each query of a block stands behind each key of its band: (c, W)."""
+        width = self.before + self.size + self.after
+        query = torch.arange(self.before, self.before + self.size, device=device)
+        return query[:, None] - torch.arange(width, device=device)
+
+    def keys(self, x: Tensor) -> Tensor:
+        if self.before == self.after == 0:
+            band = self.queries(x)
+        else:
+            width = self.before + self.size + self.after
+            padded = F.pad(x, (0, 0, self.before, self.after))
+            band = Overlapping.apply(padded, width, self.size)  # type: ignore[no-untyped-call]
+            band = band.contiguous() if self.compact else band
+        if not self.first:
+            return band
+        count = x.shape[2] // self.size
+        early = x[:, None, :, : self.first].expand(-1, count, -1, -1, -1).flatten(0, 1)
+        return torch.cat((early, band), dim=2)
+
+
+class Overlapping(torch.autograd.Function):
+    """Windows of `width` every `step` keys, strided views where that can be.
+
+    PyTorch's own gradient of overlapping windows adds key by key; this one adds whole blocks.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, width: int, step: int) -> Tensor:
+        """x (B, G, S, Dh) -> (B * blocks, G, width, Dh); `step` divides `width` and S."""
+        ctx.shape, ctx.step = x.shape, step
+        windows = x.unfold(2, width, step)  # (B, G, blocks, Dh, width)
+        return windows.permute(0, 2, 1, 4, 3).flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        rows, groups, length, head_dim = ctx.shape
+        pieces = gradients[0].unflatten(0, (rows, -1)).unflatten(3, (-1, ctx.step))
+        blocks = pieces.shape[1]  # (B, blocks, G, width / step, step, Dh)
+        total = gradients[0].new_zeros(rows, length // ctx.step, ctx.step, groups, head_dim)
+        by_block = total.transpose(2, 3)  # (B, S / step, G, step, Dh)
+        for offset in range(pieces.shape[3]):
+            by_block[:, offset : offset + blocks] += pieces[:, :, :, offset]
+        return total.flatten(1, 2).transpose(1, 2), None, None
+
+
+@dataclass(frozen=True)
+class Columns(Layout):
     """Tokens that stand a multiple of `stride` apart, in order."""
 
     stride: int
@@ -55,16 +125,13 @@ class Columns:
         columns = x.unflatten(2, (-1, self.stride))  # (B, X, N, M) -> (B, X, c, P, M)
         return columns.permute(0, 3, 1, 2, 4).flatten(0, 1)  # -> (B*P, X, c, M)
 
-    def keys(self, x: Tensor) -> Tensor:
-        return self.queries(x)
-
     def back(self, x: Tensor, rows: int) -> Tensor:
         return x.unflatten(0, (rows, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
 
 
 @dataclass(frozen=True)
-class Summaries:
-    """All queries in one piece; keys are the last `count` tokens of every block of `size`."""
+class Summaries(Layout):
+    """All queries in one block; keys are the last `count` tokens of every block of `size`."""
 
     size: int
     count: int
@@ -80,46 +147,25 @@ class Summaries:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """Heads shared out equally among patterns, which alternate from head to head.
-
-    Where the heads of a group do not divide by the patterns, they alternate from group to group.
+class Table(Layout):
+    """Blocks of `size` queries; keys are the blocks that a table names.
 
     Args:
-        count: how many patterns; divides H.
-        num_heads: query heads H.
-        num_kv_heads: key and value heads G.
+        size: tokens of a block.
+        blocks: (B, P, k) the key blocks of each query block; P for none.
     """
 
-    count: int
-    num_heads: int
-    num_kv_heads: int
+    size: int
+    blocks: Tensor
 
     @property
-    def _run(self) -> int:
-        """Neighbouring heads of the same pattern."""
-        size = self.num_heads // self.num_kv_heads
-        return size if size % self.count else 1
+    def rows(self) -> int:
+        return len(self.blocks)
 
-    def of_heads(self, device: torch.device) -> Tensor:
-        """(H,) the number of each head's pattern."""
-        return torch.arange(self.num_heads, device=device) // self._run % self.count
-
-    def heads(self, x: Tensor, number: int) -> Tensor:
-        """The heads of pattern `number`: (B, H, ...) -> (B, H/count, ...); one head stays one."""
-        if self.count == 1 or x.shape[1] == 1:
-            return x
-        return x.unflatten(1, (-1, self.count, self._run))[:, :, number].flatten(1, 2)
-
-    def groups(self, x: Tensor, number: int) -> Tensor:
-        """The key or value heads that those query heads use, of x (B, G, ...)."""
-        if self.num_heads // self.num_kv_heads % self.count == 0:
-            return x
-        return x[:, number :: self.count]
-
-    def together(self, parts: list[Tensor]) -> Tensor:
-        """All heads in order from each pattern's: (B, H/count, ...) -> (B, H, ...)."""
-        if self.count == 1:
-            return parts[0]
-        runs = [part.unflatten(1, (-1, self._run)) for part in parts]
-        return torch.stack(runs, dim=2).flatten(1, 3)
+    def keys(self, x: Tensor) -> Tensor:
+        rows, heads, _, width = x.shape
+        cut = F.pad(x.unflatten(2, (-1, self.size)), (0, 0, 0, 0, 0, 1))  # one of zeros for none
+        starts = torch.arange(rows * heads, device=x.device).view(rows, 1, heads, 1)
+        index = starts * cut.shape[2] + self.blocks[:, :, None]  # (B, P, X, k)
+        found = cut.flatten(3).flatten(0, 2).index_select(0, index.flatten())
+        return found.view(-1, heads, self.blocks.shape[2] * self.size, width)

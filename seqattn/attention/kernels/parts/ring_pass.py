@@ -10,7 +10,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.split import gathered
+from seqattn.ops.precision import wide
 
 
 class Plan(NamedTuple):
@@ -59,25 +61,19 @@ class _Ring(torch.autograd.Function):
         ctx: Any, query: Tensor, keys: Tensor, values: Tensor, real: Tensor, plan: Plan
     ) -> Tensor:
         with torch.autocast(query.device.type, enabled=False):
-            q = _wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale  # (B, G, R, T, Dh)
+            q = wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale  # (B, G, R, T, Dh)
             everyone = gathered(real, plan.group)  # (ranks, B, T)
-            peak = torch.full_like(q[..., :1], -torch.inf)
-            total, context = torch.zeros_like(peak), torch.zeros_like(q)
+            nothing = torch.zeros_like(q[..., :1])
+            whole = Partial(torch.zeros_like(q), nothing, nothing - torch.inf)
             pair = torch.stack((keys, values))
             for owner, pair in _travelling(pair, plan.group):  # noqa: B020
                 for part, allowed in _visible(owner, everyone, plan):
-                    k, v = (_wide(x[:, :, part]) for x in pair)
-                    scores = _scores(q, k, allowed)
-                    higher = torch.maximum(peak, scores.amax(dim=-1, keepdim=True))
-                    base = higher.masked_fill(higher == -torch.inf, 0.0)
-                    weights, fade = (scores - base).exp(), (peak - base).exp()
-                    total = total * fade + weights.sum(dim=-1, keepdim=True)
-                    context = context * fade + torch.einsum("bgrts,bgsd->bgrtd", weights, v)
-                    peak = higher
-            alone = total == 0
-            total = total.masked_fill(alone, 1.0)
-            context = context / total
-            log_total = peak.masked_fill(alone, 0.0) + total.log()
+                    k, v = (wide(x[:, :, part]) for x in pair)
+                    powers, peak = powers_(_scores(q, k), allowed)
+                    context = torch.einsum("bgrts,bgsd->bgrtd", powers, v)
+                    whole = whole.joined(Partial(context, powers.sum(dim=-1, keepdim=True), peak))
+            context, alone = merged([whole]), whole.total == 0
+            log_total = whole.total.masked_fill(alone, 1.0).log() + whole.peak.masked_fill(alone, 0)
         ctx.plan = plan
         ctx.save_for_backward(query, keys, values, everyone, context, log_total)
         return context.flatten(1, 2).to(query.dtype)  # (B, G, R, T, Dh) -> (B, H, T, Dh)
@@ -87,16 +83,17 @@ class _Ring(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         plan: Plan = ctx.plan
         query, keys, values, everyone, context, log_total = ctx.saved_tensors
-        q = _wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale
-        upstream = _wide(gradient).unflatten(1, (keys.shape[1], -1))
+        q = wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale
+        upstream = wide(gradient).unflatten(1, (keys.shape[1], -1))
         mean = (upstream * context).sum(dim=-1, keepdim=True)
         q_gradient = torch.zeros_like(q)
         pair = torch.stack((keys, values))
         gradients = torch.zeros_like(pair, dtype=q.dtype)
         for owner, pair in _travelling(pair, plan.group):  # noqa: B020
             for part, allowed in _visible(owner, everyone, plan):
-                k, v = (_wide(x[:, :, part]) for x in pair)
-                weights = (_scores(q, k, allowed) - log_total).exp()
+                k, v = (wide(x[:, :, part]) for x in pair)
+                scores = _scores(q, k).masked_fill_(~allowed, -torch.inf)
+                weights = (scores - log_total).exp()
                 of_weights = torch.einsum("bgrtd,bgsd->bgrts", upstream, v)
                 of_scores = weights * (of_weights - mean)
                 q_gradient += torch.einsum("bgrts,bgsd->bgrtd", of_scores, k)
@@ -107,13 +104,9 @@ class _Ring(torch.autograd.Function):
         return of_query, gradients[0].to(keys.dtype), gradients[1].to(values.dtype), None, None
 
 
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _scores(q: Tensor, k: Tensor, allowed: Tensor) -> Tensor:
-    """(B, G, R, T, S) of q (B, G, R, T, Dh) and k (B, G, S, Dh), -inf where hidden."""
-    return torch.einsum("bgrtd,bgsd->bgrts", q, k).masked_fill(~allowed, -torch.inf)
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    """(B, G, R, T, S) of q (B, G, R, T, Dh) and k (B, G, S, Dh)."""
+    return torch.einsum("bgrtd,bgsd->bgrts", q, k)
 
 
 def _visible(owner: int, everyone: Tensor, plan: Plan) -> Iterator[tuple[slice, Tensor]]:
@@ -151,10 +144,7 @@ def _pass_on(x: Tensor, group: dist.ProcessGroup) -> Callable[[], Tensor]:
     x, received = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
     after, before = (dist.get_global_rank(group, (rank + by) % size) for by in (1, -1))
     works = dist.batch_isend_irecv(
-        [
-            dist.P2POp(dist.isend, x, after, group),
-            dist.P2POp(dist.irecv, received, before, group),
-        ]
+        [dist.P2POp(dist.isend, x, after, group), dist.P2POp(dist.irecv, received, before, group)]
     )
 
     def wait() -> Tensor:

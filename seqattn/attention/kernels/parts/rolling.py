@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.attention.cache import KeysValues
+from seqattn.attention.cache import KeysValues, RowCache, bytes_of
 
 
 class Kept(NamedTuple):
@@ -28,7 +28,7 @@ class Kept(NamedTuple):
         )
 
 
-class RollingCache:
+class RollingCache(RowCache):
     """The first tokens, and the last ones, of each row; a new token takes the oldest's slot.
 
     Padding is never stored, so rows may have seen different numbers of tokens. Each beam has a row
@@ -41,9 +41,8 @@ class RollingCache:
     """
 
     def __init__(self, first: int, last: int, beams: int = 1) -> None:
-        self.first = first
-        self.last = last
-        self.beams = beams
+        super().__init__(beams)
+        self.first, self.last = first, last
         self._seen: int | Tensor = 0  # tokens so far; (B*K, 1) once the rows differ
         self._most = 0  # tokens and padding so far: no row has seen more
         self._keys: Tensor | None = None
@@ -122,16 +121,7 @@ class RollingCache:
             larger[:, :, :held] = buffer
         return larger
 
-    def reorder(self, index: Tensor) -> None:
-        if self.beams > 1:
-            sentence = torch.arange(index.shape[0], device=index.device)[:, None]
-            self._select((sentence * self.beams + index).flatten())
-
-    def keep(self, sentences: Tensor) -> None:
-        beam = torch.arange(self.beams, device=sentences.device)
-        self._select((sentences[:, None] * self.beams + beam).flatten())
-
-    def _select(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor) -> None:
         if self._keys is None or self._values is None:
             return
         self._keys = self._keys[:, :, : self._used].index_select(0, rows)
@@ -141,8 +131,4 @@ class RollingCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use, spare room left out."""
-        if self._keys is None or self._values is None:
-            return 0
-        both = self._keys[:, :, : self._used], self._values[:, :, : self._used]
-        return sum(part.numel() * part.element_size() for part in both)
+        return bytes_of(self._keys, self._values, used=self._used)

@@ -1,0 +1,172 @@
+"""Scores of what needs no model: the first sentence, a like document's summary, a chance span."""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from seqattn.benchmarks.measure import Spread
+from seqattn.benchmarks.suite import Figures, Row, Suite
+from seqattn.checking import checked
+from seqattn.data.base import Source, Texts
+from seqattn.data.span_batch import Questions
+from seqattn.metrics.qa import QaScorer
+from seqattn.metrics.rouge import RougeScorer
+from seqattn.metrics.text import TextScore
+
+_WORD = re.compile(r"\w+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
+_SENTENCE_OR_LINE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_ROWS = 256  # documents that are compared at once
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class BaselinesSuite(Suite):
+    """Scores without a model, of documents with summaries or of questions.
+
+    Args:
+        source: where the data comes from.
+        split: train, val or test.
+        cache_dir: where the texts are kept; None for the place of `datasets`.
+    """
+
+    source: Source
+    split: str = "val"
+    cache_dir: str | None = None
+
+    def measure(self) -> Iterator[Figures]:
+        cache = None if self.cache_dir is None else Path(self.cache_dir)
+        table = self.source.load(self.split, cache)
+        if "context" in table.column_names:
+            found = _of_questions(Questions.of(table), self.seed)
+        else:
+            found = _of_documents(Texts.of(table), Texts.of(self.source.load("train", cache)))
+        for name, scores in found.items():
+            yield Figures(f"{self.split} by {name}", [_row(score) for score in scores])
+
+
+def _row(score: TextScore) -> Row:
+    value = Spread(score.value, *score.interval) if score.interval else score.value
+    return {"score": score.name, "value": value, "signature": score.signature}
+
+
+def _of_questions(asked: Questions, seed: int) -> dict[str, list[TextScore]]:
+    answers = {
+        "a random span of the right length": random_spans(asked.contexts, asked.answers, seed),
+        "the sentence that shares most words": best_sentences(asked.questions, asked.contexts),
+    }
+    gold = dict(zip(asked.ids, asked.answers, strict=True))
+    return {
+        name: QaScorer().score(dict(zip(asked.ids, texts, strict=True)), gold)
+        for name, texts in answers.items()
+    }
+
+
+def _of_documents(texts: Texts, known: Texts) -> dict[str, list[TextScore]]:
+    nearest = nearest_summaries(texts.sources, known.sources, known.targets)
+    summaries = {
+        "the first sentence": first_sentences(texts.sources),
+        "the summary of the most similar training document": nearest,
+    }
+    return {
+        name: RougeScorer().score(found, texts.references, texts.sources)
+        for name, found in summaries.items()
+    }
+
+
+def best_sentences(questions: Sequence[str], contexts: Sequence[str]) -> list[str]:
+    """Answers each question with the sentence of its context that shares most words with it.
+
+    Words count once each, in lower case; of sentences that share as many the first is taken, ""
+    of an empty context.
+    """
+
+    def words(text: str) -> set[str]:
+        return set(_WORD.findall(text.lower()))
+
+    return [
+        max(_SENTENCE_END.split(context.strip()), key=lambda s: len(words(question) & words(s)))
+        for question, context in zip(questions, contexts, strict=True)
+    ]
+
+
+def random_spans(
+    contexts: Sequence[str], answers: Sequence[Sequence[str]], seed: int = 0
+) -> list[str]:
+    """Answers each question with words of its context by chance, as many as its answer has.
+
+    Args:
+        contexts: N.
+        answers: right answers of each; the first says how many words, none says no answer.
+        seed: of the chance.
+
+    Returns:
+        N spans, "" where there is no answer or no word.
+    """
+    chance = random.Random(seed)
+    found = []
+    for context, right in zip(contexts, answers, strict=True):
+        words = list(_WORD.finditer(context)) if right else []
+        if not words:
+            found.append("")
+            continue
+        length = min(len(words), max(1, len(_WORD.findall(right[0]))))
+        first = chance.randrange(len(words) - length + 1)
+        found.append(context[words[first].start() : words[first + length - 1].end()])
+    return found
+
+
+def first_sentences(documents: Sequence[str]) -> list[str]:
+    """Summarises each document by its first sentence, or its first line where that is shorter."""
+    return [_SENTENCE_OR_LINE_END.split(document.strip())[0] for document in documents]
+
+
+def nearest_summaries(
+    documents: Sequence[str], known: Sequence[str], summaries: Sequence[str]
+) -> list[str]:
+    """For each document the summary of the known document that is most like it.
+
+    Alike by the cosine of tf-idf vectors over lower-cased words, (1 + ln tf) ln(N / df) (Salton and
+    Buckley 1988). What this scores can be had by memory alone.
+
+    Args:
+        documents: M.
+        known: N documents to choose from, such as those of the training split.
+        summaries: N.
+
+    Returns:
+        M summaries; the first where nothing is alike.
+    """
+    counts = [_counts(text) for text in known]
+    frequency = Counter(word for row in counts for word in row)
+    number = {word: place for place, word in enumerate(frequency)}
+    rarity = (len(known) / torch.tensor([*frequency.values()], dtype=torch.float32)).log()
+    table = _vectors(counts, number, rarity)
+    chosen: list[int] = []
+    for start in range(0, len(documents), _ROWS):
+        asked = [_counts(text) for text in documents[start : start + _ROWS]]
+        likeness = table @ _vectors(asked, number, rarity).to_dense().T  # (N, V) (V, rows)
+        chosen += likeness.argmax(dim=0).tolist()
+    return [summaries[place] for place in chosen]
+
+
+def _counts(text: str) -> Counter[str]:
+    return Counter(_WORD.findall(text.lower()))
+
+
+def _vectors(counts: Sequence[Counter[str]], number: dict[str, int], rarity: Tensor) -> Tensor:
+    """Sparse (rows, V) of unit length; words without a number are left out."""
+    entries = [(row, number[word], count) for row, words in enumerate(counts)
+               for word, count in words.items() if word in number]  # fmt: skip
+    rows, columns, times = torch.tensor(entries, dtype=torch.long).view(-1, 3).T
+    weights = (1 + times.float().log()) * rarity[columns]
+    squares = torch.zeros(len(counts)).index_add(0, rows, weights**2)
+    weights = weights / squares.sqrt().clamp(min=1e-12)[rows]
+    places, shape = torch.stack((rows, columns)), (len(counts), len(number))
+    return torch.sparse_coo_tensor(places, weights, shape, check_invariants=False).coalesce()

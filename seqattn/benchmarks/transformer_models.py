@@ -1,0 +1,147 @@
+"""A Transformer as this package has it, as one writes it around PyTorch's, and as Marian has it."""
+
+import warnings
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.checking import Depth, Dropout, Width, checked
+from seqattn.errors import UserError
+from seqattn.models.transformer import Slots, Transformer, TransformerConfig
+from seqattn.positions import SinusoidalPosition
+from seqattn.positions.base import Stack
+from seqattn.tokens import BOS, EOS, PAD
+
+_LONGEST = 512  # positions of contestants that have a table of them
+
+
+@checked
+@dataclass(frozen=True)
+class Shape:
+    """A pre-norm Transformer with one table for source, target and output.
+
+    Args:
+        vocabulary: V, of both sides.
+        dim: width D.
+        layers: depth of the encoder, and of the decoder.
+        ffn_dim: width inside the feed-forward sublayers.
+        heads: H, of every attention.
+        dropout: share dropped in training.
+    """
+
+    vocabulary: int
+    dim: Width = 128
+    layers: Depth = 4
+    ffn_dim: Width = 256
+    heads: Width = 4
+    dropout: Dropout = 0.3
+
+
+def own_transformer(shape: Shape) -> Transformer:
+    """This package's Transformer of that shape: `attention=mha position=sinusoidal`."""
+    heads = shape.heads
+    stack = [
+        partial(MultiHeadAttention, num_heads=heads, num_kv_heads=heads, kernel=SoftmaxKernel)
+    ] * shape.layers
+    config = TransformerConfig(
+        dim=shape.dim, encoder_layers=shape.layers, decoder_layers=shape.layers,
+        ffn_dim=shape.ffn_dim, dropout=shape.dropout,
+    )  # fmt: skip
+    slots = Slots(stack, stack, stack, SinusoidalPosition)
+    return config.build(shape.vocabulary, shape.vocabulary, True, slots)
+
+
+def parameters_of(model: nn.Module) -> int:
+    """Numbers that training moves, shared ones counted once."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+class TiedEmbedding(nn.Embedding):
+    """One table (V, D) for source, target and output, as contestants have it."""
+
+    def __init__(self, vocabulary: int, dim: int) -> None:
+        super().__init__(vocabulary, dim)
+        nn.init.normal_(self.weight, std=dim**-0.5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Ids (...) to vectors (..., D) of unit variance."""
+        return super().forward(ids) * self.embedding_dim**0.5
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Features (..., D) to logits (..., V)."""
+        return nn.functional.linear(features, self.weight)
+
+
+class PlainTransformer(nn.Module):
+    """The model that one writes by hand around `torch.nn.Transformer`.
+
+    Args:
+        shape: as ours; `torch.nn.Transformer` drops attention weights and the inside of the
+            feed-forward sublayers too, where ours drops embeddings and residual branches alone.
+    """
+
+    positions: Tensor
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.embedding = TiedEmbedding(shape.vocabulary, shape.dim)
+        warnings.filterwarnings("ignore", message="enable_nested_tensor is True")
+        self.transformer = nn.Transformer(
+            shape.dim, shape.heads, shape.layers, shape.layers, shape.ffn_dim, shape.dropout,
+            batch_first=True, norm_first=True,
+        )  # fmt: skip
+        self.dropout = nn.Dropout(shape.dropout)
+        sinusoids = SinusoidalPosition(Stack(shape.dim, shape.heads))
+        table = sinusoids.embed(torch.zeros(_LONGEST, shape.dim), torch.arange(_LONGEST))
+        self.register_buffer("positions", table, persistent=False)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """(B, T) -> (B, T, D)."""
+        out: Tensor = self.dropout(self.embedding(ids) + self.positions[: ids.shape[1]])
+        return out
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""
+        steps = target.shape[1]
+        later = torch.triu(torch.ones(steps, steps, dtype=torch.bool, device=target.device), 1)
+        features = self.transformer(
+            self.embed(source),
+            self.embed(target),
+            tgt_mask=later,
+            src_key_padding_mask=source == PAD,
+            tgt_key_padding_mask=target == PAD,
+            memory_key_padding_mask=source == PAD,
+        )
+        return self.embedding.logits(features)
+
+
+def marian_model(shape: Shape) -> nn.Module:
+    """Hugging Face's `MarianMTModel` in eval mode, of random weights.
+
+    It normalises after the sublayers, so it lacks the two final norms of ours.
+
+    Raises:
+        UserError: where `transformers` is not installed.
+    """
+    try:
+        from transformers import MarianConfig, MarianMTModel
+    except ImportError as error:
+        raise UserError(
+            "suite=decoding compares with Hugging Face transformers, which is not installed: "
+            "pip install seqattn[bench]"
+        ) from error
+    config = MarianConfig(
+        vocab_size=shape.vocabulary, d_model=shape.dim, encoder_layers=shape.layers,
+        decoder_layers=shape.layers, encoder_attention_heads=shape.heads,
+        decoder_attention_heads=shape.heads, encoder_ffn_dim=shape.ffn_dim,
+        decoder_ffn_dim=shape.ffn_dim, activation_function="relu", scale_embedding=True,
+        max_position_embeddings=_LONGEST, share_encoder_decoder_embeddings=True,
+        pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, forced_eos_token_id=None,
+        decoder_start_token_id=BOS,
+    )  # fmt: skip
+    model: nn.Module = MarianMTModel(config)
+    return model.eval()

@@ -1,0 +1,1 @@
+"""What training leaves behind: a model with its tokenizer and configuration."""

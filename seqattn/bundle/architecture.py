@@ -1,0 +1,250 @@
+"""What a model is made from: its shape, an attention for each slot, and a position scheme."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
+
+from seqattn.attention.alignment import Alignment
+from seqattn.attention.base import AttentionFactory
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.bundle import nodes
+from seqattn.bundle.choices import choices
+from seqattn.errors import UserError
+from seqattn.models.base import Seq2SeqModel
+from seqattn.models.span_base import SpanModel
+from seqattn.models.stack import PositionFactory, Slots
+from seqattn.positions.base import Position
+
+Attentions = AttentionFactory | Sequence[AttentionFactory]
+"""One attention for all layers of a slot, or several that take turns, layer by layer."""
+SLOTS = ("encoder", "decoder", "cross")
+_HEADS = ("num_heads", "num_kv_heads", "dropout", "bias")
+_PROBED = 48  # a width that most numbers of heads divide
+
+
+class Vocabularies(NamedTuple):
+    """Sizes of both sides' vocabularies, and whether they are one."""
+
+    source_size: int
+    target_size: int
+    joint: bool
+
+
+class ModelConfig(Protocol):
+    """The shape of a model, which says what the model has a place for."""
+
+    dim: int
+    build: Callable[..., Any]
+    output: ClassVar[str]
+    """What comes out of it: text or spans."""
+    attention_type: ClassVar[type]
+    """What its attentions are: `Attention` or `Alignment`."""
+    uses_positions: ClassVar[bool]
+    """Whether it needs to be told where tokens stand."""
+
+    @property
+    def attentions(self) -> Mapping[str, int]:
+        """How many attentions each slot that it has holds."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model's choices, which must fit each other.
+
+    Args:
+        model: the shape.
+        attention: of every slot that has none of its own; cross-attention keeps its heads with
+            the softmax kernel. A list goes through the layers, and again from its start.
+        position: the scheme of each stack.
+        encoder_attention: the encoder's own.
+        decoder_attention: the decoder's own.
+        cross_attention: from one sequence to another.
+        names: what the user chose in each group, for messages.
+    """
+
+    model: ModelConfig
+    attention: Attentions
+    position: PositionFactory = Position
+    encoder_attention: Attentions | None = None
+    decoder_attention: Attentions | None = None
+    cross_attention: Attentions | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Mapping[str, nodes.Node]) -> Architecture:
+        """From a configuration with nodes of these names.
+
+        Raises:
+            UserError: for a node that cannot be built; see `nodes.build`.
+        """
+        slots = (f"{slot}_attention" for slot in SLOTS)
+        parts = {name: config.get(name) for name in ("model", "attention", "position", *slots)}
+        built = {k: nodes.build(v, k) for k, v in parts.items() if v is not None}
+        return cls(**built, names=config.get("choices") or {})
+
+    def check(self, joint: bool = True) -> None:
+        """Refuses choices that do not fit each other, before any work and without memory.
+
+        Args:
+            joint: whether one vocabulary serves both sides.
+
+        Raises:
+            UserError: naming what would fit.
+        """
+        with unallocated():
+            self.build(Vocabularies(8, 8, joint))
+
+    def build(self, vocabulary: Vocabularies) -> Seq2SeqModel | SpanModel:
+        """The model over vocabularies of these sizes.
+
+        Raises:
+            UserError: for choices that do not fit each other.
+        """
+        self._check_fit()
+        counts, position = self.model.attentions, self.position
+        slots = {slot: self._layers(slot, counts[slot]) if slot in counts else [] for slot in SLOTS}
+        source, target, joint = vocabulary
+        model: Seq2SeqModel | SpanModel
+        if self.model.attention_type is Alignment:
+            model = self.model.build(source, target, joint, slots["cross"][0])
+        elif self.model.output == "spans":
+            model = self.model.build(source, Slots(**slots, position=position))
+        else:
+            model = self.model.build(source, target, joint, Slots(**slots, position=position))
+        return model
+
+    def _check_fit(self) -> None:
+        """Refuses attentions and positions that the model has no place for."""
+        name, slots = self._name("model"), self.model.attentions
+        if not self.model.uses_positions and target_of(self.position) is not Position:
+            raise UserError(
+                f"model={name} knows positions by its recurrence and cannot use "
+                f"position={self._name('position')}; leave it out, or set position=none"
+            )
+        chosen = {slot: self._own(slot) for slot in SLOTS}
+        own = {slot: attentions for slot, attentions in chosen.items() if attentions is not None}
+        if len(slots) == 1 and (own or len(_several(self.attention)) > 1):
+            raise UserError(
+                f"model={name} has one attention; choose it as attention=NAME, of {self._taken()}"
+            )
+        for slot in own.keys() - slots.keys():
+            keys = " and ".join(f"attention@{kept}_attention=NAME" for kept in slots)
+            raise UserError(f"model={name} has no {slot}; choose attention=NAME, or {keys}")
+        for slot, attentions in {"": self.attention, **own}.items():
+            key = f"attention@{slot}_attention" if slot else "attention"
+            if not _several(attentions):
+                raise UserError(f"{key} must be one choice or several, got none")
+            if not all(map(self._takes, _several(attentions))):
+                raise UserError(
+                    f"model={name} cannot use {key}={self._name(key)}; it takes {self._taken()}"
+                )
+
+    def _takes(self, attention: AttentionFactory) -> bool:
+        """Whether an attention is of the model's kind, as far as that is known before it is made.
+
+        A model whose only slot lies between two sequences takes those that can look across.
+        """
+        target, kind = target_of(attention), self.model.attention_type
+        if not isinstance(target, type) or not issubclass(target, kind):
+            return not isinstance(target, type)
+        if kind is Alignment or len(self.model.attentions) > 1:
+            return True
+        with unallocated():
+            return attention(query_dim=_PROBED, memory_dim=_PROBED).abilities.fits("cross")
+
+    def _taken(self) -> str:
+        """The shipped attentions that the model takes."""
+        built = {name: nodes.build(node) for name, node in choices("attention").items()}
+        return ", ".join(name for name, attention in built.items() if self._takes(attention))
+
+    def _layers(self, slot: str, count: int) -> list[AttentionFactory]:
+        """A factory for each layer of a slot; those that no layer needs must serve it too."""
+        own = self._own(slot)
+        key = "attention" if own is None else f"attention@{slot}_attention"
+        given = _several(self.attention if own is None else own)
+        if slot == "cross" and own is None and len(self.model.attentions) > 1:
+            given = [cross_default(attention) for attention in given]
+        name = self._name(key) if len(given) == 1 else "NAME"
+        made = [partial(_serving, attention, self.model, slot, name) for attention in given]
+        with unallocated():
+            for spare in made[count:]:
+                spare(query_dim=self.model.dim, memory_dim=self.model.dim)
+        return [made[n % len(made)] for n in range(count)]
+
+    def _own(self, slot: str) -> Attentions | None:
+        return getattr(self, f"{slot}_attention")
+
+    def _name(self, group: str) -> str:
+        return str(self.names.get(group, "NAME"))
+
+
+def cross_default(attention: AttentionFactory) -> AttentionFactory:
+    """Cross-attention beside a self-attention: the same heads with the softmax kernel.
+
+    Raises:
+        UserError: where the self-attention does not say how many heads it has.
+    """
+    given = getattr(attention, "keywords", {})
+    if "num_heads" not in given:
+        raise UserError(
+            "this attention does not say its num_heads, by which cross-attention would have as "
+            "many; choose one by attention@cross_attention=NAME"
+        )
+    kept = {name: given[name] for name in _HEADS if name in given}
+    heads = {"num_kv_heads": given["num_heads"], **kept}  # where it counts no key heads
+    return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
+
+
+def target_of(factory: object) -> object:
+    """The class that a factory makes objects of, or the function that it calls."""
+    return getattr(factory, "func", factory)
+
+
+@contextmanager
+def unallocated() -> Iterator[None]:
+    """Modules made inside take no memory, hold no numbers and say nothing."""
+    logging.disable(logging.WARNING)
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _several(attentions: Attentions) -> Sequence[AttentionFactory]:
+    return attentions if isinstance(attentions, Sequence) else [attentions]
+
+
+def _serving(
+    factory: AttentionFactory,
+    model: ModelConfig,
+    slot: str,
+    name: str,
+    query_dim: int,
+    memory_dim: int,
+) -> Any:
+    """An attention that can serve `slot`, or a refusal that names the slots that it fits."""
+    attention = factory(query_dim=query_dim, memory_dim=memory_dim)
+    which = f"attention={name}" if name != "NAME" else "this attention"
+    if not isinstance(attention, model.attention_type):
+        raise UserError(
+            f"{which} makes a {type(attention).__name__}, which is no "
+            f"{model.attention_type.__name__}"
+        )
+    abilities = getattr(attention, "abilities", None)
+    if abilities is None or abilities.fits(slot):
+        return attention
+    fitting = [place for place in SLOTS if abilities.fits(place)]
+    words = " or ".join(f"attention@{place}_attention={name}" for place in fitting)
+    raise UserError(
+        f"{which} cannot serve as {slot} attention; give it a slot that it fits: "
+        f"{words or 'it has none'}"
+    )

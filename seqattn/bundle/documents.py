@@ -1,0 +1,169 @@
+"""A bundle's configuration as a document: plain YAML that names choices and values.
+
+A node says `_type_: SoftmaxKernel`, a name that belongs at its place, and no Python path: so a
+class can move without breaking a bundle, and a bundle cannot ask for anything that is no choice of
+its place. A type of somebody else's package is named by its path and needs to be trusted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import yaml
+
+from seqattn.bundle.choices import types_at
+from seqattn.bundle.format1 import FORMAT_1, upgraded
+from seqattn.bundle.nodes import PARTIAL, TARGET, Node, describe, nearest
+from seqattn.checking import shown
+from seqattn.errors import UserError
+
+FORMAT = "seqattn bundle 2"
+Config = dict[str, Node]
+"""The nodes of a run, those with `_target_` as `nodes.build` takes them."""
+KEPT = (
+    "name", "seed", "choices", "task", "data", "loader", "tokenizer", "model", "attention",
+    "encoder_attention", "decoder_attention", "cross_attention", "position", "optimizer",
+    "schedule", "generation", "trainer",
+)  # fmt: skip
+"""What of a run's configuration its bundle keeps: what using it or training it further needs."""
+TYPE = "_type_"
+_DEEPEST, _MOST, _LARGEST = 20, 20_000, 1 << 18
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def written(config: Mapping[str, object]) -> str:
+    """The document of a run's configuration.
+
+    Args:
+        config: nodes or objects by the names of `KEPT`; others are left out.
+
+    Raises:
+        UserError: for an object that cannot be described; see `nodes.describe`.
+    """
+    kept = {name: config[name] for name in KEPT if config.get(name) is not None}
+    chosen = kept.get("choices")
+    if isinstance(chosen, Mapping):  # null and lists name no choice
+        kept["choices"] = {group: name for group, name in chosen.items() if isinstance(name, str)}
+    parts = {name: _encoded(describe(value, name), name) for name, value in kept.items()}
+    return yaml.dump({"format": FORMAT, **parts}, Dumper=_Dumper, sort_keys=False)
+
+
+def read(text: str, trust: Collection[str] = ()) -> Config:
+    """The configuration of a document; nothing that it names is imported.
+
+    Args:
+        text: YAML.
+        trust: packages whose types it may name.
+
+    Raises:
+        UserError: for what is no such document, or names what does not belong where it stands.
+    """
+    document = _parsed(text)
+    found = document.pop("format", None) if isinstance(document, dict) else None
+    if found not in (FORMAT, FORMAT_1):
+        raise UserError(f"it is not of the format {FORMAT!r}, it says {shown(found)}")
+    _check_plain(document, "")
+    if found == FORMAT_1:
+        document = upgraded({name: document[name] for name in KEPT if name in document})
+    for name in document:
+        if name not in KEPT:
+            raise UserError(f"there is no key {shown(name)}{nearest(str(name), KEPT)}")
+    names = document.get("choices", {})
+    if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
+        raise UserError("choices must give a name for each group")
+    return {name: _decoded(node, name, trust) for name, node in document.items()}
+
+
+def _parsed(text: str) -> Any:
+    """YAML without tags, aliases and depth, so that reading it is quick and runs nothing."""
+    if len(text) > _LARGEST:
+        raise UserError(f"it cannot be read: it is longer than {_LARGEST:,} characters")
+    depth = count = 0
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            count += 1
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None:
+                raise UserError("it cannot be read: it has a tag or an alias")
+            if depth > _DEEPEST or count > _MOST:
+                raise UserError("it cannot be read: it nests too deep or holds too much")
+        return yaml.load(text, Loader=_LOADER)
+    except (yaml.YAMLError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        reason = " ".join(str(error).split())
+        raise UserError(f"it cannot be read: {shown(reason)}") from error
+
+
+def _check_plain(node: Any, place: str) -> None:
+    """Refuses keys that are no texts, values that are no scalars, and what others would expand."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if not isinstance(key, str) or not key.isprintable():
+                raise UserError(f"{place or 'it'} has the key {shown(key)}, which is no name")
+            _check_plain(value, f"{place}.{key}" if place else key)
+    elif isinstance(node, list):
+        for number, part in enumerate(node):
+            _check_plain(part, f"{place}[{number}]")
+    elif isinstance(node, str):
+        if "${" in node or any(0xD800 <= ord(letter) < 0xE000 for letter in node):
+            raise UserError(f"{place} must be plain text, got {shown(node)}")
+    elif isinstance(node, float) and not math.isfinite(node):
+        raise UserError(f"{place} must be a finite number, got {node}")
+    elif node is not None and not isinstance(node, bool | int | float):
+        raise UserError(f"{place} must be text, a number, true, false or null, got {shown(node)}")
+
+
+def _encoded(node: Node, place: str) -> Node:
+    if isinstance(node, list):
+        return [_encoded(part, place) for part in node]
+    if not isinstance(node, dict):
+        return node
+    values = {k: _encoded(v, f"{place}.{k}") for k, v in node.items() if k not in (TARGET, PARTIAL)}
+    if TARGET not in node:
+        return values
+    path = str(node[TARGET])
+    name = path.rpartition(".")[2]
+    if path.startswith("seqattn.") and name in types_at(place):
+        return {TYPE: name, **values}
+    return {TYPE: path, **({PARTIAL: True} if node.get(PARTIAL) else {}), **values}
+
+
+def _decoded(node: Node, place: str, trust: Collection[str]) -> Node:
+    known = types_at(place)
+    if isinstance(node, list):
+        return [_decoded(part, place, trust) for part in node]
+    if known and node is not None and not (isinstance(node, dict) and TYPE in node):
+        raise UserError(f"{place} must name its {TYPE}, one of {', '.join(known)}")
+    if not isinstance(node, dict):
+        return node
+    foreign = isinstance(node.get(TYPE), str) and "." in node[TYPE]
+    for key in node:
+        if key.startswith("_") and not (key == TYPE or (key == PARTIAL and foreign)):
+            raise UserError(f"there is no key {place}.{key}")
+    values = {
+        k: _decoded(v, f"{place}.{k}", trust) for k, v in node.items() if not k.startswith("_")
+    }
+    if TYPE not in node:
+        return values
+    name = node[TYPE]
+    if foreign:
+        if not any(f"{name}.".startswith(f"{package}.") for package in trust):
+            raise UserError(
+                f"{place} names {name}, which is not part of seqattn; load it with "
+                f"trust=[{name.partition('.')[0]}] if you trust its author"
+            )
+        return {TARGET: name, PARTIAL: node.get(PARTIAL, False), **values}
+    if not isinstance(name, str) or name not in known:
+        wrong = f"{place} names {shown(name)}, which does not belong there"
+        raise UserError(f"{wrong}{nearest(str(name), known)}")
+    partly = {PARTIAL: True} if known[name].is_factory else {}
+    return {TARGET: known[name].path, **partly, **values}

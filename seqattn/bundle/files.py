@@ -1,0 +1,171 @@
+"""The files of a bundle: written whole or not at all, read without running anything of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_model
+from torch import nn
+
+from seqattn.bundle.documents import FORMAT, Config, read, written
+from seqattn.bundle.nodes import Node
+from seqattn.bundle.weights import check_finite
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.errors import UserError
+from seqattn.storage import file_faults, is_file, read_json
+
+CONFIG, WEIGHTS, SCORES = "config.yaml", "model.safetensors", "scores.json"
+Scores = dict[str, Any]
+"""What is known of a model's quality: numbers and texts, some of them in dicts and lists."""
+_LARGEST, _DEEPEST = 1 << 20, 8
+
+
+def write_bundle(
+    path: Path,
+    config: Mapping[str, object],
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    scores: Mapping[str, Any],
+) -> None:
+    """Writes a bundle whole, or not at all; one that stands there is kept until then.
+
+    Args:
+        path: the bundle's directory.
+        config: nodes or objects of the run, by name; those in `documents.KEPT` are written.
+        model: its weights are written without pickle.
+        tokenizer: its vocabularies.
+        scores: what is known of the model's quality, with signatures.
+
+    Raises:
+        UserError: where it cannot be written, something else stands there, or the weights are not
+            finite.
+    """
+    document = written(config)
+    check_finite(model)
+    path = path.expanduser().resolve()
+    if path.exists() and not (path / CONFIG).is_file() and not _is_empty(path):
+        raise UserError(f"{path} is there already and is no bundle; name another directory")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with file_faults("write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.mkdir()
+            (temporary / CONFIG).write_text(document, encoding="utf-8")
+            (temporary / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+            save_model(model, str(temporary / WEIGHTS), metadata={"format": FORMAT})
+            tokenizer.save(temporary)
+            mode = (temporary / CONFIG).stat().st_mode  # the user's umask, which others do not ask
+            for file in temporary.iterdir():
+                file.chmod(mode)
+                _flush(file)
+            _flush(temporary)
+            _put(temporary, path)
+    except SafetensorError as error:
+        raise UserError(f"cannot write {path}: {error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _put(temporary: Path, path: Path) -> None:
+    """Lets a directory take the place of what stands at `path`, which comes back where it fails."""
+    old = temporary.with_name(f"{temporary.name}.old")
+    replaced = path.exists()
+    if replaced:
+        path.rename(old)
+    try:
+        temporary.rename(path)
+    except OSError:
+        if replaced:
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    _flush(path.parent)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_config(path: Path, trust: Collection[str] = ()) -> Config:
+    """The configuration that a bundle carries, as nodes; nothing that it names is imported.
+
+    Args:
+        path: the bundle's directory.
+        trust: packages of others whose classes it may name.
+
+    Raises:
+        UserError: where `path` is absent or no bundle, or names what it may not.
+    """
+    if not path.is_dir():
+        raise UserError(f"there is no bundle at {path}; training writes one to RUN/model")
+    file = path / CONFIG
+    if not is_file(file):
+        raise UserError(f"{path} is no bundle, {CONFIG} is not in it; give RUN/model")
+    trust = [trust] if isinstance(trust, str) else trust
+    _check_size(file)
+    try:
+        with file_faults("read", file):
+            return read(file.read_text(encoding="utf-8"), trust)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} cannot be read; the bundle is damaged: train again") from error
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+
+
+def read_scores(path: Path) -> Scores:
+    """What a bundle says of its quality; nothing where it does not.
+
+    Raises:
+        UserError: where the file is no JSON object of numbers and texts.
+    """
+    file = path / SCORES
+    if not is_file(file):
+        return {}
+    _check_size(file)
+    found = read_json(file, "a bundle's scores")
+    if not isinstance(found, dict) or not _is_plain(found, _DEEPEST):
+        raise UserError(f"{file} must hold a JSON object of numbers and texts; train again")
+    return found
+
+
+def part_of(config: Mapping[str, Node], name: str, path: str | Path) -> Node:
+    """A part of a bundle's configuration; a dot leads into nested ones.
+
+    Raises:
+        UserError: where it is not there.
+    """
+    value: Node = config
+    for key in name.split("."):
+        if not isinstance(value, dict) or value.get(key) is None:
+            file = Path(path).expanduser() / CONFIG
+            raise UserError(f"{file} lacks {name}; the bundle is damaged: train again")
+        value = value[key]
+    return value
+
+
+def _check_size(file: Path) -> None:
+    if file.stat().st_size > _LARGEST:
+        raise UserError(f"{file} is larger than any that training writes")
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    if isinstance(value, dict):
+        return depth > 0 and all(_is_plain(part, depth - 1) for part in value.values())
+    if isinstance(value, list):
+        return depth > 0 and all(_is_plain(part, depth - 1) for part in value)
+    return value is None or isinstance(value, bool | int | float | str)

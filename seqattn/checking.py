@@ -1,0 +1,168 @@
+"""Values are checked once, by the type and the bounds of the parameter that takes them."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, is_dataclass
+from functools import cache, wraps
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from seqattn.errors import UserError
+
+Width = Annotated[int, Ge(1), Le(65_536)]
+"""Of a vector."""
+Depth = Annotated[int, Ge(0), Le(1_000)]
+"""Layers of a stack."""
+Count = Annotated[int, Ge(1), Le(10**9)]
+"""At least one of something."""
+CountOrNone = Annotated[int, Ge(0), Le(10**9)]
+"""None of something, or so many."""
+Seed = Annotated[int, Ge(0), Le((1 << 32) - 1)]
+"""Of random numbers."""
+Share = Annotated[float, Ge(0), Le(1)]
+"""A part of a whole, all of it included."""
+Dropout = Annotated[float, Ge(0), Lt(1)]
+"""A share that is dropped."""
+Positive = Annotated[float, Gt(0), Le(10**9)]
+"""A number above 0."""
+NotNegative = Annotated[float, Ge(0), Le(10**9)]
+"""A number from 0."""
+
+ARGUMENTS = "_constructed_with"
+"""Where an object of a checked class that is no dataclass keeps what it was made with."""
+Class = TypeVar("Class", bound=type)
+_LONGEST_SHOWN = 80
+_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_PLURAL = {int: "whole numbers", float: "numbers", bool: "true or false", str: "texts"}
+_BOUNDS = {Ge: "of at least", Gt: "above", Le: "of at most", Lt: "below"}
+
+
+class BadValue(UserError):
+    """A value that its parameter cannot take.
+
+    Args:
+        key: the parameter, with dots where it is nested.
+        reason: what must hold of it and what came, such as "must be at least 1, got 0".
+    """
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"{key} {reason}")
+        self.key, self.reason = key, reason
+
+    def under(self, place: str) -> BadValue:
+        """The same where the key stands under another one."""
+        return BadValue(f"{place}.{self.key}" if place else self.key, self.reason)
+
+
+def checked(cls: Class) -> Class:
+    """Class decorator: the constructor refuses what does not fit its parameters' types and bounds.
+
+    Only parameters of plain types are looked at: numbers, texts, truth values, one of several
+    words, None, lists of these, with bounds as `Annotated` gives them. A number must be finite.
+
+    Raises:
+        BadValue: on construction, naming the parameter, what it takes and what came.
+    """
+    made = cls.__init__  # type: ignore[misc]
+    signature = inspect.signature(made)
+
+    @wraps(made)
+    def construct(self: object, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs).arguments
+        check(cls, {name: value for name, value in given.items() if name in parameters(cls)})
+        made(self, *args, **kwargs)
+        if type(self) is cls and not is_dataclass(cls):
+            vars(self)[ARGUMENTS] = {name: given[name] for name in given if name != "self"}
+
+    cls.__init__ = construct  # type: ignore[misc]
+    return cls
+
+
+def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments that do not fit the plainly typed parameters of `target`.
+
+    Raises:
+        BadValue: for the first that does not fit.
+    """
+    hints = parameters(target)
+    for name, value in arguments.items():
+        hint = hints.get(name, Any)
+        if is_plain(hint) and not _accepts(hint, value):
+            raise BadValue(name, f"must be {in_words(hint)}, got {shown(value)}")
+
+
+@cache
+def parameters(target: Callable[..., Any]) -> dict[str, Any]:
+    """Names of the parameters of a function or constructor, each with its type."""
+    function: Any = target.__init__ if inspect.isclass(target) else target
+    try:
+        hints = get_type_hints(inspect.unwrap(function), include_extras=True)
+    except (NameError, TypeError):  # of others, imported for their type checker alone
+        hints = {}
+    return {name: hints.get(name, Any) for name in inspect.signature(target).parameters}
+
+
+def shown(value: object) -> str:
+    """A value as messages show it, long ones cut."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def is_plain(hint: Any) -> bool:
+    """Whether values of this type can be written as such, without an object of their own."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return is_plain(parts[0])
+    if origin in (Union, types.UnionType):
+        return all(map(is_plain, parts))
+    if origin in (list, tuple, Sequence):
+        return all(part is ... or is_plain(part) for part in parts)
+    return origin is Literal or hint in _PLAIN or hint in (None, type(None))
+
+
+def in_words(hint: Any) -> str:
+    """What a plain type takes, such as "a whole number of at least 1"."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        base, *bounds = parts
+        limits = {
+            type(bound): f"{astuple(bound)[0]:,}" for bound in bounds if type(bound) in _BOUNDS
+        }
+        if limits.keys() == {Ge, Le}:
+            return f"{in_words(base)} from {limits[Ge]} to {limits[Le]}"
+        joined = " and ".join(f"{_BOUNDS[kind]} {limit}" for kind, limit in limits.items())
+        return f"{in_words(base)} {joined}".strip()
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(in_words, parts)))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, parts))}"
+    if origin in (list, tuple, Sequence):
+        fixed = f"{len(parts)} " if origin is tuple and ... not in parts else ""
+        inner = get_args(parts[0])[0] if get_origin(parts[0]) is Annotated else parts[0]
+        return f"a list of {fixed}{_PLURAL.get(inner, 'values')}"
+    return "null" if hint in (None, type(None)) else _PLAIN[hint]
+
+
+@cache
+def _adapter(hint: Any) -> Any:
+    from pydantic import ConfigDict, TypeAdapter  # takes a tenth of a second to import
+
+    return TypeAdapter(hint, config=ConfigDict(allow_inf_nan=False, strict=True))
+
+
+def _accepts(hint: Any, value: Any) -> bool:
+    from pydantic import ValidationError
+
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        return False  # half a letter, which no file can hold
+    if get_origin(hint) is tuple and isinstance(value, list):  # as YAML writes it
+        value = tuple(value)
+    try:
+        _adapter(hint).validate_python(value)
+    except ValidationError:
+        return False
+    return True

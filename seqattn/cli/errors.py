@@ -1,0 +1,108 @@
+"""The wording of what a user can mend, whoever raised it."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from seqattn.config.compose import CONF, SLOTS
+from seqattn.errors import UserError
+
+
+def in_words(error: Exception, started: bool) -> str | None:
+    """One line for an error, or None for one that is not the user's to mend.
+
+    Args:
+        error: what was raised.
+        started: whether the verb's own work had begun; before that a `ValueError` or
+            `TypeError` is Hydra's.
+    """
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return next(filter(None, map(_worded, _chain(error))), str(error).partition("\n")[0])
+    if isinstance(error, TypeError) and not started:
+        return "a choice must be a name, or a list of names; see --help for the choices"
+    if isinstance(error, ValueError) and not started:
+        none = "NoneType" in str(error)
+        hint = "; name a choice, or write [] where there may be none (logger=[])" if none else ""
+        return f"{error}{hint}"
+    return None
+
+
+def nearest(wrong: str, options: Iterable[str]) -> str:
+    """The end of a message that names the nearest right name; "" where none is near."""
+    options = list(options)
+    found = difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
+    if not found:  # the right key in the wrong place
+        last = wrong.rpartition(".")[2]
+        endings = {option.rpartition(".")[2]: option for option in options}
+        found = [endings[end] for end in difflib.get_close_matches(last, endings, n=1, cutoff=0.7)]
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _worded(error: BaseException) -> str | None:
+    """What a single exception of Hydra's or OmegaConf's says of names; None where it does not."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, MissingConfigException):
+        return _unknown_choice(error)
+    if isinstance(error, OverrideParseException):
+        return (
+            f"cannot read the argument {error.override!r}: write name=value, quoted where the "
+            "value holds spaces or commas"
+        )
+    if isinstance(error, OmegaConfBaseException) and isinstance(error.parent_node, DictConfig):
+        if error.key is None or str(error.key) in map(str, error.parent_node):
+            return None
+        root = error.parent_node._get_root()
+        known = [*_keys(root), *_groups()] if isinstance(root, DictConfig) else []
+        return f"there is no key {error.full_key}{nearest(str(error.full_key), known)}"
+    slot = re.match(r"Could not override '([^']*@[^']*)'", str(error))
+    if slot:
+        known = [f"attention@{name}" for name in SLOTS[1:]]
+        return f"there is no key {slot[1]}{nearest(slot[1], known)}"
+    return None
+
+
+def _unknown_choice(error: MissingConfigException) -> str:
+    group, _, wrong = (error.missing_cfg_file or "").rpartition("/")
+    shipped = (file.stem for file in (CONF / group).glob("*.yaml"))
+    options = sorted(name for name in error.options or shipped if not name.startswith("_"))
+    plugin = (
+        "; it comes with seqattn[sweep] or seqattn[slurm]" if group.startswith("hydra/") else ""
+    )
+    if not group:
+        return f"there is no configuration {wrong}"
+    return (
+        f"there is no {group}={wrong}{plugin or nearest(wrong, options)}; the choices are: "
+        f"{', '.join(options)}"
+    )
+
+
+def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Every key of a configuration, with dots; those of Hydra and of targets left out."""
+    for key in map(str, config):
+        name = f"{prefix}{key}"
+        if name == "hydra" or key.startswith("_"):
+            continue
+        yield name
+        value = config._get_node(key)
+        if isinstance(value, DictConfig) and not value._is_none() and not value._is_missing():
+            yield from _keys(value, f"{name}.")
+
+
+def _groups() -> list[str]:
+    folders = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
+    return [*folders, *(f"attention@{slot}" for slot in SLOTS[1:])]

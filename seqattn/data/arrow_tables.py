@@ -1,0 +1,162 @@
+"""Tables of `datasets`: made once, kept by content, fetched from the hub, all without noise."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import numpy.typing as npt
+from datasets.exceptions import DatasetGenerationError, DatasetsError
+from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+
+from seqattn.errors import UserError
+
+Ints = npt.NDArray[np.int64]
+
+
+@contextmanager
+def quiet_datasets(cache_dir: Path | None = None) -> Iterator[None]:
+    """Silences `datasets` and the hub's client for a while, and then leaves them as they were.
+
+    Args:
+        cache_dir: where they write.
+
+    Raises:
+        UserError: a file cannot be written, or the one that a generator of rows has raised.
+    """
+    bars = datasets.are_progress_bars_disabled()
+    loggers = [logging.getLogger("datasets"), logging.getLogger("huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    datasets.disable_progress_bars()
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    except (OSError, DatasetGenerationError) as error:
+        raise _in_one_line(error, cache_dir) from error
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if not bars:
+            datasets.enable_progress_bars()
+
+
+def short_digest(content: str) -> str:
+    """SHA-256 of a text, as files of the cache are named."""
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _in_one_line(error: BaseException, cache_dir: Path | None) -> BaseException:
+    """What lies beneath an error, where it is for the user to mend; else the error itself."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UserError):
+            return cause
+        if isinstance(cause, OSError):
+            where = cause.filename or cache_dir or datasets.config.HF_DATASETS_CACHE
+            reason = cause.strerror or str(cause).splitlines()[0]
+            return UserError(f"cannot use the cache {where}: {reason}")
+        cause = cause.__cause__ or cause.__context__
+    return error
+
+
+def table_of(
+    rows: Callable[[], Iterator[dict[str, Any]]],
+    features: dict[str, Any],
+    content: str,
+    cache_dir: Path | None,
+) -> datasets.Dataset:
+    """A memory-mapped table of rows, made once for the same `content`, which decides the rows."""
+    with quiet_datasets(cache_dir):
+        return datasets.Dataset.from_generator(
+            rows,
+            features=datasets.Features(features),
+            cache_dir=None if cache_dir is None else str(cache_dir),
+            fingerprint=short_digest(content),
+        )
+
+
+def hub_table(
+    dataset: str, name: str | None, split: str, cache_dir: Path | None
+) -> datasets.Dataset:
+    """A split of a dataset on the hub. Args: name: its configuration. split: as the hub calls it.
+
+    Raises:
+        UserError: it cannot be had.
+    """
+    cache = None if cache_dir is None else str(cache_dir)
+    with quiet_datasets(cache_dir):
+        try:
+            return datasets.load_dataset(dataset, name, split=split, cache_dir=cache)
+        # names, configurations, splits, the network, the server: each fails with another type
+        except (OSError, ValueError, RuntimeError, LookupError, DatasetsError, HTTPError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise UserError(f"cannot load {dataset} ({split}) from the hub: {reason}") from error
+
+
+def mapped(
+    table: datasets.Dataset,
+    encode: Callable[..., dict[str, Any]],
+    features: dict[str, Any],
+    cache_file: Path,
+    **options: Any,
+) -> datasets.Dataset:
+    """What `encode` makes of each batch of rows, from the cache if it has been made before.
+
+    Args:
+        table: rows.
+        encode: gives the new columns.
+        features: of these.
+        cache_file: named by all that decides them.
+        options: of `Dataset.map`.
+    """
+    with quiet_datasets(cache_file.parent):
+        cache_file.parent.mkdir(parents=True, exist_ok=True)
+        return table.map(
+            encode,
+            batched=True,
+            remove_columns=table.column_names,
+            features=datasets.Features(features),
+            cache_file_name=str(cache_file),
+            load_from_cache_file=True,
+            new_fingerprint=cache_file.stem,
+            **options,
+        )
+
+
+def content_digest(table: datasets.Dataset) -> str:
+    """SHA-256 of a table's rows, whatever file they came from."""
+    digest = hashlib.sha256()
+    for batch in table.iter(batch_size=10_000):
+        for side in sorted(batch):
+            digest.update(side.encode())
+            digest.update("\0".join(map(str, batch[side])).encode())
+    return digest.hexdigest()
+
+
+class Lists:
+    """A column of lists of int32, read through numpy views of the memory-mapped file.
+
+    Attributes:
+        lengths: (N,) of each list.
+    """
+
+    def __init__(self, table: datasets.Dataset, column: str) -> None:
+        chunks = table.data.column(column).chunks
+        offsets = [chunk.offsets.to_numpy().astype(np.int64) for chunk in chunks]
+        self._values = [chunk.values.to_numpy(zero_copy_only=True) for chunk in chunks]
+        self._chunk = np.repeat(np.arange(len(chunks)), list(map(len, chunks)))
+        self._start = np.concatenate([part[:-1] for part in offsets])
+        self.lengths: Ints = np.concatenate([np.diff(part) for part in offsets])
+
+    def fetch(self, rows: Ints) -> list[npt.NDArray[np.int32]]:
+        """The lists of some rows."""
+        starts, ends = self._start[rows], self._start[rows] + self.lengths[rows]
+        columns = (part.tolist() for part in (self._chunk[rows], starts, ends))
+        return [self._values[c][start:end] for c, start, end in zip(*columns, strict=True)]

@@ -1,0 +1,150 @@
+"""What a source of data is, and its rows as plain lists."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+from seqattn.errors import UserError
+from seqattn.storage import is_file
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+"""The splits, each with its name on the hub."""
+
+
+class Source(ABC):
+    """Text in splits: train, val, test.
+
+    A source of your own is a subclass in your own package and a `conf/data/NAME.yaml` of yours,
+    which names it by `_target_` and gives its constructor's arguments; then `data=NAME` works:
+
+        class Proverbs(Source):
+            yields = "pairs"
+
+            def load(self, split, cache_dir=None):
+                return datasets.Dataset.from_dict({"source": [...], "target": [...]})
+
+    Attributes:
+        yields: "pairs" of texts, or "questions" on contexts; a class attribute, by which a task
+            knows whether it can use the source.
+    """
+
+    yields: ClassVar[Literal["pairs", "questions"]] = "pairs"
+
+    @abstractmethod
+    def load(self, split: str, cache_dir: Path | None = None) -> Dataset:
+        """Reads a split.
+
+        Args:
+            split: train, val, test, or another that is there.
+            cache_dir: where `datasets` keeps its memory-mapped copy; None for its own place.
+
+        Returns:
+            Of pairs, string columns "source" and, where there are targets, "target"; where rows
+            have several references, a column "references" with a list of them, one at least;
+            perhaps an "id". Of questions, string columns "id", "question" and "context", and
+            "answers" and "starts": a list of the right answers and one of the characters of the
+            context where they begin, both empty for a question without an answer.
+
+        Raises:
+            UserError: the split is not there or cannot be read. A split is never another one
+                under its name.
+        """
+
+    def files(self, split: str) -> list[str]:
+        """What `load` reads of a split: files, or a name on the hub, for who reports a score."""
+        return [f"{type(self).__name__} ({split})"]
+
+    def report(self) -> list[str]:
+        """Lines on what `load` had to mend or leave out."""
+        return []
+
+
+class FileOrHub(Source):
+    """A file for each split, or else a dataset on the hub.
+
+    Args:
+        files: a file for each of train, val, test; null for none.
+        dataset: a dataset's name on the hub.
+
+    Raises:
+        UserError: an unknown split.
+    """
+
+    no_test: ClassVar[str] = ""
+    """Why the test file may be absent."""
+
+    def __init__(self, files: Mapping[str, str | None] | None, dataset: str | None) -> None:
+        given = {split: path for split, path in (files or {}).items() if path is not None}
+        check_splits(given)
+        for split, path in given.items():
+            if not isinstance(path, str) or not path:
+                raise UserError(f"data.files.{split} must be a file's name, got {path!r}")
+        self.paths = {split: Path(path).expanduser() for split, path in given.items()}
+        self.dataset = dataset
+        self.hub_splits: Mapping[str, str] = HUB_SPLITS
+
+    def files(self, split: str) -> list[str]:
+        if self.dataset is None:
+            return [str(self.paths[split])]
+        return [f"{self.dataset} ({self.hub_splits[split]})"]
+
+    def origin(self, split: str) -> str:
+        """What a split is read from.
+
+        Raises:
+            UserError: there is no such split, or its file for testing is not there.
+        """
+        known = self.paths or self.hub_splits
+        if split not in known:
+            raise UserError(f"the {split} split must have a file, got {', '.join(known)}")
+        [origin] = self.files(split)
+        if split == "test" and self.no_test and self.dataset is None and not is_file(Path(origin)):
+            raise UserError(f"the test split needs {origin}, which does not exist; {self.no_test}")
+        return origin
+
+
+def check_splits(splits: Mapping[str, object]) -> None:
+    """Refuses others than train, val and test."""
+    for split in splits:
+        if split not in HUB_SPLITS:
+            raise UserError(f"split must be one of {', '.join(HUB_SPLITS)}, got {split!r}")
+
+
+class Texts(NamedTuple):
+    """Rows as they came, nothing left out."""
+
+    sources: list[str]
+    targets: list[str]
+    """Empty where the split has only sources."""
+    references: list[list[str]]
+    """One or more for each source; the target alone where there are no others."""
+    ids: list[str] | None
+    """What names each row; None where nothing does."""
+
+    @classmethod
+    def of(cls, table: Dataset) -> Texts:
+        """Reads the columns "source", "target", "references", "id", as far as they are there."""
+        names = table.column_names
+        targets = list(table["target"]) if "target" in names else []
+        references = references_of(table) if {"target", "references"} & set(names) else []
+        ids = [str(name) for name in table["id"]] if "id" in names else None
+        return cls(list(table["source"]), targets, references, ids)
+
+
+def references_of(texts: Dataset) -> list[list[str]]:
+    """Each row's references to score against: its "references", or else its "target".
+
+    Raises:
+        UserError: the rows have neither.
+    """
+    if "references" in texts.column_names:
+        return [list(row) for row in texts["references"]]
+    if "target" not in texts.column_names:
+        raise UserError("there must be references to score against, the data has only sources")
+    return [[text] for text in texts["target"]]

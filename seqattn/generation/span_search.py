@@ -1,0 +1,207 @@
+"""From the scores of places to answers."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Annotated, ClassVar, NamedTuple, Protocol
+
+import torch
+from annotated_types import Ge, Le
+from torch import Tensor
+
+from seqattn.checking import Count, Share, checked
+from seqattn.errors import UserError
+from seqattn.generation.base import inference
+from seqattn.models.span_base import SpanInput, SpanModel, SpanScores
+
+
+class SpanWindows(SpanInput, Protocol):
+    """Windows of contexts that know where their tokens come from."""
+
+    @property
+    def begins(self) -> Tensor:
+        """(B, S) the character of the context where each token begins."""
+
+    @property
+    def ends(self) -> Tensor:
+        """(B, S) the character after its last; its beginning where it stands for none."""
+
+    @property
+    def offset(self) -> Tensor:
+        """(B,) each window's first token in its context."""
+
+    @property
+    def index(self) -> Tensor:
+        """(B,) the questions' numbers; a question's windows follow each other."""
+
+    def to(self, device: torch.device) -> "SpanWindows":
+        """The same on another device."""
+
+
+class Answer(NamedTuple):
+    """A part of a context: its text, its characters from `start` up to `end`, its probability."""
+
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+class Answered(NamedTuple):
+    """Answers to one question, the likeliest first, and the probability that there is none."""
+
+    answers: list[Answer]
+    no_answer: float
+
+    def within(self, threshold: float) -> "Answered":
+        """The same, without answers where the probability of none lies above `threshold`."""
+        return self if self.no_answer <= threshold else Answered([], self.no_answer)
+
+
+@checked
+@dataclass(frozen=True)
+class SpanSearch:
+    """Which spans may be answers.
+
+    Args:
+        max_answer: tokens of an answer at most.
+        answers: how many to give, of different texts.
+        threshold: a question whose probability of no answer lies above it gets none, 0 to 1; at 1
+            every question with a readable context is answered.
+    """
+
+    output: ClassVar[str] = "spans"
+
+    max_answer: Annotated[int, Ge(1), Le(10_000)] = 30
+    answers: Count = 1
+    threshold: Share = 1.0
+
+    def read(self, windows: SpanWindows, scores: SpanScores) -> list["ReadWindow"]:
+        """The log-probabilities of every span of each window, in the window alone."""
+        start = scores.start.double().log_softmax(dim=1).cpu()
+        end = scores.end.double().log_softmax(dim=1).cpu()
+        begins, ends, offset = (x.cpu() for x in (windows.begins, windows.ends, windows.offset))
+        none = start[:, -1] + end[:, -1]
+        blank = ends <= begins  # what stands for no character neither starts nor ends an answer
+        first = start[:, :-1].masked_fill(blank, -torch.inf)
+        last = end[:, :-1].masked_fill(blank, -torch.inf)
+        beyond = last.new_full((len(last), self.max_answer - 1), -torch.inf)
+        reach = torch.cat((last, beyond), dim=1).unfold(1, self.max_answer, 1)  # (B, S, A)
+        spans = first[..., None] + reach
+        return [
+            ReadWindow(int(offset[n]), begins[n], ends[n], spans[n], none[n])
+            for n in range(len(none))
+        ]
+
+    def choose(self, windows: Sequence["ReadWindow"], context: str) -> Answered:
+        """The answers to a question, from all of its windows.
+
+        A span that several windows hold has its largest probability of them, and "no answer" that
+        of the window that believes it least; then all spans and "no answer" are normalised to 1.
+        """
+        spans, begins, ends = _joined(windows)
+        none = torch.stack([window.none for window in windows]).amin()
+        total = torch.cat((spans.flatten(), none[None])).logsumexp(dim=0)
+        no_answer = float((none - total).exp())
+        if no_answer > self.threshold:
+            return Answered([], no_answer)
+        found: dict[str, Answer] = {}
+        flat = spans.flatten()
+        tried = 0
+        while len(found) < self.answers and tried < len(flat):
+            # the best of them may all say the same, so look further until they do not
+            seen, tried = tried, min(len(flat), max(8 * self.answers, 4 * tried))
+            best = flat.topk(tried)
+            for value, place in zip(best.values[seen:].tolist(), best.indices[seen:].tolist()):
+                if value == -torch.inf or len(found) == self.answers:
+                    return Answered(list(found.values()), no_answer)
+                first, more = divmod(place, self.max_answer)
+                start, end = int(begins[first]), int(ends[first + more])
+                probability = float((torch.tensor(value) - total).exp())
+                text = context[start:end]
+                found.setdefault(text, Answer(text, start, end, probability))
+        return Answered(list(found.values()), no_answer)
+
+
+class ReadWindow(NamedTuple):
+    """One window's log-probabilities.
+
+    `spans` (S, A) holds that of the span of a+1 tokens from token s at [s, a], `none` that of no
+    answer; `begins` and `ends` (S,) say where tokens stand, `offset` which is the first.
+    """
+
+    offset: int
+    begins: Tensor
+    ends: Tensor
+    spans: Tensor
+    none: Tensor
+
+
+def _joined(windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor, Tensor]:
+    """Spans, beginnings and ends of all windows, by the tokens of the whole context."""
+    if len(windows) == 1:
+        return windows[0].spans, windows[0].begins, windows[0].ends
+    length = max(window.offset + len(window.spans) for window in windows)
+    spans = windows[0].spans.new_full((length, windows[0].spans.shape[1]), -torch.inf)
+    begins, ends = (windows[0].begins.new_zeros(length) for _ in range(2))
+    for window in windows:
+        part = slice(window.offset, window.offset + len(window.spans))
+        spans[part] = spans[part].maximum(window.spans)
+        begins[part] = begins[part].maximum(window.begins)  # padding says 0
+        ends[part] = ends[part].maximum(window.ends)
+    return spans, begins, ends
+
+
+@dataclass(frozen=True)
+class Answerer:
+    """Answers questions by spans of their contexts.
+
+    Args:
+        model: the model.
+        encode: questions and contexts, line by line, to batches of windows.
+        search: which spans may be answers.
+    """
+
+    model: SpanModel
+    encode: Callable[[Sequence[str], Sequence[str]], Iterable[SpanWindows]]
+    search: SpanSearch
+
+    def answer(self, questions: Sequence[str], contexts: Sequence[str]) -> list[Answered]:
+        """Answers each question; one on an empty context has no answer for certain.
+
+        Args:
+            questions: N.
+            contexts: the context of each.
+
+        Raises:
+            UserError: where a window or question is longer than the model reads.
+        """
+        results = [Answered([], 1.0) for _ in questions]
+        windows = self._read(questions, contexts)
+        with inference(self.model):
+            for number, own in groupby(windows, key=itemgetter(0)):
+                if contexts[number].strip():
+                    read = [window for _, window in own]
+                    results[number] = self.search.choose(read, contexts[number])
+        return results
+
+    def _read(
+        self, questions: Sequence[str], contexts: Sequence[str]
+    ) -> Iterator[tuple[int, ReadWindow]]:
+        """Each window after its question's number."""
+        device = next(self.model.parameters()).device
+        for windows in self.encode(questions, contexts):
+            self._check(windows)
+            read = self.search.read(windows, self.model(windows.to(device)))
+            yield from zip(windows.index.tolist(), read, strict=True)
+
+    def _check(self, windows: SpanWindows) -> None:
+        limit = self.model.max_source_length
+        longest = max(windows.context.shape[1], windows.question.shape[1])
+        if limit is not None and longest > limit:
+            raise UserError(
+                f"a window or question has {longest} tokens and this model reads at most {limit}; "
+                "lower loader.window and loader.max_question, or train with a larger "
+                "position.max_length"
+            )

@@ -1,0 +1,156 @@
+"""One layer of an LSTM or GRU, over a whole sequence at once or step by step."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from annotated_types import Ge, Le
+from torch import Tensor, nn
+
+from seqattn.ops.dropout import Dropout
+from seqattn.ops.stepwise import StepLinear
+
+Cell = Literal["lstm", "gru"]
+CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+Layers = Annotated[int, Ge(1), Le(1_000)]
+"""Depth of a recurrent stack."""
+Hidden = tuple[Tensor, ...]
+"""A layer's state, each part (B, D): of an LSTM the output and the cell, of a GRU the output."""
+
+
+def parts_of(cell: Cell) -> int:
+    """Of a state: an LSTM has an output and a cell, a GRU an output."""
+    return 2 if cell == "lstm" else 1
+
+
+@contextmanager
+def full_precision_on_cpu(x: Tensor) -> Iterator[Tensor]:
+    """Runs a fused layer in float32 on a CPU under autocast, which lacks one in bfloat16 on many.
+
+    Args:
+        x: the layer's input.
+
+    Yields:
+        The input to give it.
+    """
+    if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        yield x
+        return
+    with torch.autocast("cpu", enabled=False):
+        yield x.float()
+
+
+class RecurrentLayer(nn.Module):
+    """One LSTM layer (Hochreiter and Schmidhuber 1997) or GRU layer (Cho et al. 2014, 1406.1078).
+
+    `forward` and `steps` are the same function of the same weights: one fused call, or a step at a
+    time where an input depends on the step before. Time T * D * (I + E + D).
+
+    Args:
+        cell: lstm or gru.
+        input_dim: width I of the inputs that are known beforehand.
+        extra_dim: width E of the inputs that only a step knows, such as a context; 0 for none.
+        dim: width D of the state.
+    """
+
+    def __init__(self, cell: Cell, input_dim: int, extra_dim: int, dim: int) -> None:
+        super().__init__()
+        self.parts = parts_of(cell)
+        self.input_dim = input_dim
+        self.rnn = CELLS[cell](input_dim + extra_dim, dim, batch_first=True)
+
+    def forward(self, x: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
+        """Outputs (B, T, D) and the state after inputs x (B, T, I + E)."""
+        first = tuple(part[None] for part in hidden)
+        with full_precision_on_cpu(x) as x:
+            first = tuple(part.to(x.dtype) for part in first)
+            out, last = self.rnn(x, first if self.parts == 2 else first[0])
+        last = last if self.parts == 2 else (last,)
+        return out, tuple(part[0] for part in last)
+
+    def steps(self, x: Tensor | None, rows: int, count: int) -> "Steps":
+        """The layer made ready for `count` steps of `rows` sequences.
+
+        Args:
+            x: (rows, count, I) the inputs that are known beforehand; None where each step brings
+                its own.
+            rows: B.
+            count: T.
+        """
+        return Steps(self, x, rows, count)
+
+
+class Steps:
+    """A layer that goes step by step. Args: as `RecurrentLayer.steps`."""
+
+    def __init__(self, layer: RecurrentLayer, x: Tensor | None, rows: int, count: int) -> None:
+        named = dict(layer.rnn.named_parameters())
+        enter, own = named["weight_ih_l0"], named["weight_hh_l0"]
+        bias, own_bias = named["bias_ih_l0"], named["bias_hh_l0"]
+        known, extra = enter[:, : layer.input_dim], enter[:, layer.input_dim :]
+        weights = [known] if x is None else []
+        weights += [extra] if extra.shape[1] else []
+        both = bias + own_bias if layer.parts == 2 else bias
+        base = both.expand(rows, count, -1) if x is None else F.linear(x, known, both)
+        if layer.parts == 2:
+            self.gates, self.own = StepLinear(base, [*weights, own]), None
+        else:
+            self.gates = StepLinear(base, weights)
+            self.own = StepLinear(own_bias.expand(rows, count, -1), [own])
+
+    def __call__(self, t: int, inputs: Sequence[Tensor], hidden: Hidden) -> Hidden:
+        """The state after step t.
+
+        Args:
+            t: the step; each is taken once, in order.
+            inputs: (B, I) where it was not known beforehand, and (B, E) where E is not 0.
+            hidden: the state before, whose first part is the output.
+        """
+        if self.own is None:
+            return _lstm(self.gates(t, [*inputs, hidden[0]]), hidden[1])
+        return (_gru(self.gates(t, inputs), self.own(t, [hidden[0]]), hidden[0]),)
+
+
+def _lstm(gates: Tensor, cell: Tensor) -> Hidden:
+    enter, forget, new, leave = gates.chunk(4, dim=1)
+    cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+    return leave.sigmoid() * cell.tanh(), cell
+
+
+def _gru(gates: Tensor, own: Tensor, hidden: Tensor) -> Tensor:
+    dim = hidden.shape[1]
+    reset, update = (gates[:, : 2 * dim] + own[:, : 2 * dim]).sigmoid().chunk(2, dim=1)
+    new = (gates[:, 2 * dim :] + reset * own[:, 2 * dim :]).tanh()
+    return new + update * (hidden - new)
+
+
+class StepDropout(nn.Module):
+    """Dropout of a sequence: a mask for every step, or one mask for all steps of a sentence.
+
+    The second is variational dropout (Gal and Ghahramani 2016, arXiv 1512.05287) on the inputs and
+    outputs of layers; recurrent connections are not dropped, which a fused layer cannot do.
+
+    Args:
+        p: share dropped in training.
+        variational: one mask for all steps.
+    """
+
+    def __init__(self, p: float, variational: bool) -> None:
+        super().__init__()
+        self.drop = Dropout(p)
+        self.variational = variational
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        if not self.variational or not self.training:
+            out: Tensor = self.drop(x)
+            return out
+        return x * self.drop(torch.ones_like(x[:, :1]))
+
+    def factors(self, rows: int, steps: int, dim: int, like: Tensor) -> Tensor | None:
+        """What each step is to be multiplied by, (B, T, D); None for nothing."""
+        if not self.training or self.drop.p == 0:
+            return None
+        return self(like.new_ones(rows, steps, dim))

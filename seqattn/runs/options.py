@@ -1,0 +1,188 @@
+"""How long and on what a run trains, and what it keeps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Ge, Gt, Le, MinLen
+from lightning import Callback, Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+from seqattn.checking import Count, CountOrNone, NotNegative, checked
+from seqattn.errors import UserError
+
+Bound = Annotated[int, Ge(-1), Le(10**9)]
+"""So many at most; -1 for no such bound."""
+Interval = Annotated[int, Ge(1), Le(10**9)] | Annotated[float, Gt(0), Le(1)]
+Devices = (
+    Annotated[int, Ge(-1), Le(4096)]
+    | Literal["auto"]
+    | Annotated[list[Annotated[int, Ge(0), Le(4096)]], MinLen(1)]
+)
+
+
+@checked
+@dataclass(frozen=True)
+class TrainerOptions:
+    """What Lightning's `Trainer` is made from.
+
+    Args:
+        accelerator: auto, cpu, gpu or another that Lightning knows.
+        devices: how many, or which; auto or -1 for all of an accelerator.
+        num_nodes: machines.
+        strategy: how several devices share the work, by Lightning's name.
+        max_steps: optimizer steps.
+        max_epochs: passes over the training split.
+        precision: 32, bf16-mixed, or 16-mixed (GPU only).
+        accumulate_grad_batches: batches of an optimizer step, on each device.
+        gradient_clip_val: largest norm of the gradient; None or 0 for none.
+        val_check_interval: from one validation to the next, a share of an epoch, or optimizer
+            steps where it is a whole number.
+        log_every_n_steps: from one logged step to the next.
+        fast_dev_run: a batch or so of everything, to see whether it runs.
+        deterministic: refuse operations that are not; "warn" to be told of them.
+        lightning: further arguments of `lightning.Trainer`, as they are.
+
+    Raises:
+        UserError: for a value out of its range, or a training without an end.
+    """
+
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu", "hpu"] = "auto"
+    devices: Devices = 1
+    num_nodes: Annotated[int, Ge(1), Le(4096)] = 1
+    strategy: str = "auto"
+    max_steps: Bound = -1
+    max_epochs: Bound = 20
+    precision: Literal[32, "bf16-mixed", "16-mixed"] = 32
+    accumulate_grad_batches: Count = 1
+    gradient_clip_val: NotNegative | None = 1.0
+    val_check_interval: Interval = 1.0
+    log_every_n_steps: Count = 20
+    fast_dev_run: bool | CountOrNone = False
+    deterministic: bool | Literal["warn"] = False
+    lightning: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.devices == 0:
+            raise UserError("trainer.devices must be at least 1, or auto for all, got 0")
+        if self.max_steps == -1 and self.max_epochs == -1:
+            raise UserError(
+                "a training must end: trainer.max_steps and trainer.max_epochs are both -1"
+            )
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether this machine trains on its CPU."""
+        auto = self.accelerator == "auto" and not torch.cuda.is_available()
+        return self.accelerator == "cpu" or auto
+
+    @property
+    def ranks(self) -> int:
+        """Processes on this machine."""
+        if isinstance(self.devices, list):
+            return len(self.devices)
+        if self.devices in ("auto", -1):
+            return 1 if self.on_cpu else torch.cuda.device_count()
+        return int(self.devices)
+
+    def check_device(self) -> None:
+        """Refuses what this machine cannot do.
+
+        Raises:
+            UserError: with what it can.
+        """
+        if self.precision == "16-mixed" and self.on_cpu:
+            raise UserError(
+                "trainer.precision=16-mixed needs a GPU; use 32 (quickest) or bf16-mixed on a CPU"
+            )
+        if self.accelerator == "gpu" and not torch.cuda.is_available():
+            raise UserError("trainer=gpu finds no GPU here; use trainer=cpu")
+
+    def advice(self) -> list[str]:
+        """What would go quicker with another setting, a line each."""
+        # a private name of PyTorch: without it nothing is said
+        native = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+        if self.precision != "bf16-mixed" or not self.on_cpu or native():
+            return []
+        return [
+            "this CPU has no bfloat16 instructions and spells them out: trainer.precision=32 is "
+            "much quicker here"
+        ]
+
+    def trainer(self, callbacks: Sequence[Callback], loggers: Sequence[Any], home: Path) -> Trainer:
+        """The Lightning trainer of a run.
+
+        Args:
+            callbacks: the run's.
+            loggers: the run's; none are allowed.
+            home: the run's directory.
+
+        Raises:
+            UserError: for a combination that Lightning refuses.
+        """
+        # validation by steps goes on over the ends of epochs
+        by_steps = {"check_val_every_n_epoch": None} if type(self.val_check_interval) is int else {}
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "lightning"}
+        fixed: dict[str, Any] = {
+            "logger": list(loggers),
+            "callbacks": list(callbacks),
+            "default_root_dir": str(home),
+            "use_distributed_sampler": False,
+            "num_sanity_val_steps": 0,
+            "enable_model_summary": False,
+            "enable_progress_bar": sys.stderr.isatty(),
+        }
+        try:
+            # copies, since Lightning adds callbacks of its own to the list that it is given
+            more = deepcopy(dict(self.lightning))
+            return Trainer(**{**own, **by_steps, **fixed, **more})
+        except (MisconfigurationException, ValueError, TypeError, AttributeError) as error:
+            raise UserError(f"trainer: {' '.join(str(error).split())}") from error
+
+
+@checked
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Which weights a run keeps, and when it stops early.
+
+    Args:
+        monitor: what best means, and what early stopping watches, such as val/loss or val/bleu.
+        average: which checkpoints the bundle averages: best or last.
+        count: how many of them.
+        patience: validations without a better one after which training stops; None for never.
+    """
+
+    monitor: str = "val/loss"
+    average: Literal["best", "last"] = "best"
+    count: Annotated[int, Ge(1), Le(1000)] = 1
+    patience: Count | None = None
+
+    def kept(self, directory: Path, mode: str) -> ModelCheckpoint:
+        """The callback that keeps the checkpoints whose weights are averaged.
+
+        Args:
+            directory: where they go.
+            mode: which way of `monitor` is better, min or max.
+        """
+        best = self.average == "best"
+        return ModelCheckpoint(
+            dirpath=directory,
+            filename="weights-{step:06d}",
+            monitor=self.monitor if best else "step",
+            mode=mode if best else "max",
+            save_top_k=self.count,
+            save_weights_only=True,
+        )
+
+    def stopping(self, mode: str) -> list[EarlyStopping]:
+        """Early stopping, where there is any. Args: mode: as `kept`."""
+        if self.patience is None:
+            return []
+        return [EarlyStopping(self.monitor, mode=mode, patience=self.patience)]

@@ -1,0 +1,138 @@
+"""What a run's task decides: the data that it reads, the model that it trains, how it is scored."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import Ge, Lt
+
+from seqattn.bundle.nodes import import_path
+from seqattn.checking import BadValue, CountOrNone, checked, shown
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.errors import UserError
+from seqattn.training.forcing import TeacherForcing
+
+if TYPE_CHECKING:  # these import Lightning, which a bundle does without
+    from seqattn.runs.fitting import Fitting
+    from seqattn.runs.span_fitting import SpanFitting
+    from seqattn.runs.text_fitting import TextFitting
+    from seqattn.runs.train import Training
+
+LOSSES: Mapping[str, str] = {
+    "val/loss": "min",
+    "val/nll": "min",
+    "val/perplexity": "min",
+    "val/accuracy": "max",
+}
+
+
+@checked
+@dataclass(frozen=True)
+class ValidationOptions:
+    """How a model's own outputs are scored while it trains.
+
+    Args:
+        every: epochs from one time to the next; 0 for never.
+        sentences: the first rows of the validation split that are scored; 0 for all.
+    """
+
+    every: CountOrNone = 1
+    sentences: CountOrNone = 200
+
+
+@checked
+@dataclass(frozen=True)
+class TaskOptions(ABC):
+    """A task as a run is told of it.
+
+    Args:
+        name: what its runs go by, unless told otherwise.
+        scorer: how outputs are compared with their references.
+        label_smoothing: share of a target's probability spread over the vocabulary.
+        teacher_forcing: share of target tokens that a recurrent decoder is given in training.
+        validation: how outputs are scored while it trains.
+    """
+
+    name: str
+    scorer: Any
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
+    teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
+    validation: ValidationOptions = field(default_factory=ValidationOptions)
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.scorer, "score"):
+            came = f"got {shown(self.scorer)}"
+            raise BadValue("scorer", f"must be a choice with keys of its own, {came}")
+
+    reads: ClassVar[str]
+    """What the data has to hold, as its source says: pairs or questions."""
+    output: ClassVar[str]
+    """What the model gives, as its configuration, batches and search say: text or spans."""
+    losses: ClassVar[Mapping[str, str]] = LOSSES
+    """What is measured of a loss, and which way is better: min or max."""
+
+    @property
+    def monitors(self) -> dict[str, str]:
+        """All that a checkpoint can be the best by, and which way is better: min or max."""
+        return {**self.losses, **{f"val/{name}": "max" for name in self.scorer.logged}}
+
+    @abstractmethod
+    def fitting(self, run: Training, tokenizer: Tokenizer | None) -> Fitting:
+        """What training takes, the data first.
+
+        Args:
+            run: its settings.
+            tokenizer: one that is ready; None to train one.
+        """
+
+
+@checked
+@dataclass(frozen=True)
+class TextGeneration(TaskOptions):
+    """A text in, a text out. Args: as `TaskOptions`."""
+
+    reads: ClassVar[str] = "pairs"
+    output: ClassVar[str] = "text"
+
+    def fitting(self, run: Training, tokenizer: Tokenizer | None) -> TextFitting:
+        from seqattn.runs.text_fitting import TextFitting
+
+        return TextFitting(self, run, tokenizer)
+
+
+@checked
+@dataclass(frozen=True)
+class GenerativeAnswering(TextGeneration):
+    """A question with its context in, an answer in the model's own words out.
+
+    Args: as `TaskOptions`.
+    """
+
+    reads: ClassVar[str] = "questions"
+
+
+@checked
+@dataclass(frozen=True)
+class ExtractiveAnswering(TaskOptions):
+    """A question with its context in, a span of the context out. Args: as `TaskOptions`."""
+
+    reads: ClassVar[str] = "questions"
+    output: ClassVar[str] = "spans"
+    losses: ClassVar[Mapping[str, str]] = {"val/loss": "min"}
+
+    def fitting(self, run: Training, tokenizer: Tokenizer | None) -> SpanFitting:
+        from seqattn.runs.span_fitting import SpanFitting
+
+        return SpanFitting(self, run, tokenizer)
+
+
+def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:
+    """The task that a bundle was trained for. Args: config: the bundle's."""
+    node = config.get("task")
+    found = import_path(node["_target_"], "task") if isinstance(node, dict) else TextGeneration
+    if not isinstance(found, type) or not issubclass(found, TaskOptions):
+        raise UserError("the bundle's task is none; train again")
+    return found

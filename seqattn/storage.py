@@ -1,0 +1,121 @@
+"""Files written whole or not at all, and what is wrong with one said in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from seqattn.errors import UserError
+
+MAX_DEPTH = 64
+"""Lists and objects within each other that a JSON file may have."""
+_TEXT_OR_PLAIN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[^][{}"]+')
+_WHOLE_PAIR = re.compile(rb"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+@contextmanager
+def file_faults(doing: str, path: Path) -> Iterator[None]:
+    """Says in one line what the system has against a file: no space, no permission, a long name.
+
+    Args:
+        doing: "read", "write" or another verb.
+        path: named where the system names no file.
+
+    Raises:
+        UserError: such as "cannot write scores.json: No space left on device".
+    """
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise UserError(f"cannot {doing} {where}: {error.strerror or error}") from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there; a name that no file can have is refused."""
+    with file_faults("read", path):
+        return path.is_file()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all: a temporary name, fsync, rename.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    with file_faults("write", path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.chmod(0o644)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def read_json(path: Path, kind: str, form: str = "JSON") -> Any:
+    """Reads a UTF-8 JSON file, with a byte order mark or without.
+
+    Args:
+        path: the file.
+        kind: what it must be, such as "a file of predictions".
+        form: what it must hold.
+
+    Raises:
+        UserError: it is not there, or is not JSON (with the line).
+    """
+    if not is_file(path):
+        raise UserError(f"{path} must be {kind}, it does not exist")
+    with file_faults("read", path):
+        content = path.read_bytes()
+    check_json(content.splitlines(), path)
+    try:
+        return json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} must be UTF-8 text, byte {error.start:,} is not") from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        raise UserError(f"{path} must be {form}, {where}: {error.msg}") from error
+    except ValueError as error:  # a number of thousands of digits
+        raise UserError(f"{path} must be {form}: {error}") from error
+
+
+def check_json(lines: Iterable[bytes], path: Path, by_line: bool = False) -> None:
+    """Refuses JSON on which readers crash: nested too deeply, or with half a surrogate pair.
+
+    Args:
+        lines: of the file.
+        path: its name for the message.
+        by_line: whether each line is a value of its own.
+
+    Raises:
+        UserError: naming the line.
+    """
+    depth = 0
+    for number, line in enumerate(lines, 1):
+        if _SURROGATE.search(line) and _SURROGATE.search(_WHOLE_PAIR.sub(b"", line)):
+            raise UserError(f"{path} must be Unicode text, line {number} has half a surrogate pair")
+        if by_line:
+            depth = 0
+            if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
+                continue
+        brackets = _TEXT_OR_PLAIN.sub(b"", line)
+        depths = list(accumulate((1 if mark in b"[{" else -1 for mark in brackets), initial=depth))
+        if max(depths) > MAX_DEPTH:
+            raise UserError(
+                f"{path} must nest at most {MAX_DEPTH} lists and objects, line {number} nests more"
+            )
+        depth = depths[-1]

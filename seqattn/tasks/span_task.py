@@ -1,0 +1,92 @@
+"""Training and validation of models that answer by spans."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqattn.attention.auxiliary import auxiliary_losses
+from seqattn.checking import checked
+from seqattn.data.span_batch import Questions, SpanBatch
+from seqattn.errors import UserError
+from seqattn.generation.span_search import Answerer
+from seqattn.metrics.means import SpanPlaces
+from seqattn.metrics.qa import QaScores
+from seqattn.models.span_base import SpanModel
+from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
+
+
+@checked
+@dataclass(frozen=True)
+class SpanValidation(Validation):
+    """Real answers and their scores.
+
+    Args:
+        answerer: the model with its search.
+        questions: the validation split, in rows.
+    """
+
+    answerer: Answerer
+    questions: Callable[[], Questions]
+
+    def samples(self, batch: SpanBatch) -> list[Sample]:
+        """Answers the questions whose first window is here, so that each is answered once."""
+        rows = self.chosen(batch.index[batch.offset == 0].tolist())
+        asked = self.questions()
+        found = self.answerer.answer(
+            [asked.questions[row] for row in rows], [asked.contexts[row] for row in rows]
+        )
+        texts = [answered.answers[0].text if answered.answers else "" for answered in found]
+        return [Sample(row, text, asked.answers[row]) for row, text in zip(rows, texts)]
+
+    def metric(self) -> Any:
+        return QaScores()
+
+
+class SpanTask(SummedTask):
+    """Minimises the cross-entropy of start and end per window, over the whole effective batch.
+
+    Args:
+        model: the span model.
+        optimization: optimizer and schedule.
+        validation: what is answered; None for the loss alone.
+
+    Raises:
+        UserError: for label smoothing or teacher forcing, which places do not have.
+    """
+
+    model: SpanModel
+
+    def __init__(
+        self,
+        model: SpanModel,
+        optimization: Optimization,
+        validation: SpanValidation | None = None,
+    ) -> None:
+        super().__init__(model, optimization, SpanPlaces(), validation)
+        if optimization.label_smoothing or not optimization.teacher_forcing.whole:
+            raise UserError(
+                "a span model has neither label smoothing nor teacher forcing; leave "
+                "task.label_smoothing at 0 and task.teacher_forcing at schedule=constant start=1"
+            )
+
+    def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:
+        """The sum over windows of both cross-entropies, and how many windows are right."""
+        start, end = self.model(batch)
+        wide = torch.promote_types(start.dtype, torch.float32)
+        total = F.cross_entropy(start.to(wide), batch.start, reduction="sum")
+        total = total + F.cross_entropy(end.to(wide), batch.end, reduction="sum")
+        right = (start.argmax(dim=1) == batch.start) & (end.argmax(dim=1) == batch.end)
+        return total, right.sum()
+
+    def training_step(self, batch: SpanBatch, batch_idx: int) -> Tensor:
+        with auxiliary_losses(self.model) as losses:
+            total, right = self.loss(batch)
+        units = right.new_tensor(batch.windows)
+        return self.summed(total, units, batch.windows, losses, {"accuracy": right / units})
+
+    def validation_sums(self, batch: SpanBatch) -> tuple[Tensor, Tensor, int]:
+        return *self.loss(batch), batch.windows

@@ -1,0 +1,12 @@
+"""What can be read off a figure."""
+
+
+def ticks(axis):
+    """The labels along the top, and down the side."""
+    across = [label.get_text() for label in axis.get_xticklabels()]
+    return across, [label.get_text() for label in axis.get_yticklabels()]
+
+
+def visible(figure):
+    """The panels that are not hidden."""
+    return [axis for axis in figure.axes if axis.get_visible()]

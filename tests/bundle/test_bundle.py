@@ -1,0 +1,249 @@
+"""Bundles: written whole or not at all, read without running anything, used as in training."""
+
+import os
+import pickle
+import stat
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+import seqattn
+from seqattn.bundle import files
+from seqattn.bundle.files import read_config, write_bundle
+from seqattn.errors import UserError
+from tests.bundle.conftest import configuration, untrained
+
+TEXTS = ["a dog sees the cat", "", "two birds"]
+
+
+@pytest.fixture(scope="module")
+def loaded(bundle):
+    return seqattn.load(bundle)
+
+
+def copied(loaded, path, **changed):
+    write_bundle(path, {**loaded.config, **changed}, loaded.model, loaded.tokenizer, loaded.scores)
+    return path
+
+
+def test_a_bundle_written_and_loaded_is_the_same(loaded, tmp_path):
+    again = seqattn.load(copied(loaded, tmp_path / "copy"))
+    source = torch.tensor(loaded.tokenizer.encode_source(TEXTS[:1]))
+    target = torch.tensor([[2, *loaded.tokenizer.encode_target(["the tree"])[0]]])
+    assert torch.equal(again.model(source, target), loaded.model(source, target))
+    assert again.generate(TEXTS) == loaded.generate(TEXTS)
+    assert again.config == loaded.config
+    assert again.scores == loaded.scores == {"val/loss": 3.5, "val/bleu": {"value": 1.0}}
+    assert again.tokenizer.fingerprint == loaded.tokenizer.fingerprint
+    assert not again.model.training
+    assert [file.name for file in tmp_path.iterdir()] == ["copy"]
+
+
+def test_one_text_gives_one_text_and_an_empty_one_an_empty_one(loaded):
+    outputs = loaded.generate(TEXTS)
+    assert outputs[1] == ""
+    assert loaded.generate(TEXTS[0]) == outputs[0]
+    assert isinstance(outputs[0], str)
+
+
+def test_the_document_names_choices_and_no_python_path(bundle, loaded):
+    text = (bundle / "config.yaml").read_text()
+    assert "seqattn." not in text
+    document = yaml.safe_load(text)
+    assert document["format"] == "seqattn bundle 2"
+    assert document["attention"]["kernel"] == {"_type_": "SoftmaxKernel"}
+    kernel = {"_target_": "seqattn.attention.kernels.softmax.SoftmaxKernel", "_partial_": True}
+    assert loaded.config["attention"]["kernel"] == kernel
+
+
+def test_a_bundle_keeps_what_using_it_needs_and_no_more(loaded, tmp_path):
+    more = {"logger": {"csv": 1}, "cache_dir": "/home/me/cache"}
+    path = copied(loaded, tmp_path / "copy", run_dir="/home/me/run", **more)
+    assert "/home/me" not in (path / "config.yaml").read_text()
+    assert not read_config(path).keys() & {"logger", "cache_dir", "run_dir"}
+
+
+def test_objects_are_written_as_the_nodes_that_make_them(loaded, tmp_path):
+    from seqattn.attention.heads import MultiHeadAttention
+    from seqattn.attention.kernels.softmax import SoftmaxKernel
+    from seqattn.positions import SinusoidalPosition
+
+    heads = partial(MultiHeadAttention, num_heads=4, num_kv_heads=4, kernel=SoftmaxKernel)
+    made = {"attention": heads, "position": SinusoidalPosition}
+    again = seqattn.load(copied(loaded, tmp_path / "copy", **made))
+    assert again.generate(TEXTS) == loaded.generate(TEXTS)
+
+
+@pytest.mark.parametrize("model", ["rnn", "span_rnn"])
+def test_other_models_load_and_answer(tmp_path, tokenizer, model):
+    found = seqattn.load(untrained(tmp_path / "model", tokenizer, configuration(model)))
+    if model == "rnn":
+        assert len(found.generate(TEXTS)) == len(found.answer(["a dog"], ["the cat"])) + 2
+        assert found.answer("a dog", "the cat") == found.answer(["a dog"], ["the cat"])
+    else:
+        (answered,) = found.answer("a dog", "the cat sees a dog")
+        assert 0 <= answered.no_answer <= 1
+
+
+def test_a_search_of_a_node_is_used_in_place_of_the_bundles_own(loaded):
+    node = {**loaded.config["generation"], "n_best": 3, "batch_size": 1}
+    assert loaded.generator(node).batch_size == 1
+    assert len(loaded.hypotheses(TEXTS[:1], node)[0]) == 3
+    with pytest.raises(UserError, match=r"generation\.batch_size must be"):
+        loaded.generator({**node, "batch_size": -1})
+
+
+def test_tied_weights_are_one_after_loading_and_stored_once(bundle, loaded):
+    model = loaded.model
+    assert model.target_embedding.table is model.source_embedding.table
+    tables = [t for t in load_file(bundle / "model.safetensors").values() if t.shape == (36, 16)]
+    assert len(tables) == 1
+
+
+def test_a_bundle_loads_without_pickle(bundle, monkeypatch):
+    def never(*args, **options):
+        raise AssertionError("unpickled")
+
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, never)
+    monkeypatch.setattr(torch, "load", never)
+    assert len(seqattn.load(bundle).generate(TEXTS)) == 3
+
+
+def test_a_bundle_generates_without_hydra_datasets_or_lightning(bundle):
+    program = f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("hydra", "omegaconf", "datasets", "lightning", "wandb"):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import seqattn
+print(len(seqattn.load({str(bundle)!r}).generate(["a dog", "the cat"])))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
+
+
+# --- a package of somebody's own ------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_package(tmp_path, monkeypatch):
+    package = tmp_path / "mypkg_of_tests"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "attention.py").write_text(
+        "from seqattn.attention.heads import MultiHeadAttention\n"
+        "class Tricky(MultiHeadAttention):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return package.name
+
+
+def test_a_class_of_somebody_else_loads_where_its_package_is_trusted(
+    own_package, tokenizer, tmp_path
+):
+    config = configuration()
+    target = f"{own_package}.attention.Tricky"
+    config["attention"] = {**config["attention"], "_target_": target}
+    path = untrained(tmp_path / "model", tokenizer, config)
+    del sys.modules[f"{own_package}.attention"]
+    for trust in ((), ("other",), (own_package[:-1],)):
+        with pytest.raises(UserError) as error:
+            seqattn.load(path, trust=trust)
+        assert str(error.value) == (
+            f"{path}/config.yaml: attention names {target}, which is not part of seqattn; load it "
+            f"with trust=[{own_package}] if you trust its author"
+        )
+    assert f"{own_package}.attention" not in sys.modules
+    for trust in ([own_package], own_package, [f"{own_package}.attention"]):
+        model = seqattn.load(path, trust=trust).model
+        assert type(model.encoder.layers[0].self_attention).__name__ == "Tricky"
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def test_a_bundle_that_cannot_be_written_leaves_the_old_one(loaded, tmp_path, monkeypatch):
+    path = copied(loaded, tmp_path / "copy")
+
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    for name in ("save_model", "_flush"):
+        with monkeypatch.context() as patched:
+            patched.setattr(files, name, full)
+            with pytest.raises(UserError) as error:
+                copied(loaded, path, seed=2)
+            assert str(error.value) == f"cannot write {path}: No space left on device"
+        assert read_config(path)["seed"] == 1
+        assert [file.name for file in tmp_path.iterdir()] == ["copy"]
+    assert seqattn.load(copied(loaded, path, seed=2)).config["seed"] == 2
+
+
+def test_the_old_bundle_comes_back_where_the_new_one_cannot_take_its_place(
+    loaded, tmp_path, monkeypatch
+):
+    path = copied(loaded, tmp_path / "copy")
+    rename, done = type(path).rename, []
+
+    def second_fails(self, target):
+        done.append(target)
+        if len(done) == 2:
+            raise OSError(30, "Read-only file system")
+        return rename(self, target)
+
+    monkeypatch.setattr(type(path), "rename", second_fails)
+    with pytest.raises(UserError, match=r"cannot write .*: Read-only file system"):
+        copied(loaded, path, seed=2)
+    assert read_config(path)["seed"] == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["copy"]
+
+
+def test_files_have_the_modes_that_the_user_asks_for(loaded, tmp_path):
+    before = os.umask(0o027)
+    try:
+        path = copied(loaded, tmp_path / "copy")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o640}
+
+
+def test_what_is_no_bundle_is_not_replaced(loaded, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    (tmp_path / "file").write_text("text")
+    for name in ("mine", "file"):
+        with pytest.raises(UserError, match="is there already and is no bundle"):
+            copied(loaded, tmp_path / name)
+        with pytest.raises(UserError, match="cannot write "):
+            copied(loaded, tmp_path / "file" / "below")
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_link_to_a_bundle_stays_a_link(loaded, tmp_path):
+    path = copied(loaded, tmp_path / "copy")
+    (tmp_path / "link").symlink_to(path)
+    copied(loaded, tmp_path / "link", seed=2)
+    assert (tmp_path / "link").is_symlink()
+    assert read_config(path)["seed"] == 2
+
+
+def test_weights_that_are_no_numbers_are_not_written(loaded, tmp_path, tokenizer):
+    model = seqattn.load(loaded.path).model
+    with torch.no_grad():
+        model.encoder.layers[0].feedforward.inner.weight[0, 0] = torch.nan
+    with pytest.raises(UserError, match=r"the weights are not finite, encoder\.layers\.0"):
+        write_bundle(tmp_path / "copy", loaded.config, model, tokenizer, {})
+    assert not list(tmp_path.iterdir())

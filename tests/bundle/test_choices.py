@@ -1,0 +1,163 @@
+"""Whether the choices of a model fit each other, said before any work."""
+
+import pytest
+import torch
+
+from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
+from seqattn.bundle.choices import choices, types, types_at
+from seqattn.bundle.nodes import build, describe, import_path
+from seqattn.errors import UserError
+
+TRANSFORMER = {"dim": 24, "ffn_dim": 20, "encoder_layers": 1, "decoder_layers": 2}
+SPAN_TRANSFORMER = {"dim": 24, "encoder_layers": 1, "model_layers": 1}
+
+
+def config(model="transformer", attention="mha", position="none", slots=(), **sizes):
+    """The nodes of choices by their names; several attentions of a slot are separated by commas."""
+    chosen = {"model": model, "attention": attention, "position": position}
+    chosen |= {f"{slot}_attention": name for slot, name in slots}
+    found = {}
+    for key, names in chosen.items():
+        known = choices("attention" if key.endswith("attention") else key)
+        made = [known[name] for name in names.split(",")]
+        found[key] = made if len(made) > 1 else made[0]
+    found["model"] = {**found["model"], **sizes}
+    names = {
+        k if k in ("model", "attention", "position") else f"attention@{k}": v
+        for k, v in chosen.items()
+    }
+    return {**found, "choices": names}
+
+
+def check(*given, **more):
+    Architecture.of(config(*given, **more)).check()
+
+
+def test_every_type_of_a_place_is_there_and_has_a_name_of_its_own():
+    own = {place: found for place, found in types().items() if not place.startswith("logger")}
+    for place, found in own.items():
+        for name, made in found.items():
+            assert import_path(made.path).__name__ == name, place
+
+
+def test_what_belongs_at_a_place():
+    assert "SoftmaxKernel" in types_at("attention.kernel")
+    assert types_at("cross_attention.kernel") == types_at("attention.kernel")
+    assert types_at("attention.kernel")["SoftmaxKernel"].is_factory
+    assert not types_at("generation.limit")["LengthLimit"].is_factory
+    assert "SoftmaxKernel" not in types_at("attention")
+    assert types_at("nowhere") == types_at("attention.kernel.window") == {}
+
+
+@pytest.mark.parametrize("name", choices("attention"))
+def test_each_attention_fits_a_model(name):
+    node = choices("attention")[name]
+    if "num_heads" not in node:
+        return check("rnn", name)
+    fits = build(node)(query_dim=24, memory_dim=24).abilities.fits
+    assert fits("encoder") or fits("decoder") or fits("cross")
+    for slot in filter(fits, ("encoder", "decoder", "cross")):
+        check(slots=[(slot, name)], **TRANSFORMER)
+    return None
+
+
+def test_each_position_and_model_fits():
+    for name in choices("position"):
+        check(position=name, **TRANSFORMER)
+        check("span_transformer", position=name, **SPAN_TRANSFORMER)
+    check("span_rnn", dim=24)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (config("rnn", "gqa"), "model=rnn cannot use attention=gqa; it takes bahdanau, luong_conc"),
+        (
+            config(attention="bahdanau"),
+            "model=transformer cannot use attention=bahdanau; it takes b",
+        ),
+        (
+            config(slots=[("cross", "none")]),
+            "model=transformer cannot use attention@cross_attention=none; it takes bigbird, entmax",
+        ),
+        (
+            config("rnn", "none,none"),
+            "model=rnn has one attention; choose it as attention=NAME, of",
+        ),
+        (
+            config("rnn", "none", slots=[("cross", "none")]),
+            "model=rnn has one attention; choose it as attention=NAME, of bahdanau, ",
+        ),
+        (
+            config("rnn", "none", "rope"),
+            "model=rnn knows positions by its recurrence and cannot use p",
+        ),
+        (
+            config("span_rnn", "sliding_window"),
+            "model=span_rnn cannot use attention=sliding_window; it",
+        ),
+        (
+            config("span_rnn", "bahdanau"),
+            "model=span_rnn cannot use attention=bahdanau; it takes entm",
+        ),
+        (
+            config("span_transformer", slots=[("decoder", "mha")]),
+            "model=span_transformer has no decoder; choose attention=NAME, or "
+            "attention@encoder_attention=NAME and attention@cross_attention=NAME",
+        ),
+        (
+            config(slots=[("decoder", "lsh")], **TRANSFORMER),
+            "attention=lsh cannot serve as decoder attention; give it a slot that it fits: "
+            "attention@encoder_attention=lsh",
+        ),
+        (
+            config(slots=[("decoder", "mha,mha,lsh")], **TRANSFORMER),
+            "this attention cannot serve as decoder attention; give it a slot that it fits: ",
+        ),
+        (config(dim=25), "num_heads must divide query_dim (25), got 4"),
+        (config(dmi=25), "there is no key model.dmi; did you mean model.dim?"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused_with_what_would(given, line):
+    with pytest.raises(UserError) as error:
+        Architecture.of(given).check()
+    assert str(error.value).startswith(line)
+
+
+def test_one_vocabulary_is_asked_for_where_tables_are_shared():
+    with pytest.raises(UserError, match=r"share_embeddings=all needs one vocabulary"):
+        Architecture.of(config(**TRANSFORMER)).check(joint=False)
+
+
+def test_a_list_of_attentions_takes_turns_and_cross_attention_keeps_the_heads():
+    found = Architecture.of(config(attention="gqa,mqa,linear", encoder_layers=4, dim=24))
+    model = found.build(Vocabularies(9, 9, True))
+    assert [layer.self_attention.num_kv_heads for layer in model.encoder.layers] == [2, 1, 4, 2]
+    names = [layer.self_attention.name for layer in model.encoder.layers]
+    assert names == ["SoftmaxKernel", "SoftmaxKernel", "LinearKernel", "SoftmaxKernel"]
+    cross = [layer.cross_attention for layer in model.decoder.layers]
+    assert [one.num_kv_heads for one in cross] == [2, 1, 4]
+    assert {one.name for one in cross} == {"SoftmaxKernel"}
+
+
+def test_a_check_takes_no_memory_and_draws_no_random_number():
+    before = torch.get_rng_state()
+    check(**TRANSFORMER | {"dim": 60_000, "ffn_dim": 60_000})
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_attention_that_counts_no_heads_needs_a_cross_attention_beside_it():
+    with pytest.raises(UserError, match="choose one by attention@cross_attention=NAME"):
+        cross_default(lambda query_dim, memory_dim: None)
+    written = describe(cross_default(build(choices("attention")["moa"])))
+    assert (written["num_heads"], written["num_kv_heads"]) == (4, 4)
+
+
+def test_a_factory_of_something_else_is_refused():
+    def linear(query_dim, memory_dim):
+        return torch.nn.Linear(query_dim, memory_dim)
+
+    found = Architecture.of(config(**TRANSFORMER))
+    wrong = Architecture(found.model, linear, cross_attention=linear)
+    with pytest.raises(UserError, match="this attention makes a Linear, which is no Mixer"):
+        wrong.check()

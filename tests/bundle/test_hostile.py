@@ -1,0 +1,328 @@
+"""Bundles that somebody tampered with: each is refused in one line, quickly, and runs nothing."""
+
+import json
+import os
+import shutil
+import struct
+import time
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+import seqattn
+from seqattn.bundle.choices import choices
+from seqattn.bundle.nodes import import_path
+from seqattn.errors import UserError
+
+
+def at(place, value, drop=False):
+    """Sets a value of the configuration; dots lead into it."""
+
+    def edit(path):
+        file = path / "config.yaml"
+        document = yaml.safe_load(file.read_text())
+        *parents, last = place.split(".")
+        node = document
+        for parent in parents:
+            node = node[parent]
+        if drop:
+            del node[last]
+        else:
+            node[last] = value
+        file.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    return edit
+
+
+def without(place):
+    return at(place, None, drop=True)
+
+
+def text(old, new):
+    """Replaces a text of the configuration."""
+
+    def edit(path):
+        file = path / "config.yaml"
+        content = file.read_text()
+        assert old in content
+        file.write_text(content.replace(old, new))
+
+    return edit
+
+
+def raw(name, content):
+    """Replaces a file."""
+    return lambda path: (path / name).write_bytes(content)
+
+
+def gone(name):
+    return lambda path: (path / name).unlink()
+
+
+def link(name, target):
+    def edit(path):
+        (path / name).unlink()
+        (path / name).symlink_to(target)
+
+    return edit
+
+
+def folder(name):
+    def edit(path):
+        (path / name).unlink()
+        (path / name).mkdir()
+
+    return edit
+
+
+def pipe(name):
+    def edit(path):
+        (path / name).unlink()
+        os.mkfifo(path / name)
+
+    return edit
+
+
+def weights(change):
+    """Changes the tensors, a dict from their names."""
+
+    def edit(path):
+        file = path / "model.safetensors"
+        tensors = load_file(file)
+        change(tensors)
+        save_file(tensors, file)
+
+    return edit
+
+
+def cut(name, kept):
+    return lambda path: (path / name).write_bytes((path / name).read_bytes()[:kept])
+
+
+def tokenizer(change):
+    """Changes the head of the tokenizer, a dict."""
+
+    def edit(path):
+        head = json.loads((path / "tokenizer.json").read_text())
+        change(head)
+        (path / "tokenizer.json").write_text(json.dumps(head))
+
+    return edit
+
+
+def put(name, value):
+    return lambda mapping: mapping.__setitem__(name, value)
+
+
+def header(content):
+    return struct.pack("<Q", len(content)) + content
+
+
+BIAS = "encoder.layers.0.feedforward.inner.bias"
+NORM = "encoder.norm.weight"
+KERNEL = "attention.kernel._type_"
+PICKLE = "!!binary gASVHgAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOUjAR0cnVllIWUUpQu"
+DEEP = "[" * 5000 + "]" * 5000
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{','.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(8)
+)
+# fmt: off
+CASES = {
+    # what would run something
+    "a verb": (at(KERNEL, "seqattn.cli.main.run_verb"), "run_verb, which is not part of seqattn"),
+    "a verb by its name": (at(KERNEL, "run_verb"), "names 'run_verb', which does not belong there"),
+    "a worker": (at("model._type_", "seqattn.benchmarks.training._work"), "is not part of seqattn"),
+    "os.system": (at("model._type_", "os.system"), "model names os.system, which is not part of"),
+    "a builtin": (at("loader._type_", "builtins.eval"), "names builtins.eval, which is not part"),
+    "a target": (at("model._target_", "os.system"), "there is no key model._target_"),
+    "a target deep below": (at("data.x", {"_target_": "os.system"}), "no key data.x._target_"),
+    "a target of attention": (at("attention.kernel._target_", "a.b"), "attention.kernel._target_"),
+    "args": (at("model._args_", [1]), "there is no key model._args_"),
+    "partial": (at("model._partial_", True), "there is no key model._partial_"),
+    "another method": (at("model._recursive_", True), "there is no key model._recursive_"),
+    "a type in a list": (at("data.x", [{"_type_": "os.system"}]), "data.x names os.system, which"),
+    "a type where none belongs": (at("seed", {"_type_": "Table"}), "does not belong there"),
+    "an environment variable": (at("name", "${oc.env:HOME}"), "name must be plain text, got '${"),
+    "a call": (at("model.dim", "${oc.create:{a: 1}}"), "model.dim must be plain text, got '${oc.c"),
+    "an interpolation": (at("model.dim", "${model.ffn_dim}"), "model.dim must be plain text"),
+    "an interpolated choice": (at("choices.model", "${x}"), "choices.model must be plain text"),
+    "an interpolated type": (at(KERNEL, "${x}"), "attention.kernel._type_ must be plain text"),
+    "a pickle": (text("seed: 1", f"seed: {PICKLE}"), "it has a tag or an alias"),
+    "an object": (text("seed: 1", "seed: !!python/object/apply:os.system [x]"), "a tag or an alia"),
+    "a name": (text("seed: 1", "seed: !!python/name:os.system"), "it has a tag or an alias"),
+    "a module": (text("seed: 1", "seed: !!python/module:os"), "it has a tag or an alias"),
+    "a tag of its own": (text("seed: 1", "seed: !mine 1"), "it has a tag or an alias"),
+    "a harmless tag": (text("seed: 1", "seed: !!str 1"), "it has a tag or an alias"),
+    # documents
+    "an alias": (text("seed: 1", "seed: &a 1\nname2: *a"), "it has a tag or an alias"),
+    "an alias bomb": (raw("config.yaml", BOMB.encode()), "it has a tag or an alias"),
+    "a merge of itself": (raw("config.yaml", b"&a a: *a"), "it has a tag or an alias"),
+    "a deep list": (text("seed: 1", f"seed: {DEEP}"), "nests too deep or holds too much"),
+    "a deep mapping": (raw("config.yaml", b"{a: " * 3000), "nests too deep or holds too much"),
+    "a long list": (text("seed: 1", f"seed: [{'1,' * 30000}]"), "nests too deep or holds too much"),
+    "a long document": (text("seed: 1", f"seed: 1\n#{'x' * 300000}"), "longer than 262,144"),
+    "a huge document": (raw("config.yaml", b"#" * (2 << 20)), "larger than any that training"),
+    "no YAML": (raw("config.yaml", b"{"), "it cannot be read"),
+    "no text": (raw("config.yaml", b"\xff\xfe\x00"), "cannot be read; the bundle is damaged"),
+    "a control character": (raw("config.yaml", b"a: \x01"), "it cannot be read"),
+    "nothing": (raw("config.yaml", b""), "it is not of the format 'seqattn bundle 2'"),
+    "a list": (raw("config.yaml", b"- a\n"), "it is not of the format"),
+    "a number": (raw("config.yaml", b"5"), "it is not of the format"),
+    "two documents": (raw("config.yaml", b"a: 1\n---\nb: 1\n"), "it cannot be read"),
+    "another format": (at("format", "seqattn bundle 9"), "it says 'seqattn bundle 9'"),
+    "no format": (without("format"), "it is not of the format"),
+    "a format that is a list": (at("format", ["a"]), "it is not of the format"),
+    "a long number": (text("seed: 1", f"seed: {'9' * 5000}"), "it cannot be read"),
+    "a key that is a list": (text("seed: 1", "? [a]\n: 1"), "it cannot be read"),
+    "a key that is a number": (at("model.1", 1), "there is no key model.1; it takes"),
+    "a number for a key": (text("seed: 1", "5: 1"), "it has the key 5, which is no name"),
+    "no name for a key": (text("seed: 1", '"a\\nb": 1'), "it has the key 'a\\nb', which is no nam"),
+    "an empty key": (at("model", {"_type_": "TransformerConfig", "": 1}), "there is no key model."),
+    "a date": (text("seed: 1", "seed: 2020-01-01"), "seed must be text, a number, true, false or"),
+    "nan": (at("optimizer.lr", float("nan")), "optimizer.lr must be a finite number, got nan"),
+    "infinity": (at("generation.length_penalty", float("inf")), "must be a finite number, got inf"),
+    "half a letter": (text("name: tiny", 'name: "\\ud800"'), "it cannot be read"),
+    "an unknown part": (at("logger", {"csv": 1}), "there is no key 'logger'; "),
+    "choices that are a list": (at("choices", ["mha"]), "choices must give a name for each group"),
+    "choices of numbers": (at("choices.model", 5), "choices must give a name for each group"),
+    # parts
+    **{
+        f"no {part}": (without(part), f"lacks {part}; the bundle is damaged: train again")
+        for part in ("model", "attention", "position", "loader", "generation")
+    },
+    "an empty model": (at("model", None), "lacks model; the bundle is damaged"),
+    "a text for a model": (at("model", "x" * 1000), "model must name its _type_, one of"),
+    "a number for attention": (at("attention", 5), "attention must name its _type_, one of"),
+    "an attention without a type": (without("attention._type_"), "attention must name its _type_"),
+    "no attentions": (at("attention", []), "attention must be one choice or several, got none"),
+    "a list of numbers": (at("attention", [1]), "attention must name its _type_, one of"),
+    "a text for a kernel": (at("attention.kernel", "SoftmaxKernel"), "attention.kernel must name "),
+    "a list for a kernel": (at("attention.kernel", []), "attention.kernel must be a choice with"),
+    "no kernel": (without("attention.kernel"), "attention.kernel must be given"),
+    "a null kernel": (at("attention.kernel", None), "attention.kernel must be a choice with keys"),
+    "a search for a kernel": (at(KERNEL, "BeamSearch"), "'BeamSearch', which does not belong ther"),
+    "a kernel for a model": (at("model._type_", "SoftmaxKernel"), "which does not belong there; i"),
+    "a type that is a number": (at(KERNEL, 5), "attention.kernel names 5, which does not belong"),
+    "a type that is null": (at(KERNEL, None), "attention.kernel names None, which does not belong"),
+    "a type that is a list": (at(KERNEL, ["a"]), "attention.kernel names ['a'], which does not"),
+    "a misspelt type": (at(KERNEL, "SoftmaxKernl"), "did you mean SoftmaxKernel?"),
+    "a model of spans": (at("model", {"_type_": "SpanTransformerConfig"}), "cannot be read ("),
+    "a recurrent model": (at("model", {"_type_": "RecurrentConfig"}), "knows positions by its rec"),
+    "a search of spans": (at("generation", {"_type_": "SpanSearch"}), "generation must be of thos"),
+    "a loader of spans": (at("loader", {"_type_": "SpanOptions"}), "loader must be of those for p"),
+    "a limit that is a number": (at("generation.limit", 5), "generation.limit must name its _type"),
+    "a limit that is a list": (at("generation.limit", [5]), "generation.limit must name its _type"),
+    # values
+    "a wide model": (at("model.dim", 10**12), "model"),
+    "a model of no width": (at("model.dim", 0), "model.dim must be"),
+    "a negative width": (at("model.dim", -16), "model.dim must be"),
+    "a true width": (at("model.dim", True), "model.dim must be"),
+    "a text for a width": (at("model.dim", "16"), "model.dim must be"),
+    "a mapping for a width": (at("model.dim", {"a": 1}), "model.dim must be"),
+    "another width": (at("model.dim", 32), "in the model); copy it anew or train again"),
+    "a width of memory": (at("model.ffn_dim", 65_536), "in the model); copy it anew or train agai"),
+    "layers without end": (at("model.encoder_layers", 10**6), "layers"),
+    "many layers": (at("model.encoder_layers", 999), "fewer than the model has layers"),
+    "more layers": (at("model.decoder_layers", 2), "cannot be read (it lacks decoder.layers.1"),
+    "fewer layers": (at("model.decoder_layers", 0), "which the model has not)"),
+    "heads that do not divide": (at("attention.num_heads", 5), "num_heads must divide query_dim"),
+    "heads without end": (at("attention.num_heads", 10**9), "num_heads"),
+    "fewer key heads": (at("attention.num_kv_heads", 2), "in the model); copy it anew or train"),
+    "a word that is none": (at("model.activation", "os.system"), "model.activation must be one of"),
+    "an unknown key": (at("model.dmi", 5), "there is no key model.dmi; did you mean model.dim?"),
+    "an unknown key of attention": (at("attention.kernel.window", 5), "there is no key attention."),
+    "a key that callers fill": (at("attention.kernel.shape", 5), "attention.kernel.shape"),
+    "a batch that is a text": (at("generation.batch_size", "x"), "generation.batch_size must be a"),
+    "a negative length": (at("generation.limit.ratio", -1), "generation.limit"),
+    "a loader's text": (at("loader.max_tokens", "many"), "loader.max_tokens must be a whole numbe"),
+    "a loader's word": (at("loader.long_sources", "eat"), "long_sources must be one of"),
+    # weights
+    "no weights": (gone("model.safetensors"), "is not there; the bundle is incomplete"),
+    "empty weights": (raw("model.safetensors", b""), "cannot be read (its header is damaged)"),
+    "weights cut short": (cut("model.safetensors", -5), "cannot be read ("),
+    "a header cut short": (cut("model.safetensors", 100), "cannot be read ("),
+    "a header without end": (raw("model.safetensors", b"\xff" * 64), "its header is damaged"),
+    "a header that is no JSON": (raw("model.safetensors", header(b"{{{{")), "cannot be read ("),
+    "a header of nothing": (raw("model.safetensors", header(b"{}")), "fewer than the model has"),
+    "a deep header": (raw("model.safetensors", header(DEEP.encode())), "cannot be read ("),
+    "a tensor too large": (
+        raw("model.safetensors", header(
+            b'{"a":{"dtype":"F32","shape":[99999999999],"data_offsets":[0,399999999996]}}'
+        )),
+        "cannot be read (",
+    ),
+    "a pickle for weights": (raw("model.safetensors", b"\x80\x04K\x01." * 9), "cannot be read ("),
+    "a folder for weights": (folder("model.safetensors"), "model.safetensors is not there"),
+    "a pipe for weights": (pipe("model.safetensors"), "model.safetensors is not there"),
+    "another shape": (weights(put(BIAS, torch.zeros(5))), f"({BIAS} is (5,) in it and (20,) in th"),
+    "another tensor": (weights(put("other", torch.zeros(5))), "it holds other, which the model"),
+    "a lacking tensor": (weights(lambda tensors: tensors.pop(BIAS)), f"it lacks {BIAS}"),
+    "a transposed tensor": (weights(put(NORM, torch.zeros(1, 16))), f"{NORM} is (1, 16) in it"),
+    "a nan": (weights(put(NORM, torch.full((16,), torch.nan))), f"no finite numbers, in {NORM}"),
+    "an infinity": (weights(put(NORM, torch.full((16,), torch.inf))), "no finite numbers, in"),
+    "whole numbers": (weights(put(NORM, torch.ones(16, dtype=torch.long))), "no finite numbers"),
+    # the rest
+    "scores that are no JSON": (raw("scores.json", b"{"), "scores.json must be JSON, line 1"),
+    "scores that are a list": (raw("scores.json", b"[1]"), "must hold a JSON object of numbers"),
+    "deep scores": (raw("scores.json", b'{"a":' * 20000), "scores.json must nest at most 64 lists"),
+    "scores of bytes": (raw("scores.json", b"\xff\xff"), "scores.json must be UTF-8 text"),
+    "nested scores": (raw("scores.json", b'{"a":' * 9 + b"1" + b"}" * 9), "must hold a JSON objec"),
+    "huge scores": (raw("scores.json", b" " * (2 << 20)), "larger than any that training writes"),
+    "no tokenizer": (gone("tokenizer.json"), "tokenizer.json is not there"),
+    "no vocabulary": (gone("joint.model"), "joint.model must stand beside tokenizer.json"),
+    "another vocabulary": (raw("joint.model", b"x"), "is not the file that was saved"),
+    "a tokenizer's garbage": (raw("tokenizer.json", b"{"), "must be a tokenizer of seqattn"),
+    "a tokenizer's list": (raw("tokenizer.json", b"[]"), "must be a tokenizer of seqattn"),
+    "a tokenizer's depth": (raw("tokenizer.json", DEEP.encode()), "must be a tokenizer of seqattn"),
+    "a tokenizer's bytes": (raw("tokenizer.json", b"\xff"), "must be a tokenizer of seqattn"),
+    "a huge tokenizer": (raw("tokenizer.json", b" " * (1 << 20)), "must be a tokenizer of"),
+    "a tokenizer of others": (tokenizer(put("format", "x")), "must be a tokenizer of seqattn"),
+    "a path for a vocabulary": (
+        tokenizer(put("files", {"../../x": "0"})), "must be a tokenizer of seqattn",
+    ),
+    "files that are a list": (tokenizer(put("files", ["joint.model"])), "must be a tokenizer of"),
+    "a folder for a configuration": (folder("config.yaml"), "is no bundle, config.yaml is not in"),
+    "a pipe for a configuration": (pipe("config.yaml"), "is no bundle, config.yaml is not in it"),
+    "a device for a configuration": (link("config.yaml", "/dev/zero"), "is no bundle, config.yaml"),
+    "a link to itself": (link("config.yaml", "config.yaml"), "is no bundle, config.yaml is not in"),
+}
+# fmt: on
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported(bundle):
+    """What the first loading of each kind imports is not counted."""
+    seqattn.load(bundle)
+    for group in ("model", "generation", "loader"):
+        for node in choices(group).values():
+            if "_target_" in node:
+                import_path(node["_target_"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_bundle_that_was_tampered_with_is_refused_in_one_line(bundle, tmp_path, name):
+    edit, part = CASES[name]
+    path = tmp_path / "model"
+    shutil.copytree(bundle, path)
+    edit(path)
+    began = time.process_time()
+    with pytest.raises(UserError) as error:
+        seqattn.load(path)
+    assert time.process_time() - began < 1
+    line = str(error.value)
+    assert part in line
+    assert "\n" not in line
+    assert len(line) < 600
+
+
+def test_a_vocabulary_of_another_size_does_not_fit_the_weights(bundle, tmp_path):
+    from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+    from tests.bundle.conftest import corpus
+
+    path = tmp_path / "model"
+    shutil.copytree(bundle, path)
+    train_tokenizer(corpus(), corpus(), TokenizerConfig(vocab_size=35), tmp_path).save(path)
+    with pytest.raises(UserError, match=r"is \(36, 16\) in it and \(35, 16\) in the model"):
+        seqattn.load(path)

@@ -1,0 +1,179 @@
+"""Texts and files that cannot be used end in one line, and nothing is written or changed."""
+
+import pickle
+import shutil
+
+import pytest
+
+from tests.cli.forked import run_forked
+
+DEEP, DEEPER = b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000
+LONG_LINE, LONG_NAME = b"x" * 1_000_001, "x" * 300
+
+
+class Evil:
+    def __reduce__(self):
+        return (open, ("ran", "w"))
+
+
+def file(name, content):
+    """Puts a file into the folder where the command runs."""
+
+    def make(folder, places):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+    return make
+
+
+def corpus(name, content):
+    """A copy of the corpus as `c`, one of its files another."""
+
+    def make(folder, places):
+        shutil.copytree(places.corpus, folder / "c")
+        (folder / "c" / name).write_bytes(content)
+
+    return make
+
+
+def squad(content):
+    def make(folder, places):
+        for name in ("train", "dev"):
+            file(f"q/{name}.json", content)(folder, places)
+
+    return make
+
+
+def run_with(name, content):
+    """A copy of the run as `r`, one of its files another: bytes, None, or how many are kept."""
+
+    def make(folder, places):
+        shutil.copytree(places.run, folder / "r")
+        path = folder / "r" / name
+        if content is None:
+            path.unlink()
+        else:
+            whole = path.read_bytes()
+            path.write_bytes(whole[:content] if isinstance(content, int) else content)
+
+    return make
+
+
+def nothing(folder, places):
+    pass
+
+
+def scores(value):
+    return b'{"scores":{"a":{"value":' + value + b',"signature":"x"}}}'
+
+
+ROWS, LINES, MINE = "input=t.jsonl", "input=t.txt", file("f", b"mine")
+HERE = "data.root=c"
+ASKED = b'{"data":[{"paragraphs":[{"context":%b,"qas":[{"id":"1","question":"x","answers":%b}]}]}]}'
+# fmt: off
+CASES = [
+    # texts
+    *[("generate", ROWS, file("t.jsonl", content), text) for content, text in (
+        (DEEP, "t.jsonl line 1 is not JSON"), (DEEPER, "t.jsonl line 1 is not JSON"),
+        (b'{"document":"\\ud800"}', "t.jsonl line 1 is not JSON"), (b"{", "t.jsonl line 1 is not"),
+        (b'{"x":1}', "t.jsonl line 1 has no text under"), (b"5", "t.jsonl line 1 is not a JSON ob"),
+        (b"\xff", "t.jsonl line 1 is not UTF-8"), (LONG_LINE, "t.jsonl line 1 has 1,000,001 bytes"),
+    )],
+    ("generate", LINES, file("t.txt", LONG_LINE), "t.txt line 1 has 1,000,001 bytes, which is"),
+    ("generate", LINES, file("t.txt", b"a\n\xff\xfe"), "t.txt line 2 is not UTF-8 text"),
+    ("generate", LINES, file("t.txt", b"\xed\xa0\x80"), "t.txt line 1 is not UTF-8 text"),
+    ("generate", LINES, file("t.txt", b"a " * 20_000), "a text must have at most 16,384 tokens"),
+    *[("answer", ROWS, file("t.jsonl", content), text) for content, text in (
+        (DEEP, "t.jsonl line 1 is not JSON"), (b'{"question":5,"context":"x"}', "t.jsonl line 1"),
+        (b'{"question":" ","context":"x"}', "t.jsonl line 1 has an empty question"),
+        (b'{"question":"\\ud800","context":"x"}', "t.jsonl line 1 is not JSON"),
+        (b'{"question":"a"}', "t.jsonl line 1 lacks"), (LONG_LINE, "t.jsonl line 1 has 1,000,001"),
+        (b'{"question":"a","context":null}', "t.jsonl line 1 lacks a question or a context"),
+    )],
+    ("analyze", f"text={'a|' * 2000}", nothing, "text has 4,0"),
+    ("analyze", f"target={'a|' * 2000}", nothing, "target has 4,0"),
+    ("analyze", "text=\udcff", nothing, "text must be text or null, got"),
+    ("generate", f"input={LONG_NAME}", nothing, LONG_NAME[:50]),
+    ("generate", f"output={LONG_NAME}", nothing, LONG_NAME[:50]),
+    ("generate", f"bundle={LONG_NAME}", nothing, LONG_NAME[:50]),
+    ("generate", "bundle=a\0b", nothing, "token recognition error"),
+    ("generate", "bundle=\udcff", nothing, "token recognition error"),
+    ("evaluate", "output=a\0b", nothing, "cannot read the argument"),
+    ("evaluate", f"output={LONG_NAME}", nothing, LONG_NAME[:50]),
+    ("evaluate", f"data.root={LONG_NAME}", nothing, "cannot read xxx"),
+    ("convert", f"output={LONG_NAME}", nothing, LONG_NAME[:50]),
+    # files
+    ("generate", "output=/dev/full", nothing, "cannot write /dev/full: No space left on device"),
+    ("generate", "output=f/out", MINE, "output=f/out: the directory f is not there"),
+    ("generate", "output=/proc/self/out", nothing, "cannot write /proc/self/.out."),
+    ("generate", "bundle=f", MINE, "there is no bundle at f"),
+    ("evaluate", "output=f", MINE, "f: File exists"),
+    ("evaluate", "output=f/x", MINE, "f/x: Not a directory"),
+    ("evaluate", HERE, corpus("test.de", b"a\n"), "both sides must have as many lines, c/test.en"),
+    ("evaluate", HERE, corpus("test.de", b"\xff\n" * 5), "c/test.de must be UTF-8 text, line 1"),
+    ("evaluate", HERE, corpus("test.en", b""), "both sides must have as many lines"),
+    ("evaluate", HERE, corpus("test.en", LONG_LINE + b"\n" * 5), "c/test.en must have lines of at"),
+    ("convert", "output=f", MINE, "output=f is there already; name another directory"),
+    ("convert", "output=f/x", MINE, "cannot write"),
+    ("convert", "output=c", corpus("x", b"x"), "output=c is there already; name another directory"),
+    ("analyze", "output=f", MINE, "cannot write f: File exists"),
+    ("compare", "output=f.xyz", nothing, "a picture needs evaluations of one split"),
+    *[("compare", "evaluations=[e]", file("e/scores.json", content), "e/scores.json cannot be")
+      for content in (b"{", DEEP, DEEPER, b"[]", scores(b'"x"'), b"\xff", b"9" * 5000, b"",
+                      b'{"scores":[]}', b'{"scores":{"a":{"value":1,"signature":5}}}')],
+    ("compare", "evaluations=[e]", file("e/scores.json", b'{"scores":{}}'), "these evaluations h"),
+    ("compare", "evaluations=[f]", MINE, "f is no evaluation: f/scores.json is not there"),
+    ("compare", f"evaluations=[{LONG_NAME}]", nothing, LONG_NAME[:50]),
+    *[("train", HERE, corpus(name, content), text) for name, content, text in (
+        ("train.de", b"a\n", "both sides must have as many lines"),
+        ("train.de", b"\xff\n" * 60, "c/train.de must be UTF-8 text, line 1"),
+        ("train.en", LONG_LINE + b"\n" * 60, "c/train.en must have lines of at most"),
+        ("val.en", LONG_LINE + b"\n" * 6, "c/val.en must have lines of at most"),
+    )],
+    ("train", "run_dir=f", MINE, "f: File exists"),
+    ("train", "run_dir=f/run", MINE, "f/run: Not a directory"),
+    ("train", f"run_dir={LONG_NAME}", nothing, LONG_NAME[:50]),
+    ("train", "run_dir=/proc/run", nothing, "/proc/run: No such file or directory"),
+    ("train", "init_from=f", MINE, "there is no bundle at f"),
+    ("train", "resume=f", MINE, "resume=f is no run: f/overrides.yaml is not there"),
+    # what a run holds
+    *[("resume", "", run_with(name, content), text) for name, content, text in (
+        ("checkpoints/last.ckpt", None, "resume=r holds no checkpoints/last.ckpt"),
+        ("config.yaml", None, "resume=r: r/config.yaml cannot be read"),
+        ("config.yaml", b"{", "resume=r: r/config.yaml cannot be read"),
+        ("config.yaml", b"\xff", "resume=r: r/config.yaml cannot be read"),
+        ("config.yaml", b"format: seqattn run 1\n", "resume=r was written by another version"),
+        ("overrides.yaml", None, "resume=r is no run: r/overrides.yaml is not there"),
+        ("overrides.yaml", b"- foo=1\n", "there is no key foo"),
+        ("tokenizer/tokenizer.json", b"{", "r/tokenizer/tokenizer.json must be"),
+        ("tokenizer/joint.model", b"x", "r/tokenizer/joint.model"),
+    )],
+    *[("resume", "", run_with("checkpoints/last.ckpt", content), "r/checkpoints/last.ckpt cannot")
+      for content in (0, 1000, -100, b"hello", pickle.dumps(Evil()))],
+    *[("resume", word, run_with("config.yaml", 10**6), "resume=r cannot go on with another model")
+      for word in ("model.dim=32", "model.encoder_layers=2", "tokenizer.vocab_size=50",
+                   "tokenizer.kind=bpe", "position=rope", "attention=gqa",
+                   "attention@cross_attention=mqa")],
+]
+# fmt: on
+
+
+def listing(folder):
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(("verb", "word", "make", "text"), CASES)
+def test_what_cannot_be_used_is_said_in_one_line(places, verb, word, make, text):
+    make(places.folder, places)
+    if verb == "resume":
+        verb, given = "train", ["resume=r", "trainer.max_steps=6"]
+    else:
+        verb, given = places.usual(verb)
+    words = [one for one in given if one.partition("=")[0] != word.partition("=")[0]]
+    before = listing(places.folder)
+    ended = run_forked(verb, [*words, *filter(None, [word])], places.folder)
+    *_, last = ended.err.splitlines()
+    assert ended.code == 2, ended
+    assert "Traceback" not in ended.err
+    assert last.startswith(f"error: {text}"), ended.err
+    assert listing(places.folder) == before

@@ -1,0 +1,30 @@
+"""Streams that are closed or hold no text, and disks that hold no more, end in one line."""
+
+import pytest
+
+from tests.cli.forked import run_forked
+
+
+@pytest.mark.parametrize(
+    ("verb", "drop", "streams", "text"),
+    [
+        ("generate", "input", {"closed": (0,)}, "standard input is closed; give input=FILE"),
+        ("generate", "output", {"closed": (1,)}, "standard output is closed; give output=FILE"),
+        ("generate", "input", {"stdin": b"\xff\n"}, "standard input line 1 is not UTF-8 text"),
+        ("generate", "input", {"stdin": b"x" * 600_000}, "standard input line 1 has 600,000 bytes"),
+        ("answer", "input", {"stdin": b"{\n"}, "standard input line 1 is not JSON"),
+        ("answer", "input", {"stdin": b"[" * 100_000}, "standard input line 1 is not JSON"),
+        ("generate", "", {"largest": 3}, "cannot write "),
+        ("evaluate", "", {"largest": 3}, "cannot write "),
+        ("convert", "", {"largest": 100}, "cannot write "),
+        ("analyze", "", {"largest": 100}, "cannot write "),
+    ],
+)
+def test_a_stream_or_a_disk_that_fails_is_said_in_one_line(places, verb, drop, streams, text):
+    verb, given = places.usual(verb)
+    words = [word for word in given if not drop or word.partition("=")[0] != drop]
+    ended = run_forked(verb, words, places.folder, **streams)
+    assert ended.code == 2, ended
+    assert "Traceback" not in ended.err
+    assert ended.err.splitlines()[-1].startswith(f"error: {text}"), ended.err
+    assert not [path for path in places.folder.rglob("*") if path.is_file()]

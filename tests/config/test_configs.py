@@ -1,0 +1,104 @@
+"""Every file of conf/ composes, and a run is made of what it names."""
+
+import itertools
+import re
+
+import pytest
+import yaml
+
+from seqattn.config.compose import CONF, _quoted
+from tests.cli.small import checked_training, composed, groups
+
+NEEDED = {
+    ("data", "parallel_text"): ["data.root=x", "data.source_suffix=en", "data.target_suffix=de"],
+    ("data", "table"): ["data.dataset=x"],
+    ("data", "multi30k"): ["data.root=x"],
+    ("data", "aeslc"): ["data.root=x"],
+    ("data", "squad"): ["task=qa", "data.dataset=x"],
+    ("data", "demo_qa"): ["task=qa"],
+    ("loader", "spans"): ["task=qa"],
+    ("generation", "spans"): ["task=qa"],
+    ("model", "span_rnn"): ["task=qa"],
+    ("model", "span_transformer"): ["task=qa"],
+    ("trainer", "gpu"): ["trainer.accelerator=cpu", "trainer.devices=1"],
+    ("schedule", "cosine"): ["trainer.max_steps=1000"],
+    ("schedule", "linear"): ["trainer.max_steps=1000"],
+}
+"""Values that a choice cannot do without."""
+LISTS = ("logger", "processor")
+CHOICES = [
+    (group, choice)
+    for group, choices in groups().items()
+    for choice in choices
+    if group not in ("attention", "search", "experiment", "suite")
+]
+SLOTS = ("encoder", "decoder", "cross")
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES)
+def test_every_choice_makes_a_run_that_can_be_written_down(tmp_path, group, choice):
+    (tmp_path / "train.jsonl").write_text("")
+    (tmp_path / "dev.jsonl").write_text("")
+    words = [word.replace("=x", f"={tmp_path}") for word in NEEDED.get((group, choice), [])]
+    name = f"[{choice}]" if group in LISTS else choice
+    run = checked_training(*words, f"{group}={name}")
+    if group not in LISTS:
+        assert run.choices[group] == choice
+    assert yaml.safe_load(yaml.safe_dump(run.settings)) == run.settings
+
+
+@pytest.mark.parametrize(("slot", "choice"), itertools.product(SLOTS, groups()["attention"]))
+def test_a_slot_of_its_own_is_taken_whole(slot, choice):
+    settings = composed("train", f"attention@{slot}_attention={choice}", "attention=mha")[0]
+    alone = composed("train", f"attention={choice}")[0]["attention"]
+    assert settings[f"{slot}_attention"] == alone
+    assert not any(settings.get(f"{other}_attention") for other in SLOTS if other != slot)
+
+
+@pytest.mark.parametrize("choice", groups()["experiment"])
+def test_an_experiment_overrides_what_it_names_and_the_user_overrides_it(choice):
+    text = (CONF / "experiment" / f"{choice}.yaml").read_text(encoding="utf-8")
+    root = ["data.root=x"] if re.search(r"override /data: (multi30k|aeslc|squad)", text) else []
+    words = (f"experiment={choice}", *root, "seed=7", "model.dim=48")
+    settings = composed("train", *words)[0]
+    assert settings["name"] == choice
+    assert (settings["seed"], settings["model"]["dim"]) == (7, 48)
+
+
+def test_the_files_of_conf_begin_with_what_they_are():
+    for path in CONF.rglob("*.yaml"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        about = [line for line in lines[:2] if line.startswith("# ") and "@package" not in line]
+        assert about, path
+
+
+def test_the_examples_of_training_compose():
+    page = yaml.safe_load((CONF / "hydra" / "help" / "train.yaml").read_text(encoding="utf-8"))
+    lines = page["template"].partition("Examples:")[2].splitlines()
+    examples = [line.split()[2:] for line in lines if line.startswith("  python train.py ")]
+    assert len(examples) > 10
+    for words in examples:
+        if {"-m", "--config-dir"} & set(words) or words[0].startswith("resume="):
+            continue
+        assert composed("train", *words), words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a, b",
+        "it's",
+        "''",
+        "\\",
+        "a\\",
+        "a\\'b",
+        "\\\\'",
+        "C:\\new",
+        "${x}",
+        "\\${x}",
+        "a=b:{c}[d]",
+    ],
+)
+def test_a_quoted_text_comes_back_as_it_is(text):
+    assert composed("train", f"name={_quoted(text)}")[0]["name"] == text

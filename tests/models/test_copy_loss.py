@@ -1,0 +1,152 @@
+"""The loss of a model that copies, a block at a time, against the mixture written out."""
+
+import pytest
+import torch
+
+from seqattn.data.batch import Batch
+from seqattn.models.head import DecoderOutput, PointerHead, SourceTokens
+from seqattn.ops import vocabulary_loss as loss_module
+from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, cross_entropy
+from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
+from tests.builders import padded
+from tests.models.families import copying, make
+
+B, T, D, V, S = 2, 5, 6, 11, 7
+SOURCES = padded([[4, 10, 7, 4, 9, 4, 3], [5, 6, 8, 1, 3]])
+TARGETS = padded([[4, 10, 7, 3], [5, 5, 6, 8, 3]])
+REAL = TARGETS != 0
+
+
+@pytest.fixture(params=["one block", "several blocks"])
+def _blocks(request, monkeypatch):
+    """The nine tokens in one block, or in blocks of 4, 4 and 1."""
+    if request.param == "several blocks":
+        monkeypatch.setattr(loss_module, "max", lambda least, rows: rows, raising=False)
+        monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 4 * V)
+
+
+def parts(dtype=torch.float64, bias=True, spread=1.0):
+    """Features, output layer, scores of the source, evidence and a head for its gate."""
+    features = torch.randn(B, T, D, dtype=dtype, requires_grad=True)
+    output = torch.nn.Linear(D, V, bias=bias, dtype=dtype)
+    scores = (torch.randn(B, T, S, dtype=dtype) * spread).requires_grad_()
+    evidence = torch.randn(B, T, 4, dtype=dtype, requires_grad=True)
+    return features, output, scores, evidence, PointerHead(D, V, None, 4).to(dtype)
+
+
+def mixture_of(scores, evidence, part):
+    weights = scores.masked_fill((SOURCES == 0)[:, None], -torch.inf).softmax(-1)
+    output = DecoderOutput(evidence, weights, evidence)
+    return part.mixture(output, SourceTokens.of(SOURCES))
+
+
+@pytest.mark.usefixtures("_blocks")
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_it_is_the_plain_loss_of_the_mixture_in_value_and_gradient(smoothing, bias):
+    features, output, scores, evidence, part = parts(bias=bias)
+    inputs = (features, scores, evidence, *output.parameters(), *part.gate.parameters())
+    mixture = mixture_of(scores, evidence, part)
+    ours = blockwise_cross_entropy(features, output, TARGETS, smoothing, mixture)
+    log_probabilities = mixture.log_probabilities(output(features))
+    nll = -log_probabilities.gather(2, TARGETS[..., None])[..., 0][REAL].sum()
+    spread = -log_probabilities.mean(-1)[REAL].sum()
+    smoothed = (1 - smoothing) * nll + smoothing * spread
+    torch.testing.assert_close(ours.smoothed, smoothed, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(ours.nll, nll.detach(), rtol=1e-12, atol=1e-12)
+    correct = ((log_probabilities.argmax(-1) == TARGETS) & REAL).sum()
+    assert (ours.correct, ours.tokens) == (correct, 9)
+    assert not ours.nll.requires_grad
+    got = torch.autograd.grad(3.5 * ours.smoothed, inputs, retain_graph=True)
+    want = torch.autograd.grad(3.5 * smoothed, inputs)
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-12)
+
+
+def test_the_gradient_agrees_with_finite_differences():
+    features, output, scores, evidence, part = parts()
+
+    def loss(features, scores, evidence, weight):
+        layer = torch.nn.Linear(D, V, bias=False, dtype=torch.float64)
+        del layer.weight
+        layer.weight = weight
+        mixture = mixture_of(scores, evidence, part)
+        return blockwise_cross_entropy(features, layer, TARGETS, 0.1, mixture).smoothed
+
+    weight = output.weight.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(loss, (features, scores, evidence, weight))
+
+
+def test_copying_counts_where_the_vocabulary_gives_nothing():
+    """The gold token's logit is so low that the vocabulary's probability of it is 0 in float32."""
+    features, output, scores, evidence, part = parts(torch.float32, bias=False)
+    with torch.no_grad():
+        output.weight[TARGETS[0, 0]] = -300 * features[0, 0] / features[0, 0].norm()
+    mixture = mixture_of(scores, evidence, part)
+    target = torch.zeros_like(TARGETS)
+    target[0, 0] = TARGETS[0, 0]
+    ours = blockwise_cross_entropy(features, output, target, 0.0, mixture)
+    weights = scores.softmax(-1)[0, 0]
+    copied = weights[SOURCES[0] == TARGETS[0, 0]].sum()
+    p = part.gate(evidence[0, 0]).sigmoid()
+    expected = -((1 - p) * copied).log().sum()
+    torch.testing.assert_close(ours.smoothed, expected, rtol=1e-4, atol=1e-4)
+    ours.smoothed.backward()
+    for given in (features, scores, evidence, output.weight):
+        assert given.grad.isfinite().all()
+
+
+def test_weights_and_gates_far_apart_give_finite_gradients():
+    features, output, scores, evidence, part = parts(torch.float32, spread=90.0)
+    torch.nn.init.constant_(part.gate.bias, -150.0)
+    mixture = mixture_of(scores, evidence, part)
+    ours = blockwise_cross_entropy(100 * features, output, TARGETS, 0.1, mixture)
+    assert ours.smoothed.isfinite()
+    ours.smoothed.backward()
+    for given in (features, scores, evidence, *output.parameters(), *part.gate.parameters()):
+        assert given.grad.isfinite().all()
+
+
+def test_padding_moves_no_gradient_and_padding_alone_has_no_loss():
+    features, output, scores, evidence, part = parts()
+    mixture = mixture_of(scores, evidence, part)
+    blockwise_cross_entropy(features, output, TARGETS, 0.1, mixture).smoothed.backward()
+    for given in (features, scores, evidence):
+        assert (given.grad[REAL].abs().amax(-1) > 0).all()
+        assert torch.equal(given.grad[~REAL], torch.zeros_like(given.grad[~REAL]))
+    empty = blockwise_cross_entropy(features, output, torch.zeros_like(TARGETS), 0.1, mixture)
+    assert [part.item() for part in empty] == [0, 0, 0, 0]
+
+
+@pytest.mark.usefixtures("_blocks")
+def test_under_autocast_to_bfloat16_it_stays_close_and_sums_in_float32():
+    features, output, scores, evidence, part = parts(torch.float32)
+    exact = blockwise_cross_entropy(
+        features, output, TARGETS, 0.1, mixture_of(scores, evidence, part)
+    ).smoothed
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = blockwise_cross_entropy(
+            features, output, TARGETS, 0.1, mixture_of(scores, evidence, part)
+        ).smoothed
+    assert rough.dtype == torch.float32
+    torch.testing.assert_close(rough, exact, rtol=0.01, atol=0.0)
+    for given in (features, output.weight, scores):
+        (mine,) = torch.autograd.grad(rough, given, retain_graph=True)
+        (theirs,) = torch.autograd.grad(exact, given, retain_graph=True)
+        torch.testing.assert_close(mine, theirs, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("parameter", copying())
+def test_the_tasks_loss_is_that_of_the_models_own_log_probabilities(parameter):
+    model = make(parameter)
+    task = Seq2SeqTask(model, Optimization(None, None, label_smoothing=0.2))
+    given = torch.cat((torch.tensor([[2], [2]]), TARGETS[:, :-1]), dim=1)
+    batch = Batch(SOURCES, given, TARGETS, torch.arange(B), 12, 9)
+    ours = task.loss(batch)
+    plain = cross_entropy(model(SOURCES, batch.target_input), batch.target_output, 0.2)
+    torch.testing.assert_close(ours[:2], plain[:2], rtol=1e-5, atol=1e-5)
+    assert (ours.correct, ours.tokens) == (plain.correct, plain.tokens)
+    got = torch.autograd.grad(ours.smoothed, list(model.parameters()))
+    want = torch.autograd.grad(plain.smoothed, list(model.parameters()))
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)

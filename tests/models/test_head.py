@@ -1,0 +1,86 @@
+"""What every head obeys, linear or pointer."""
+
+import pytest
+import torch
+
+from seqattn.models.head import DecoderOutput, LinearHead, PointerHead
+from seqattn.ops.vocabulary_loss import cross_entropy
+from tests.builders import padded, randomised
+
+B, T, S, D, V, E = 2, 5, 7, 6, 11, 4
+SOURCES = padded([[4, 10, 7, 4, 9, 4, 3], [5, 6, 8, 1, 3]])
+TARGETS = padded([[4, 10, 7, 3], [5, 5, 6, 8, 3]])
+HEADS = {
+    "linear": lambda: LinearHead(D, V),
+    "tied": lambda: LinearHead(D, V, torch.nn.Parameter(torch.randn(V, D))),
+    "pointer": lambda: PointerHead(D, V, None, E),
+}
+
+
+@pytest.fixture(params=HEADS)
+def head(request):
+    torch.manual_seed(0)
+    return randomised(HEADS[request.param]()).double()
+
+
+def output_of(seed=0):
+    """A decoder's output whose parts take gradients."""
+    torch.manual_seed(seed)
+    scores = torch.randn(B, T, S, dtype=torch.float64).masked_fill(
+        SOURCES[:, None] == 0, -torch.inf
+    )
+    parts = (torch.randn(B, T, D), scores.softmax(-1), torch.randn(B, T, E))
+    return DecoderOutput(*(part.double().requires_grad_() for part in parts))
+
+
+def test_probabilities_sum_to_one_and_are_those_of_the_logits(head):
+    output, source = output_of(), head.source_tokens(SOURCES)
+    got = head.log_probabilities(output, source)
+    ones = torch.ones(B, T, dtype=torch.float64)
+    torch.testing.assert_close(got.exp().sum(-1), ones, atol=1e-12, rtol=0)
+    expected = head.logits(output, source).log_softmax(-1)
+    torch.testing.assert_close(got, expected, atol=1e-12, rtol=1e-12)
+    with torch.no_grad():
+        assert torch.equal(head.log_probabilities(output, source), got)
+
+
+def test_the_loss_is_that_of_the_log_probabilities_in_value_and_gradient(head):
+    output, source = output_of(), head.source_tokens(SOURCES)
+    ours = head.loss(output, TARGETS, source, smoothing=0.0)
+    log_probabilities = head.log_probabilities(output, source)
+    chosen = log_probabilities.gather(2, TARGETS[..., None])[..., 0]
+    expected = -chosen[TARGETS != 0].sum()
+    torch.testing.assert_close(ours.smoothed, expected, atol=1e-11, rtol=1e-11)
+    assert ours.tokens == 9
+    parts = [*(output if head.needs_weights else output[:1]), *head.parameters()]
+    got, want = (torch.autograd.grad(loss, parts, retain_graph=True)
+                 for loss in (ours.smoothed, expected))  # fmt: skip
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-11, rtol=1e-11)
+
+
+def test_smoothing_spreads_over_the_heads_own_distribution(head):
+    output, source = output_of(), head.source_tokens(SOURCES)
+    ours = head.loss(output, TARGETS, source, smoothing=0.3)
+    plain = cross_entropy(head.log_probabilities(output, source), TARGETS, 0.3)
+    torch.testing.assert_close(ours[:2], plain[:2], atol=1e-11, rtol=1e-11)
+    assert (ours.correct, ours.tokens) == (plain.correct, plain.tokens)
+
+
+def test_beams_share_their_source(head):
+    output = output_of()
+    single = head.log_probabilities(output, head.source_tokens(SOURCES))
+    rows = torch.tensor([0, 0, 1, 1])
+    twice = DecoderOutput(*(part[rows] for part in output))
+    got = head.log_probabilities(twice, head.source_tokens(SOURCES))
+    torch.testing.assert_close(got, single[rows])
+
+
+def test_packing_changes_no_probability(head):
+    head = head.float()
+    output = DecoderOutput(*(part.detach().float() for part in output_of()))
+    with torch.inference_mode():
+        expected = head.log_probabilities(output, head.source_tokens(SOURCES))
+        with head.packed():
+            got = head.log_probabilities(output, head.source_tokens(SOURCES))
+    torch.testing.assert_close(got, expected)

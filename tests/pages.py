@@ -1,0 +1,35 @@
+"""The pages that a person reads, and what stands in their code blocks."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    path.name: path.read_text(encoding="utf-8")
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+
+
+def blocks(page, language):
+    """The code blocks of a page in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", PAGES[page], re.DOTALL)
+
+
+def commands(beginning, *pages):
+    """The commands of some pages that begin so, comments left out, each once."""
+    lines = [
+        line for page in pages for block in blocks(page, "bash") for line in block.splitlines()
+    ]
+    bare = dict.fromkeys(line.partition("  #")[0].strip() for line in lines)
+    return [line for line in bare if line.startswith(beginning)]
+
+
+def files(page):
+    """The files that a page shows: text by the path in a comment on one of the first two lines."""
+    found = {}
+    for language in ("python", "yaml"):
+        for block in blocks(page, language):
+            name = re.match(r"(?:# @package .*\n)?# (\S+\.(?:py|yaml))\n", block)
+            if name:
+                found[name[1]] = block
+    return found

@@ -1,0 +1,85 @@
+"""Several processes that train one model."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cli.small import checkpoint, refusal, succeed, train_arguments, write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("ranks") / "corpus")
+
+
+@pytest.mark.slow
+def test_two_ranks_that_the_command_starts_make_one_run(capfd, corpus, tmp_path):
+    words = train_arguments(corpus, "trainer.devices=2", f"run_dir={tmp_path}/run", steps=2)
+    out = succeed(capfd, "train", *words)
+    assert out.count("weights kept") == 1
+    assert checkpoint(tmp_path / "run")["global_step"] == 2
+    assert not list((tmp_path / "run").glob(".*"))
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_a_refusal_in_a_rank_is_one_line(capfd, corpus, tmp_path):
+    words = ("trainer.devices=2", f"run_dir={tmp_path}/run", "data.root=nowhere")
+    ended = subprocess.run(
+        [sys.executable, "train.py", *train_arguments(corpus, *words)],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1].startswith("error: the data's root must be a directory")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("names", [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")])
+def test_ranks_of_others_must_share_a_run_directory(capfd, corpus, monkeypatch, names):
+    for name, value in zip(names, ("1", "2")):
+        monkeypatch.setenv(name, value)
+    assert refusal(capfd, "train", *train_arguments(corpus)) == (
+        "several processes that train together must share run_dir=PATH: give it"
+    )
+
+
+def test_a_poisoned_checkpoint_is_not_unpickled(capfd, corpus, tmp_path):
+    class Poison:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "ran",))
+
+    run = tmp_path / "run"
+    succeed(capfd, "train", *train_arguments(corpus, f"run_dir={run}", steps=2))
+    last = run / "checkpoints" / "last.ckpt"
+    torch.save({**checkpoint(run), "poison": Poison()}, last)
+    text = refusal(capfd, "train", f"resume={run}", "trainer.max_steps=4")
+    assert "holds more than weights and numbers; start a run anew" in text
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("model.dim=32", "it has model.dim=16"),
+        ("attention=gqa", "it has attention.num_kv_heads=4"),
+        ("attention=linear", "it has attention=mha"),
+        ("tokenizer.vocab_size=50", "it has tokenizer.vocab_size=60"),
+    ],
+)
+def test_another_model_or_vocabulary_cannot_go_on(capfd, corpus, tmp_path, word, text):
+    run = corpus.parent / "first"
+    if not run.exists():
+        succeed(capfd, "train", *train_arguments(corpus, f"run_dir={run}", steps=2))
+    refused = refusal(capfd, "train", f"resume={run}", word)
+    assert refused == f"resume={run} cannot go on with another model or vocabulary: {text}"
+
+
+def test_a_run_of_another_version_cannot_go_on(capfd, corpus, tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"")
+    (tmp_path / "overrides.yaml").write_text("[]\n")
+    (tmp_path / "config.yaml").write_text("model: {}\n")
+    assert "was written by another version" in refusal(capfd, "train", f"resume={tmp_path}")

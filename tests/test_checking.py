@@ -1,0 +1,58 @@
+"""Values checked by the types and bounds of what takes them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from seqattn.checking import BadValue, Count, Dropout, Positive, Width, checked
+
+
+@checked
+@dataclass(frozen=True)
+class Shape:
+    dim: Width = 3
+    activation: Literal["relu", "gelu"] = "relu"
+    betas: tuple[float, float] = (0.9, 0.98)
+    lengths: list[Count] | None = None
+    dropout: Dropout = 0.0
+    scale: Positive = 1.0
+    name: str | None = None
+    other: object = None
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"dim": 0}, "dim must be a whole number from 1 to 65,536, got 0"),
+        ({"dim": 10**12}, "dim must be a whole number from 1 to 65,536, got 10"),
+        ({"dim": True}, "dim must be a whole number from 1 to 65,536, got True"),
+        ({"dim": 2.5}, "dim must be a whole number"),
+        ({"activation": "tanh"}, "activation must be one of relu, gelu, got 'tanh'"),
+        ({"betas": [0.9]}, "betas must be a list of 2 numbers, got [0.9]"),
+        ({"lengths": [1, 0]}, "lengths must be a list of whole numbers or null, got [1, 0]"),
+        ({"dropout": 1}, "dropout must be a number of at least 0 and below 1, got 1"),
+        ({"dropout": float("nan")}, "dropout must be a number"),
+        (
+            {"scale": float("inf")},
+            "scale must be a number above 0 and of at most 1,000,000,000, got inf",
+        ),
+        ({"scale": "1"}, "scale must be a number"),
+        ({"name": 3}, "name must be text or null, got 3"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_what_must_hold(given, line):
+    with pytest.raises(BadValue) as error:
+        Shape(**given)
+    assert str(error.value).startswith(line)
+
+
+def test_values_that_fit_pass_and_objects_are_left_alone():
+    shape = Shape(4, "gelu", betas=[0.5, 0.6], lengths=[3], dropout=0, scale=1, other=object())
+    assert (shape.dim, shape.betas, shape.dropout) == (4, [0.5, 0.6], 0)
+
+
+def test_a_key_can_be_put_under_another():
+    with pytest.raises(BadValue) as error:
+        Shape(dim=0)
+    assert str(error.value.under("model")).startswith("model.dim must be")

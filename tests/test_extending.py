@@ -1,0 +1,163 @@
+"""The parts that docs/extending.md shows: written to a folder, trained with, trusted or refused."""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import seqattn
+from seqattn.attention.base import HeadShape
+from seqattn.attention.cache import KeysValues
+from seqattn.attention.masks import Mask
+from seqattn.cli.main import run_verb
+from seqattn.errors import UserError
+from seqattn.positions import RotaryPosition, Stack
+from tests.cli.small import SIZES, checked_training, pairs
+from tests.pages import PAGES, commands, files
+
+PAGE = "extending.md"
+FILES = files(PAGE)
+OWN = "--config-dir ./conf"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with the page's package and conf, which is where commands are run."""
+    home = tmp_path_factory.mktemp("own")
+    for name, text in FILES.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text, encoding="utf-8")
+    for split in ("train", "val", "test"):
+        rows = "".join(f"{source}\t{target}\n" for source, target in pairs())
+        (home / f"{split}.tsv").write_text(rows, encoding="utf-8")
+    (home / "FILE").write_text("a dog sees a ball .\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        patch.syspath_prepend(home)
+        yield home
+
+
+def train(command, home, *more):
+    words = shlex.split(command.replace("=DIR", "=."))[2:]
+    data = (
+        [] if "data=" in command or "experiment=" in command else ["data=proverbs", "data.path=."]
+    )
+    given = {word.partition("=")[0] for word in words}
+    sizes = [size for size in SIZES if size.partition("=")[0] not in given]
+    arguments = [*data, *words, *sizes, f"cache_dir={home}/cache", "trainer.max_steps=2", *more]
+    return run_verb("train", arguments)
+
+
+@pytest.fixture(scope="module")
+def bundle(home):
+    """A bundle in which every part of the page is at work but the position scheme."""
+    parts = "task=slogans processor=[no_stutter] checkpoint.monitor=val/brevity"
+    command = f"python train.py {OWN} experiment=mine data.path=. {parts}"
+    assert train(command, home, f"run_dir={home}/RUN") == 0
+    return home / "RUN" / "model"
+
+
+def test_the_kernel_is_short():
+    assert len(FILES["mine/cosine.py"].splitlines()) <= 40
+
+
+def test_the_table_counts_the_lines_of_the_page():
+    def count(name):
+        return sum(not re.match(r"# (mine|conf)/", line) for line in FILES[name].splitlines())
+
+    for part, names in (
+        ("a kernel", ("mine/cosine.py", "conf/attention/cosine.yaml")),
+        ("a position scheme", ("mine/kerple.py", "conf/position/kerple.yaml")),
+        ("a processor", ("mine/stutter.py", "conf/processor/no_stutter.yaml")),
+        ("a data source, of pairs or questions", ("mine/proverbs.py", "conf/data/proverbs.yaml")),
+        ("a metric (scorer)", ("mine/brevity.py", "conf/task/slogans.yaml")),
+    ):
+        [told] = re.findall(rf"\| {re.escape(part)} \|[^|]*\| (.*?) \|", PAGES[PAGE])
+        assert told == " + ".join(str(count(name)) for name in names), part
+
+
+def test_every_part_is_in_the_bundle_by_its_path(bundle):
+    text = (bundle / "config.yaml").read_text(encoding="utf-8")
+    config = yaml.safe_load(text)
+    assert config["attention"]["kernel"]["_type_"] == "mine.cosine.CosineKernel"
+    for name in ("stutter.NoStutter", "proverbs.Proverbs", "brevity.BrevityScorer"):
+        assert f"_type_: mine.{name}" in text
+    scores = seqattn.load(bundle, trust=["mine"]).scores
+    assert 0 < scores["val/brevity"] <= 100
+
+
+def test_the_bundle_is_refused_without_trust(bundle):
+    with pytest.raises(UserError, match=r"mine\..* is not part of seqattn; load it with trust="):
+        seqattn.load(bundle)
+    assert run_verb("generate", [f"bundle={bundle}", "input=FILE"]) == 2
+
+
+def test_the_trusted_bundle_generates_in_python(bundle):
+    found = seqattn.load(bundle, trust=["mine"])
+    kernel = found.model.encoder.layers[0].self_attention.kernel
+    assert type(kernel).__name__ == "CosineKernel"
+    assert len(found.generate(["a dog sees a ball ."])) == 1
+
+
+@pytest.mark.parametrize("command", commands("python scripts/", PAGE))
+def test_the_commands_on_the_bundle_run(command, bundle, capfd):
+    script, *words = shlex.split(command)[1:]
+    words = [word.replace("RUN/model", str(bundle)) for word in words]
+    assert run_verb(Path(script).stem, words) == 0, capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", commands("python train.py", PAGE))
+def test_the_settings_of_a_training_are_there_and_fit(command, home):
+    words = [word for word in shlex.split(command.replace("=DIR", "=."))[2:] if "conf" not in word]
+    checked_training(f"hydra.searchpath=[file://{home}/conf]", *words)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("command", commands("python train.py", PAGE))
+def test_a_training_runs(command, home, tmp_path, capfd):
+    assert train(command, home, f"run_dir={tmp_path}/run") == 0, capfd.readouterr().err
+
+
+def test_a_position_that_reads_queries_is_refused(home):
+    words = ("attention=cosine", "position=deberta")
+    with pytest.raises(UserError, match="CosineKernel cannot use DeBERTaPosition"):
+        checked_training(f"hydra.searchpath=[file://{home}/conf]", *words)
+
+
+def test_the_kernel_attends_by_direction_and_decodes_as_in_one_pass(home):
+    kernel = importlib.import_module("mine.cosine").CosineKernel(HeadShape(4, 2, 6)).double()
+    position = RotaryPosition(Stack(24, 4)).double()
+    query, keys, values = (torch.randn(2, heads, 5, 6).double() for heads in (4, 2, 2))
+    places = torch.arange(5)
+    whole = kernel(query, KeysValues(keys, values), Mask(places, places, causal=True), position)
+    louder = KeysValues(3 * keys, values)
+    again = kernel(7 * query, louder, Mask(places, places, causal=True), position)
+    torch.testing.assert_close(again.context, whole.context)
+    cache = kernel.make_cache(1)
+    for step in range(5):
+        now = slice(step, step + 1)
+        mask = Mask(places[now], places[: step + 1], causal=True)
+        new = KeysValues(keys[:, :, now], values[:, :, now])
+        found = kernel(query[:, :, now], new, mask, position, cache)
+        torch.testing.assert_close(found.context, whole.context[:, :, now])
+
+
+def test_the_position_falls_with_distance_alone(home):
+    kerple = importlib.import_module("mine.kerple").KerplePosition(Stack(24, 4))
+    x, places = torch.randn(1, 4, 5, 6), torch.arange(5)
+    bias = kerple.score_term(x, x, places, places)
+    assert bias.shape == (1, 4, 5, 5)
+    torch.testing.assert_close(bias[0, 0, 0], -torch.log1p(torch.arange(5.0)))
+    torch.testing.assert_close(bias, kerple.score_term(x, x, places[None] + 3, places[None] + 3))
+
+
+def test_the_processor_stops_a_stutter(home):
+    processor = importlib.import_module("mine.stutter").NoStutter(times=2)
+    scores = torch.zeros(2, 9)
+    processor(scores, torch.tensor([[5, 7, 7], [7, 7, 5]]))
+    assert scores[0].isinf().nonzero().tolist() == [[7]]
+    assert not scores[1].isinf().any()
