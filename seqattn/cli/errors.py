@@ -22,6 +22,8 @@ def in_words(error: Exception, started: bool) -> str | None:
     """
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, BrokenPipeError):
+        return None  # whoever read the output has enough
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, HydraException | OmegaConfBaseException):

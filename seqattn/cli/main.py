@@ -49,7 +49,8 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return told("stopped", 130)
     except BrokenPipeError:
-        sys.stderr.close()
+        # what is still to be written at the end of the process goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except SystemExit as end:  # after a page of help
         return end.code if isinstance(end.code, int) else 0

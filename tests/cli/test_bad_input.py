@@ -371,6 +371,7 @@ def test_a_run_directory_that_is_in_use(capfd, corpus, trained, tmp_path):
                 f"run_dir={run_dir} is in use by another process; wait for it, or name another"
             )
             assert listing(run_dir) == before
+        (run_dir / ".lock").unlink()  # which other processes would have removed
 
 
 def test_a_run_directory_that_is_a_file(capfd, corpus, tmp_path):
