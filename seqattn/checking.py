@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, is_dataclass
 from functools import cache, wraps
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -36,6 +37,8 @@ ARGUMENTS = "_constructed_with"
 """Where an object of a checked class that is no dataclass keeps what it was made with."""
 Class = TypeVar("Class", bound=type)
 _LONGEST_SHOWN = 80
+_WRITTEN = (type(None), bool, int, float, str, list, tuple)
+"""Values that messages show as they are."""
 _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 _PLURAL = {int: "whole numbers", float: "numbers", bool: "true or false", str: "texts"}
 _BOUNDS = {Ge: "of at least", Gt: "above", Le: "of at most", Lt: "below"}
@@ -45,17 +48,21 @@ class BadValue(UserError):
     """A value that its parameter cannot take.
 
     Args:
-        key: the parameter, with dots where it is nested.
+        key: the parameter.
         reason: what must hold of it and what came, such as "must be at least 1, got 0".
     """
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key} {reason}")
-        self.key, self.reason = key, reason
 
-    def under(self, place: str) -> BadValue:
-        """The same where the key stands under another one."""
-        return BadValue(f"{place}.{self.key}" if place else self.key, self.reason)
+
+@contextmanager
+def keys_under(place: str) -> Iterator[None]:
+    """Names bad values inside by the keys that they have where they stand under another one."""
+    try:
+        yield
+    except BadValue as error:
+        raise UserError(f"{place}.{error}" if place else str(error)) from None
 
 
 def checked(cls: Class) -> Class:
@@ -73,7 +80,7 @@ def checked(cls: Class) -> Class:
     @wraps(made)
     def construct(self: object, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs).arguments
-        check(cls, {name: value for name, value in given.items() if name in parameters(cls)})
+        check(cls, given)
         made(self, *args, **kwargs)
         if type(self) is cls and not is_dataclass(cls):
             vars(self)[ARGUMENTS] = {name: given[name] for name in given if name != "self"}
@@ -82,8 +89,13 @@ def checked(cls: Class) -> Class:
     return cls
 
 
-def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Refuses arguments that do not fit the plainly typed parameters of `target`.
+def check(target: Callable[..., Any], arguments: Mapping[str, Any], objects: bool = False) -> None:
+    """Refuses arguments that do not fit the parameters of `target`.
+
+    Args:
+        target: a class or function.
+        arguments: by name.
+        objects: whether parameters of other than plain types are looked at, too.
 
     Raises:
         BadValue: for the first that does not fit.
@@ -91,8 +103,11 @@ def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     hints = parameters(target)
     for name, value in arguments.items():
         hint = hints.get(name, Any)
-        if is_plain(hint) and not _accepts(hint, value):
-            raise BadValue(name, f"must be {in_words(hint)}, got {shown(value)}")
+        plain = is_plain(hint)
+        if (plain or objects) and not _accepts(hint, value):
+            takes = in_words(hint) if plain else "a choice with keys of its own"
+            came = shown(value) if isinstance(value, _WRITTEN) else f"a {_kind(value)}"
+            raise BadValue(name, f"must be {takes}, got {came}")
 
 
 @cache
@@ -155,6 +170,23 @@ def _adapter(hint: Any) -> Any:
 
 
 def _accepts(hint: Any, value: Any) -> bool:
+    """Whether a value can be of a type, as far as that is seen."""
+    if is_plain(hint):
+        return _is_valid(hint, value)
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _accepts(parts[0], value)
+    if origin in (Union, types.UnionType):
+        return any(_accepts(part, value) for part in parts)
+    kind: Any = origin or hint
+    if not inspect.isclass(kind) or kind in (Any, object):
+        return True
+    if getattr(kind, "_is_protocol", False):
+        return callable(value) or not isinstance(value, (*_WRITTEN, dict))
+    return isinstance(value, kind) and not isinstance(value, str)
+
+
+def _is_valid(hint: Any, value: Any) -> bool:
     from pydantic import ValidationError
 
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
@@ -166,3 +198,8 @@ def _accepts(hint: Any, value: Any) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def _kind(value: Any) -> str:
+    """What a value is made by, of a factory what it makes."""
+    return str(getattr(getattr(value, "func", None), "__name__", type(value).__name__))

@@ -8,46 +8,42 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, NamedTuple
 
 import yaml
 
+from seqattn.bundle.nodes import PARTIAL, TARGET, Node
 from seqattn.places import shipped
 
-Node = Any
-ANY = "*"
+_ANY = "*"
 """In a place, any name that a user gives."""
 
 
-class Type(NamedTuple):
-    """A class that belongs at a place, or a function."""
-
-    path: str
-    is_factory: bool
-    """Whether a node there is called later, for each layer."""
-
-
 @cache
-def types() -> dict[str, dict[str, Type]]:
-    """The types that belong at each place, such as `attention.kernel`, by their names."""
-    found: dict[str, dict[str, Type]] = {}
-    for group in groups():
-        for file in sorted((shipped("conf") / group).glob("*.yaml")):
-            text = file.read_text(encoding="utf-8")
-            package = re.match(r"# @package (\S+)", text)
-            if package and package[1] == "_global_":
-                continue  # an experiment: values of other groups
-            place = package[1] if package else group
-            for where, node in _targets(yaml.safe_load(text), place, bool(package)):
-                made = Type(node["_target_"], bool(node.get("_partial_")))
-                found.setdefault(where, {})[made.path.rpartition(".")[2]] = made
+def types() -> dict[str, dict[str, dict[str, Node]]]:
+    """The types that belong at each place, such as `attention.kernel`, by their names.
+
+    Each is what a node of it says of itself: its `_target_`, and `_partial_` of a factory.
+    """
+    found: dict[str, dict[str, dict[str, Node]]] = {}
+    for file in sorted(shipped("conf").glob("*/*.yaml")):
+        text = file.read_text(encoding="utf-8")
+        package = re.match(r"# @package (\S+)", text)
+        if package and package[1] == "_global_":
+            continue  # an experiment: values of other groups
+        place = package[1] if package else file.parent.name
+        for where, node in _targets(yaml.safe_load(text), place, bool(package)):
+            name = node[TARGET].rpartition(".")[2]
+            marks = {key: node[key] for key in (TARGET, PARTIAL) if key in node}
+            found.setdefault(where, {})[name] = marks
     return found
 
 
-@cache
-def groups() -> tuple[str, ...]:
-    """The names of the groups."""
-    return tuple(sorted(folder.name for folder in shipped("conf").iterdir() if folder.is_dir()))
+def types_at(place: str) -> dict[str, dict[str, Node]]:
+    """The types that belong at a place, by their names."""
+    group, dot, rest = place.partition(".")
+    group = "attention" if group.endswith("_attention") else group
+    known, place = types(), f"{group}{dot}{rest}"
+    return known.get(place) or known.get(f"{place.rpartition('.')[0]}.{_ANY}") or {}
 
 
 def choices(group: str) -> dict[str, Node]:
@@ -64,19 +60,11 @@ def choices(group: str) -> dict[str, Node]:
     return found
 
 
-def types_at(place: str) -> dict[str, Type]:
-    """The types that belong at a place, by their names."""
-    group, dot, rest = place.partition(".")
-    group = "attention" if group.endswith("_attention") else group
-    known, place = types(), f"{group}{dot}{rest}"
-    return known.get(place) or known.get(f"{place.rpartition('.')[0]}.{ANY}") or {}
-
-
 def _targets(node: Node, place: str, named: bool) -> Iterator[tuple[str, dict[str, Node]]]:
     """The nodes with a target at a place and below it; `named` where its keys are users' names."""
     if not isinstance(node, dict):
         return
-    if "_target_" in node:
+    if TARGET in node:
         yield place, node
     for key, value in node.items():
-        yield from _targets(value, f"{place}.{ANY if named else key}", False)
+        yield from _targets(value, f"{place}.{_ANY if named else key}", False)

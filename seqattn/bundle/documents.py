@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import yaml
 
 from seqattn.bundle.choices import types_at
 from seqattn.bundle.format1 import FORMAT_1, upgraded
-from seqattn.bundle.nodes import PARTIAL, TARGET, Node, describe, nearest
+from seqattn.bundle.nodes import (
+    PARTIAL, TARGET, TYPE, Node, describe, each, nearest, remarked,
+)  # fmt: skip
 from seqattn.checking import shown
 from seqattn.errors import UserError
 
@@ -28,14 +31,8 @@ KEPT = (
     "schedule", "generation", "trainer",
 )  # fmt: skip
 """What of a run's configuration its bundle keeps: what using it or training it further needs."""
-TYPE = "_type_"
 _DEEPEST, _MOST, _LARGEST = 20, 20_000, 1 << 18
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: object) -> bool:
-        return True
 
 
 def written(config: Mapping[str, object]) -> str:
@@ -48,11 +45,8 @@ def written(config: Mapping[str, object]) -> str:
         UserError: for an object that cannot be described; see `nodes.describe`.
     """
     kept = {name: config[name] for name in KEPT if config.get(name) is not None}
-    chosen = kept.get("choices")
-    if isinstance(chosen, Mapping):  # null and lists name no choice
-        kept["choices"] = {group: name for group, name in chosen.items() if isinstance(name, str)}
-    parts = {name: _encoded(describe(value, name), name) for name, value in kept.items()}
-    return yaml.dump({"format": FORMAT, **parts}, Dumper=_Dumper, sort_keys=False)
+    parts = {name: remarked(describe(node, name), name, _type) for name, node in kept.items()}
+    return yaml.safe_dump({"format": FORMAT, **parts}, sort_keys=False)
 
 
 def read(text: str, trust: Collection[str] = ()) -> Config:
@@ -78,7 +72,8 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     names = document.get("choices", {})
     if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
         raise UserError("choices must give a name for each group")
-    return {name: _decoded(node, name, trust) for name, node in document.items()}
+    marks = partial(_target, trust=trust)
+    return {name: remarked(node, name, marks) for name, node in document.items()}
 
 
 def _parsed(text: str) -> Any:
@@ -105,65 +100,51 @@ def _parsed(text: str) -> Any:
 
 def _check_plain(node: Any, place: str) -> None:
     """Refuses keys that are no texts, values that are no scalars, and what others would expand."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if not isinstance(key, str) or not key.isprintable():
-                raise UserError(f"{place or 'it'} has the key {shown(key)}, which is no name")
-            _check_plain(value, f"{place}.{key}" if place else key)
-    elif isinstance(node, list):
-        for number, part in enumerate(node):
-            _check_plain(part, f"{place}[{number}]")
-    elif isinstance(node, str):
+    if isinstance(node, str):
         if "${" in node or any(0xD800 <= ord(letter) < 0xE000 for letter in node):
             raise UserError(f"{place} must be plain text, got {shown(node)}")
     elif isinstance(node, float) and not math.isfinite(node):
         raise UserError(f"{place} must be a finite number, got {node}")
-    elif node is not None and not isinstance(node, bool | int | float):
+    elif node is not None and not isinstance(node, bool | int | float | list | dict):
         raise UserError(f"{place} must be text, a number, true, false or null, got {shown(node)}")
+    for key in node if isinstance(node, dict) else ():
+        if not isinstance(key, str) or not key.isprintable():
+            raise UserError(f"{place or 'it'} has the key {shown(key)}, which is no name")
+    each(_check_plain, node, place)
 
 
-def _encoded(node: Node, place: str) -> Node:
-    if isinstance(node, list):
-        return [_encoded(part, place) for part in node]
-    if not isinstance(node, dict):
-        return node
-    values = {k: _encoded(v, f"{place}.{k}") for k, v in node.items() if k not in (TARGET, PARTIAL)}
-    if TARGET not in node:
-        return values
+def _type(node: Node, place: str) -> dict[str, Node]:
+    """The marks in a document of a node with a target."""
+    if not isinstance(node, dict) or TARGET not in node:
+        return {}
     path = str(node[TARGET])
     name = path.rpartition(".")[2]
     if path.startswith("seqattn.") and name in types_at(place):
-        return {TYPE: name, **values}
-    return {TYPE: path, **({PARTIAL: True} if node.get(PARTIAL) else {}), **values}
+        return {TYPE: name}
+    return {TYPE: path, PARTIAL: node.get(PARTIAL, False)}
 
 
-def _decoded(node: Node, place: str, trust: Collection[str]) -> Node:
+def _target(node: Node, place: str, trust: Collection[str]) -> dict[str, Node]:
+    """The marks by which the type of a document's node is built, if it belongs at its place."""
     known = types_at(place)
-    if isinstance(node, list):
-        return [_decoded(part, place, trust) for part in node]
-    if known and node is not None and not (isinstance(node, dict) and TYPE in node):
+    marks = [key for key in node if key.startswith("_")] if isinstance(node, dict) else []
+    if known and node is not None and TYPE not in marks:
         raise UserError(f"{place} must name its {TYPE}, one of {', '.join(known)}")
-    if not isinstance(node, dict):
-        return node
-    foreign = isinstance(node.get(TYPE), str) and "." in node[TYPE]
-    for key in node:
-        if key.startswith("_") and not (key == TYPE or (key == PARTIAL and foreign)):
+    name = node[TYPE] if TYPE in marks else None
+    foreign = isinstance(name, str) and "." in name
+    for key in marks:
+        if key != TYPE and not (key == PARTIAL and foreign):
             raise UserError(f"there is no key {place}.{key}")
-    values = {
-        k: _decoded(v, f"{place}.{k}", trust) for k, v in node.items() if not k.startswith("_")
-    }
-    if TYPE not in node:
-        return values
-    name = node[TYPE]
+    if TYPE not in marks:
+        return {}
     if foreign:
         if not any(f"{name}.".startswith(f"{package}.") for package in trust):
             raise UserError(
                 f"{place} names {name}, which is not part of seqattn; load it with "
                 f"trust=[{name.partition('.')[0]}] if you trust its author"
             )
-        return {TARGET: name, PARTIAL: node.get(PARTIAL, False), **values}
+        return {TARGET: name, PARTIAL: node.get(PARTIAL, False)}
     if not isinstance(name, str) or name not in known:
         wrong = f"{place} names {shown(name)}, which does not belong there"
         raise UserError(f"{wrong}{nearest(str(name), known)}")
-    partly = {PARTIAL: True} if known[name].is_factory else {}
-    return {TARGET: known[name].path, **partly, **values}
+    return known[name]

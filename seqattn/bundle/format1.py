@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from seqattn.bundle.choices import types_at
+from seqattn.bundle.nodes import TARGET, TYPE, Node, remarked
 from seqattn.checking import shown
 from seqattn.errors import UserError
 
 FORMAT_1 = "seqattn bundle 1"
-_RENAMED: Mapping[str, str] = {}
-"""Types that have another name since."""
 _TASKS = {
     "pairs": "TextGeneration",
     "answers": "GenerativeAnswering",
@@ -23,27 +20,26 @@ _TRAINER = ("precision", "gradient_clip_val", "accumulate_grad_batches")
 _WEIGHTS = {"output.": "head.linear.", "copying.gate.": "head.gate."}
 
 
-def upgraded(document: Mapping[str, Any]) -> dict[str, Any]:
+def upgraded(document: dict[str, Any]) -> dict[str, Any]:
     """A document of format 1 in the words of format 2; no path in it is imported."""
-    found = {name: _named(node, name) for name, node in document.items() if name != "trainer"}
-    trainer = document.get("trainer")
+    trainer = document.pop("trainer", None)
+    found = {name: remarked(node, name, _typed) for name, node in document.items()}
+    generation, task, choices = (found.get(name) for name in ("generation", "task", "choices"))
     if isinstance(trainer, dict):
         kept = {name: trainer[name] for name in _TRAINER if name in trainer}
-        found["trainer"] = _typed(kept, "TrainerOptions", "trainer")
-    generation = found.get("generation")
-    if isinstance(generation, dict) and "no_repeat_ngram" in generation:
-        size = generation.pop("no_repeat_ngram")
+        found["trainer"] = {TYPE: "TrainerOptions", **kept}
+    if isinstance(generation, dict):
+        size = generation.pop("no_repeat_ngram", 0)
         if size:
-            ban = {"_type_": "NoRepeatNgram", "size": size}
+            ban = {TYPE: "NoRepeatNgram", "size": size}
             generation["processors"] = {"no_repeat_ngram": ban}
-    if isinstance(found.get("choices"), dict):  # null and lists name no choice
-        chosen = found["choices"].items()
-        found["choices"] = {group: name for group, name in chosen if isinstance(name, str)}
-    task = found.get("task")
-    if isinstance(task, dict) and "_type_" not in task:
-        learns = _TASKS.get(str(task.pop("learns", "pairs")), "")
-        found["task"] = task = _typed(task, learns, "task")
-        task["validation"] = _typed(task.get("validation"), "ValidationOptions", "task.validation")
+    if isinstance(choices, dict):  # null and lists name no choice
+        found["choices"] = {key: name for key, name in choices.items() if isinstance(name, str)}
+    if isinstance(task, dict):
+        learns = str(task.pop("learns", "pairs"))
+        found["task"] = {TYPE: _TASKS.get(learns), **task}
+        if isinstance(task.get("validation"), dict):
+            found["task"]["validation"] = {TYPE: "ValidationOptions", **task["validation"]}
     return found
 
 
@@ -55,28 +51,13 @@ def weight_name(name: str) -> str:
     return name
 
 
-def _typed(node: Any, name: str, place: str) -> Any:
-    """A node that had no type with the one that it has today, if it has one."""
-    return {"_type_": name, **node} if isinstance(node, dict) and name in types_at(place) else node
-
-
-def _named(node: Any, place: str) -> Any:
-    if isinstance(node, list):
-        return [_named(part, place) for part in node]
-    if not isinstance(node, dict):
-        return node
-    values = {
-        key: _named(value, f"{place}.{key}")
-        for key, value in node.items()
-        if key not in ("_target_", "_partial_")
-    }
-    if "_target_" not in node:
-        return values
-    path = node["_target_"]
-    if not isinstance(path, str) or not path.startswith("seqattn."):
-        raise UserError(
-            f"{place} names {shown(path)}, which is not of seqattn: this bundle is foreign or of "
-            "another version"
-        )
-    name = path.rpartition(".")[2]
-    return {"_type_": _RENAMED.get(name, name), **values}
+def _typed(node: Node, place: str) -> dict[str, Node]:
+    if not isinstance(node, dict) or TARGET not in node:
+        return {}
+    path = node[TARGET]
+    if isinstance(path, str) and path.startswith("seqattn."):
+        return {TYPE: path.rpartition(".")[2]}
+    raise UserError(
+        f"{place} names {shown(path)}, which is not of seqattn: this bundle is foreign or of "
+        "another version"
+    )

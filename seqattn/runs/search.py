@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from seqattn.bundle.nodes import PARTIAL, TARGET, build, describe
-from seqattn.checking import BadValue, CountOrNone, checked
+from seqattn.checking import CountOrNone, checked, keys_under
 from seqattn.errors import UserError
 from seqattn.generation import Generator
 from seqattn.generation.base import Search
@@ -56,10 +56,8 @@ def search_of(node: Mapping[str, Any], where: str = "generation") -> BatchedSear
         return search
     if not isinstance(search, Search):
         raise UserError(f"{where} must be a search, got {type(search).__name__}")
-    try:
+    with keys_under(where):
         return BatchedSearch(search, **sizes)
-    except BadValue as error:
-        raise error.under(where) from None
 
 
 def from_settings(cls: type[Value], settings: Mapping[str, Any]) -> Value:

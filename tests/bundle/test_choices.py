@@ -37,14 +37,14 @@ def test_every_type_of_a_place_is_there_and_has_a_name_of_its_own():
     own = {place: found for place, found in types().items() if not place.startswith("logger")}
     for place, found in own.items():
         for name, made in found.items():
-            assert import_path(made.path).__name__ == name, place
+            assert import_path(made["_target_"]).__name__ == name, place
 
 
 def test_what_belongs_at_a_place():
     assert "SoftmaxKernel" in types_at("attention.kernel")
     assert types_at("cross_attention.kernel") == types_at("attention.kernel")
-    assert types_at("attention.kernel")["SoftmaxKernel"].is_factory
-    assert not types_at("generation.limit")["LengthLimit"].is_factory
+    assert types_at("attention.kernel")["SoftmaxKernel"]["_partial_"]
+    assert "_partial_" not in types_at("generation.limit")["LengthLimit"]
     assert "SoftmaxKernel" not in types_at("attention")
     assert types_at("nowhere") == types_at("attention.kernel.window") == {}
 
