@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,9 +46,8 @@ class ModelConfig(Protocol):
     output: ClassVar[str]
     """What comes out of it: text or spans."""
     attention_type: ClassVar[type]
-    """What its attentions are: `Attention` or `Alignment`."""
+    """What its attentions are: `Mixer`, `Attention` or `Alignment`."""
     uses_positions: ClassVar[bool]
-    """Whether it needs to be told where tokens stand."""
 
     @property
     def attentions(self) -> Mapping[str, int]:
@@ -85,10 +84,9 @@ class Architecture:
         Raises:
             UserError: for a node that cannot be built; see `nodes.build`.
         """
-        slots = (f"{slot}_attention" for slot in SLOTS)
-        parts = {name: config.get(name) for name in ("model", "attention", "position", *slots)}
-        built = {k: nodes.build(v, k) for k, v in parts.items() if v is not None}
-        return cls(**built, names=config.get("choices") or {})
+        names = ("model", "attention", "position", *(f"{slot}_attention" for slot in SLOTS))
+        chosen = {name: config[name] for name in names if config.get(name) is not None}
+        return cls(**nodes.each(nodes.build, chosen, ""), names=config.get("choices") or {})
 
     def check(self, joint: bool = True) -> None:
         """Refuses choices that do not fit each other, before any work and without memory.
@@ -108,79 +106,89 @@ class Architecture:
         Raises:
             UserError: for choices that do not fit each other.
         """
-        self._check_fit()
-        counts, position = self.model.attentions, self.position
-        slots = {slot: self._layers(slot, counts[slot]) if slot in counts else [] for slot in SLOTS}
-        source, target, joint = vocabulary
-        model: Seq2SeqModel | SpanModel
-        if self.model.attention_type is Alignment:
-            model = self.model.build(source, target, joint, slots["cross"][0])
-        elif self.model.output == "spans":
-            model = self.model.build(source, Slots(**slots, position=position))
-        else:
-            model = self.model.build(source, target, joint, Slots(**slots, position=position))
-        return model
-
-    def _check_fit(self) -> None:
-        """Refuses attentions and positions that the model has no place for."""
-        name, slots = self._name("model"), self.model.attentions
-        if not self.model.uses_positions and target_of(self.position) is not Position:
+        if not self.model.uses_positions and _target(self.position) is not Position:
             raise UserError(
-                f"model={name} knows positions by its recurrence and cannot use "
+                f"model={self._name('model')} knows positions by its recurrence and cannot use "
                 f"position={self._name('position')}; leave it out, or set position=none"
             )
-        chosen = {slot: self._own(slot) for slot in SLOTS}
-        own = {slot: attentions for slot, attentions in chosen.items() if attentions is not None}
-        if len(slots) == 1 and (own or len(_several(self.attention)) > 1):
+        factories = {slot: self._layers(slot) for slot in SLOTS}
+        slots, (source, target, joint) = Slots(**factories, position=self.position), vocabulary
+        model: Seq2SeqModel | SpanModel
+        if self.model.attention_type is Alignment:
+            model = self.model.build(source, target, joint, slots.cross[0])
+        elif self.model.output == "spans":
+            model = self.model.build(source, slots)
+        else:
+            model = self.model.build(source, target, joint, slots)
+        return model
+
+    def _layers(self, slot: str) -> list[AttentionFactory]:
+        """A factory for each layer of a slot; those that no layer needs must serve it too."""
+        name, slots = self._name("model"), self.model.attentions
+        own: Attentions | None = getattr(self, f"{slot}_attention")
+        key = "attention" if own is None else f"attention@{slot}_attention"
+        given = self.attention if own is None else own
+        given = given if isinstance(given, Sequence) else [given]
+        if len(slots) == 1 and (own is not None or len(given) > 1):
             raise UserError(
                 f"model={name} has one attention; choose it as attention=NAME, of {self._taken()}"
             )
-        for slot in own.keys() - slots.keys():
+        if own is not None and slot not in slots:
             keys = " and ".join(f"attention@{kept}_attention=NAME" for kept in slots)
             raise UserError(f"model={name} has no {slot}; choose attention=NAME, or {keys}")
-        for slot, attentions in {"": self.attention, **own}.items():
-            key = f"attention@{slot}_attention" if slot else "attention"
-            if not _several(attentions):
-                raise UserError(f"{key} must be one choice or several, got none")
-            if not all(map(self._takes, _several(attentions))):
-                raise UserError(
-                    f"model={name} cannot use {key}={self._name(key)}; it takes {self._taken()}"
-                )
-
-    def _takes(self, attention: AttentionFactory) -> bool:
-        """Whether an attention is of the model's kind, as far as that is known before it is made.
-
-        A model whose only slot lies between two sequences takes those that can look across.
-        """
-        target, kind = target_of(attention), self.model.attention_type
-        if not isinstance(target, type) or not issubclass(target, kind):
-            return not isinstance(target, type)
-        if kind is Alignment or len(self.model.attentions) > 1:
-            return True
+        if not given:
+            raise UserError(f"{key} must be one choice or several, got none")
+        if not all(map(self._is_of_kind, given)):
+            raise self._cannot_use(key)
+        if slot == "cross" and own is None and len(slots) > 1:
+            given = [cross_default(attention) for attention in given]
+        chosen = self._name(key) if len(given) == 1 else "NAME"
+        made = [partial(self._serving, attention, slot, chosen) for attention in given]
+        count = slots.get(slot, 0)
         with unallocated():
-            return attention(query_dim=_PROBED, memory_dim=_PROBED).abilities.fits("cross")
+            for spare in made[count:] if count else ():
+                spare(query_dim=self.model.dim, memory_dim=self.model.dim)
+        return [made[n % len(made)] for n in range(count)]
+
+    def _is_of_kind(self, attention: AttentionFactory) -> bool:
+        """Whether an attention is of the model's kind, as far as that is known before it is made."""
+        made = _target(attention)
+        return not isinstance(made, type) or issubclass(made, self.model.attention_type)
+
+    def _cannot_use(self, key: str) -> UserError:
+        chosen = f"model={self._name('model')} cannot use {key}={self._name(key)}"
+        return UserError(f"{chosen}; it takes {self._taken()}")
 
     def _taken(self) -> str:
         """The shipped attentions that the model takes."""
         built = {name: nodes.build(node) for name, node in choices("attention").items()}
-        return ", ".join(name for name, attention in built.items() if self._takes(attention))
-
-    def _layers(self, slot: str, count: int) -> list[AttentionFactory]:
-        """A factory for each layer of a slot; those that no layer needs must serve it too."""
-        own = self._own(slot)
-        key = "attention" if own is None else f"attention@{slot}_attention"
-        given = _several(self.attention if own is None else own)
-        if slot == "cross" and own is None and len(self.model.attentions) > 1:
-            given = [cross_default(attention) for attention in given]
-        name = self._name(key) if len(given) == 1 else "NAME"
-        made = [partial(_serving, attention, self.model, slot, name) for attention in given]
+        fitting = []
         with unallocated():
-            for spare in made[count:]:
-                spare(query_dim=self.model.dim, memory_dim=self.model.dim)
-        return [made[n % len(made)] for n in range(count)]
+            for name, attention in built.items():
+                if self._is_of_kind(attention):
+                    made = attention(query_dim=_PROBED, memory_dim=_PROBED)
+                    fitting += [name] if _fitting(made, self.model.attentions) else []
+        return ", ".join(fitting)
 
-    def _own(self, slot: str) -> Attentions | None:
-        return getattr(self, f"{slot}_attention")
+    def _serving(
+        self, factory: AttentionFactory, slot: str, name: str, query_dim: int, memory_dim: int
+    ) -> Any:
+        """An attention that can serve `slot`, or a refusal that names the slots that it fits."""
+        attention = factory(query_dim=query_dim, memory_dim=memory_dim)
+        which = f"attention={name}" if name != "NAME" else "this attention"
+        kind = self.model.attention_type
+        if not isinstance(attention, kind):
+            made = type(attention).__name__
+            raise UserError(f"{which} makes a {made}, which is no {kind.__name__}")
+        if _fitting(attention, [slot]):
+            return attention
+        if len(self.model.attentions) == 1:
+            raise self._cannot_use("attention")
+        places = " or ".join(f"attention@{s}_attention={name}" for s in _fitting(attention, SLOTS))
+        raise UserError(
+            f"{which} cannot serve as {slot} attention; give it a slot that it fits: "
+            f"{places or 'it has none'}"
+        )
 
     def _name(self, group: str) -> str:
         return str(self.names.get(group, "NAME"))
@@ -203,11 +211,6 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
 
 
-def target_of(factory: object) -> object:
-    """The class that a factory makes objects of, or the function that it calls."""
-    return getattr(factory, "func", factory)
-
-
 @contextmanager
 def unallocated() -> Iterator[None]:
     """Modules made inside take no memory, hold no numbers and say nothing."""
@@ -219,32 +222,12 @@ def unallocated() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _several(attentions: Attentions) -> Sequence[AttentionFactory]:
-    return attentions if isinstance(attentions, Sequence) else [attentions]
+def _target(factory: object) -> object:
+    """The class that a factory makes objects of, or the function that it calls."""
+    return getattr(factory, "func", factory)
 
 
-def _serving(
-    factory: AttentionFactory,
-    model: ModelConfig,
-    slot: str,
-    name: str,
-    query_dim: int,
-    memory_dim: int,
-) -> Any:
-    """An attention that can serve `slot`, or a refusal that names the slots that it fits."""
-    attention = factory(query_dim=query_dim, memory_dim=memory_dim)
-    which = f"attention={name}" if name != "NAME" else "this attention"
-    if not isinstance(attention, model.attention_type):
-        raise UserError(
-            f"{which} makes a {type(attention).__name__}, which is no "
-            f"{model.attention_type.__name__}"
-        )
+def _fitting(attention: Any, slots: Iterable[str]) -> list[str]:
+    """Those of the slots that an attention can serve; an alignment serves all that it is given."""
     abilities = getattr(attention, "abilities", None)
-    if abilities is None or abilities.fits(slot):
-        return attention
-    fitting = [place for place in SLOTS if abilities.fits(place)]
-    words = " or ".join(f"attention@{place}_attention={name}" for place in fitting)
-    raise UserError(
-        f"{which} cannot serve as {slot} attention; give it a slot that it fits: "
-        f"{words or 'it has none'}"
-    )
+    return [slot for slot in slots if abilities is None or abilities.fits(slot)]
