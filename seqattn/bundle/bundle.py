@@ -12,15 +12,10 @@ from torch import nn
 
 from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.documents import Config
-from seqattn.bundle.files import (
-    WEIGHTS,
-    Scores,
-    part_of,
-    read_config,
-    read_scores,
-)
+from seqattn.bundle.files import WEIGHTS, part_of, read_config, read_scores
 from seqattn.bundle.nodes import Node, build
 from seqattn.bundle.weights import load_model
+from seqattn.checking import keys_under
 from seqattn.data.reading import question_source, read_sources
 from seqattn.data.span_batch import SpanEncoder
 from seqattn.data.tokenizer import Tokenizer
@@ -31,7 +26,8 @@ from seqattn.generation.windows import generate_from_windows
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 
-_NEEDED = ("model", "attention", "position", "loader", "generation")
+Choice = Mapping[str, Node] | None
+"""A search's node such as `conf/generation/beam.yaml`; None for the bundle's own."""
 
 
 @dataclass
@@ -49,7 +45,7 @@ class Bundle:
     model: nn.Module
     tokenizer: Tokenizer
     config: Config
-    scores: Scores
+    scores: dict[str, Any]
     path: Path
 
     batches: ClassVar[str]
@@ -57,7 +53,7 @@ class Bundle:
     output: ClassVar[str]
     """What its model gives, and its search: text or spans."""
 
-    def _made(self, name: str, trait: str, given: Mapping[str, Node] | None = None) -> Any:
+    def _made(self, name: str, trait: str, given: Choice = None) -> Any:
         """What a node makes, the bundle's own or a given one, where it shares a trait."""
         made = build(part_of(self.config, name, self.path) if given is None else given, name)
         needed = getattr(self, trait)
@@ -68,7 +64,7 @@ class Bundle:
 
 @dataclass
 class TextBundle(Bundle):
-    """A bundle that answers in its own words. Args: as `Bundle`."""
+    """A bundle that answers in its own words."""
 
     model: Seq2SeqModel
     batches: ClassVar[str] = "pairs"
@@ -76,17 +72,13 @@ class TextBundle(Bundle):
 
     @overload
     def generate(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
-        self, texts: str, generation: Mapping[str, Node] | None = None
+        self, texts: str, generation: Choice = None
     ) -> str: ...
 
     @overload
-    def generate(
-        self, texts: Sequence[str], generation: Mapping[str, Node] | None = None
-    ) -> list[str]: ...
+    def generate(self, texts: Sequence[str], generation: Choice = None) -> list[str]: ...
 
-    def generate(
-        self, texts: str | Sequence[str], generation: Mapping[str, Node] | None = None
-    ) -> str | list[str]:
+    def generate(self, texts: str | Sequence[str], generation: Choice = None) -> str | list[str]:
         """The best output for each text, or for the one text; an empty text gives an empty one.
 
         Args:
@@ -101,42 +93,32 @@ class TextBundle(Bundle):
         self,
         questions: str | Sequence[str],
         contexts: str | Sequence[str],
-        generation: Mapping[str, Node] | None = None,
+        generation: Choice = None,
     ) -> list[str]:
-        """The best answer to each question, of a bundle trained by task=qa_generative.
-
-        Args:
-            questions: N, or one.
-            contexts: the context of each.
-            generation: as `generate`.
-        """
+        """The best answer to each question, or to one, of a bundle of task=qa_generative."""
         pairs = zip(_several(questions), _several(contexts), strict=True)
         return self.generate([question_source(*pair) for pair in pairs], generation)
 
-    def hypotheses(
-        self, texts: Sequence[str], generation: Mapping[str, Node] | None = None
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses for each text, best first. Args: as `generate`."""
+    def hypotheses(self, texts: Sequence[str], generation: Choice = None) -> list[list[Hypothesis]]:
+        """Hypotheses for each text, best first."""
         return generate_from_windows(self.generator(generation), self.encode(texts))
 
     def encode(self, texts: Sequence[str]) -> list[list[list[int]]]:
         """Source ids of each text as the model reads it, in one part or in several windows."""
         return read_sources(texts, self.tokenizer, self._made("loader", "batches").sources)
 
-    def generator(self, generation: Mapping[str, Node] | None = None) -> Generator:
-        """The search of a generation node, or of the bundle's own, over this model."""
+    def generator(self, generation: Choice = None) -> Generator:
+        """The search over the model."""
         node = part_of(self.config, "generation", self.path) if generation is None else generation
         sizes = {name: node[name] for name in ("batch_size", "batch_tokens") if name in node}
         search = {name: value for name, value in node.items() if name not in sizes}
-        path = f"{Generator.__module__}.{Generator.__qualname__}"
-        over = build({"_target_": path, "_partial_": True, **sizes}, "generation")
-        generator: Generator = over(self.model, self._made("generation", "output", search))
-        return generator
+        with keys_under("generation"):
+            return Generator(self.model, self._made("generation", "output", search), **sizes)
 
 
 @dataclass
 class SpanBundle(Bundle):
-    """A bundle that answers questions by spans of their contexts. Args: as `Bundle`."""
+    """A bundle that answers questions by spans of their contexts."""
 
     model: SpanModel
     batches: ClassVar[str] = "spans"
@@ -146,7 +128,7 @@ class SpanBundle(Bundle):
         self,
         questions: str | Sequence[str],
         contexts: str | Sequence[str],
-        generation: Mapping[str, Node] | None = None,
+        generation: Choice = None,
     ) -> list[Answered]:
         """Answers to each question, the likeliest first, with their characters and probabilities.
 
@@ -157,8 +139,8 @@ class SpanBundle(Bundle):
         """
         return self.answerer(generation).answer(_several(questions), _several(contexts))
 
-    def answerer(self, generation: Mapping[str, Node] | None = None) -> Answerer:
-        """The search of a generation node, or of the bundle's own, over this model."""
+    def answerer(self, generation: Choice = None) -> Answerer:
+        """The search over the model."""
         return Answerer(self.model, self.encoder, self._made("generation", "output", generation))
 
     @property
@@ -174,19 +156,14 @@ def _several(texts: str | Sequence[str]) -> Sequence[str]:
 def load_bundle(
     path: str | Path, device: str = "cpu", trust: Collection[str] = ()
 ) -> TextBundle | SpanBundle:
-    """Loads a bundle; nothing in it is run, and its sizes are held against its files before use.
-
-    Args:
-        path: the bundle's directory.
-        device: where the model goes, such as cpu or cuda.
-        trust: packages of others whose classes it may name, which are then imported and run.
+    """Loads a bundle, see `seqattn.load`; its sizes are held against its files before use.
 
     Raises:
         UserError: where it is absent, foreign or damaged, or names a package that is not trusted.
     """
     path = Path(path).expanduser()
     config = read_config(path, trust)
-    for part in _NEEDED:
+    for part in ("model", "attention", "position", "loader", "generation"):
         part_of(config, part, path)
     tokenizer = Tokenizer.load(path)
     sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
@@ -197,12 +174,11 @@ def load_bundle(
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device={device} cannot be used here; use device=cpu") from error
     found = (tokenizer, config, read_scores(path), path)
-    bundle: TextBundle | SpanBundle
     if isinstance(model, SpanModel):
-        bundle = SpanBundle(model, *found)
-        bundle.answerer()  # what cannot be used is refused here
-    else:
-        bundle = TextBundle(model, *found)
-        bundle.generator()
-        bundle.encode([])
-    return bundle
+        spans = SpanBundle(model, *found)
+        spans.answerer()  # what cannot be used is refused here
+        return spans
+    texts = TextBundle(model, *found)
+    texts.generator()
+    texts.encode([])
+    return texts

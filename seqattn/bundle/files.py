@@ -16,14 +16,11 @@ from torch import nn
 
 from seqattn.bundle.documents import FORMAT, Config, read, written
 from seqattn.bundle.nodes import Node
-from seqattn.bundle.weights import check_finite
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, is_file, read_json
 
 CONFIG, WEIGHTS, SCORES = "config.yaml", "model.safetensors", "scores.json"
-Scores = dict[str, Any]
-"""What is known of a model's quality: numbers and texts, some of them in dicts and lists."""
 _LARGEST, _DEEPEST = 1 << 20, 8
 
 
@@ -48,9 +45,15 @@ def write_bundle(
             finite.
     """
     document = written(config)
-    check_finite(model)
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise UserError(
+                f"the weights are not finite, {name} first: training has diverged; lower "
+                "optimizer.lr, or set trainer.gradient_clip_val"
+            )
     path = path.expanduser().resolve()
-    if path.exists() and not (path / CONFIG).is_file() and not _is_empty(path):
+    is_empty = path.is_dir() and not any(path.iterdir())
+    if path.exists() and not is_empty and not (path / CONFIG).is_file():
         raise UserError(f"{path} is there already and is no bundle; name another directory")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -73,20 +76,15 @@ def write_bundle(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _is_empty(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
-
-
 def _put(temporary: Path, path: Path) -> None:
     """Lets a directory take the place of what stands at `path`, which comes back where it fails."""
     old = temporary.with_name(f"{temporary.name}.old")
-    replaced = path.exists()
-    if replaced:
+    if path.exists():
         path.rename(old)
     try:
         temporary.rename(path)
     except OSError:
-        if replaced:
+        if old.exists():
             old.rename(path)
         raise
     shutil.rmtree(old, ignore_errors=True)
@@ -127,7 +125,7 @@ def read_config(path: Path, trust: Collection[str] = ()) -> Config:
         raise UserError(f"{file}: {error}") from error
 
 
-def read_scores(path: Path) -> Scores:
+def read_scores(path: Path) -> dict[str, Any]:
     """What a bundle says of its quality; nothing where it does not.
 
     Raises:
@@ -138,7 +136,7 @@ def read_scores(path: Path) -> Scores:
         return {}
     _check_size(file)
     found = read_json(file, "a bundle's scores")
-    if not isinstance(found, dict) or not _is_plain(found, _DEEPEST):
+    if not isinstance(found, dict) or _depth(found) > _DEEPEST:
         raise UserError(f"{file} must hold a JSON object of numbers and texts; train again")
     return found
 
@@ -163,9 +161,8 @@ def _check_size(file: Path) -> None:
         raise UserError(f"{file} is larger than any that training writes")
 
 
-def _is_plain(value: Any, depth: int) -> bool:
-    if isinstance(value, dict):
-        return depth > 0 and all(_is_plain(part, depth - 1) for part in value.values())
-    if isinstance(value, list):
-        return depth > 0 and all(_is_plain(part, depth - 1) for part in value)
-    return value is None or isinstance(value, bool | int | float | str)
+def _depth(value: Any) -> int:
+    """How many dicts and lists stand within each other."""
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)

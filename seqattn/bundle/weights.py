@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqattn.bundle.architecture import Architecture, Vocabularies, unallocated
 from seqattn.bundle.format1 import weight_name
@@ -18,6 +18,10 @@ from seqattn.models.span_base import SpanModel
 _LONGEST_HEADER = 1 << 24
 _SPARE = 1 << 30
 """Bytes that a model may take beside its weights, for tables that are not kept."""
+
+
+class _Wrong(Exception):
+    """A file that does not hold the model's weights, and why."""
 
 
 def load_model(
@@ -34,12 +38,16 @@ def load_model(
     if not file.is_file():
         raise UserError(f"{file} is not there; the bundle is incomplete: train again")
     try:
-        _check_header(file)
+        with file.open("rb") as content:
+            start = content.read(8)
+        if len(start) < 8 or struct.unpack("<Q", start)[0] > _LONGEST_HEADER:
+            raise _Wrong("its header is damaged")
         with safe_open(str(file), framework="pt") as tensors:
-            names = tensors.keys()
-            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
-            origins = _matched(architecture, vocabulary, shapes, file.stat().st_size)
-            read = {name: tensors.get_tensor(name) for name in set(origins.values())}
+            stored = {
+                name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
+            }
+            names = _names(architecture, vocabulary, stored, file.stat().st_size)
+            read = {name: tensors.get_tensor(origin) for name, origin in names.items()}
     except (SafetensorError, OSError, _Wrong) as error:
         reason = str(error).split("\n")[0]
         raise UserError(f"{file} cannot be read ({reason}); copy it anew or train again") from error
@@ -47,42 +55,17 @@ def load_model(
         if not (tensor.is_floating_point() and tensor.isfinite().all()):
             raise UserError(f"{file} holds what are no finite numbers, in {name}; train again")
     model = architecture.build(vocabulary)
-    model.load_state_dict({name: read[origin] for name, origin in origins.items()})
+    model.load_state_dict(read, strict=False)  # a table that is shared is stored once
     return model
 
 
-def check_finite(model: nn.Module) -> None:
-    """Refuses a model with weights that are no numbers.
-
-    Raises:
-        UserError: naming the first.
-    """
-    for name, tensor in model.state_dict().items():
-        if not tensor.isfinite().all():
-            raise UserError(
-                f"the weights are not finite, {name} first: training has diverged; lower "
-                "optimizer.lr, or set trainer.gradient_clip_val"
-            )
-
-
-class _Wrong(Exception):
-    """A file that does not hold the model's weights, and why."""
-
-
-def _check_header(file: Path) -> None:
-    with file.open("rb") as content:
-        start = content.read(8)
-    if len(start) < 8 or struct.unpack("<Q", start)[0] > _LONGEST_HEADER:
-        raise _Wrong("its header is damaged")
-
-
-def _matched(
+def _names(
     architecture: Architecture,
     vocabulary: Vocabularies,
     shapes: Mapping[str, tuple[int, ...]],
     size: int,
 ) -> dict[str, str]:
-    """For each tensor of the model's state the name that it has in the file.
+    """Names in a model's state of a file's tensors, each with the one that it has in the file.
 
     Args:
         architecture: of the model.
@@ -102,14 +85,14 @@ def _matched(
     if needed > 2 * size + _SPARE:
         raise _Wrong(f"the model takes {needed:,} bytes and it has {size:,}")
     state: dict[str, Tensor] = sketch.state_dict(keep_vars=True)
-    stored = {name if name in state else weight_name(name): name for name in shapes}
-    for name in stored.keys() - state.keys():
+    names = {name if name in state else weight_name(name): name for name in shapes}
+    for name in names.keys() - state.keys():
         raise _Wrong(f"it holds {name}, which the model has not")
-    origins = {id(tensor): stored[name] for name, tensor in state.items() if name in stored}
-    for name, tensor in state.items():  # a table that is shared is stored once
-        if id(tensor) not in origins:
+    held = {id(state[name]) for name in names}
+    for name, tensor in state.items():
+        if id(tensor) not in held:
             raise _Wrong(f"it lacks {name}")
-        found = shapes[origins[id(tensor)]]
+        found = shapes[names[name]] if name in names else tuple(tensor.shape)
         if found != tuple(tensor.shape):
             raise _Wrong(f"{name} is {found} in it and {tuple(tensor.shape)} in the model")
-    return {name: origins[id(tensor)] for name, tensor in state.items()}
+    return names
