@@ -1,6 +1,6 @@
 """Attention weights, observed around any call."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from seqattn.attention.base import Attention, Kernel
 from seqattn.errors import UserError
 
 
-class Maps(Mapping[str, list[Tensor]]):
+class Maps(dict[str, list[Tensor]]):
     """Weights by the name of their attention, such as `decoder.layers.0.cross_attention`.
 
     Each value lists the calls in order, each (B, H, T, S): rows are queries, columns keys, exactly
@@ -19,24 +19,13 @@ class Maps(Mapping[str, list[Tensor]]):
     call, save where gradients are asked for: then a call a step, each (B, 1, K, S).
     """
 
-    def __init__(self, observed: list[str], without: list[str]) -> None:
-        self._calls: dict[str, list[Tensor]] = {name: [] for name in observed}
-        self.without = without
-        """Names of attentions that have no weights over keys."""
+    without: list[str]
+    """Names of attentions that have no weights over keys."""
 
-    def __getitem__(self, name: str) -> list[Tensor]:
+    def __missing__(self, name: str) -> list[Tensor]:
         if name in self.without:
             raise UserError(f"{name} has no attention weights; its mechanism mixes without them")
-        return self._calls[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._calls
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._calls)
-
-    def __len__(self) -> int:
-        return len(self._calls)
+        raise KeyError(name)
 
 
 @contextmanager
@@ -56,7 +45,8 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
     """
     parts = dict(_makers(model))
     observed = {name: part for name, part in parts.items() if _has_weights(part)}
-    maps = Maps(list(observed), [name for name in parts if name not in observed])
+    maps = Maps({name: [] for name in observed})
+    maps.without = [name for name in parts if name not in observed]
     for name, part in observed.items():
         part.observer = maps[name].append
         part.keep_weight_gradients = gradients

@@ -8,12 +8,10 @@ from seqattn.errors import UserError
 
 
 class LengthBin(NamedTuple):
-    """Sources of similar length.
-
-    `words` says which, as "9-12" or "over 20", between white space; `rows` are their places.
-    """
+    """Sources of similar length."""
 
     words: str
+    """How many white space parts them into, as "9-12" or "over 20"."""
     rows: tuple[int, ...]
 
 
@@ -29,11 +27,10 @@ def length_bins(sources: Sequence[str], edges: Sequence[int]) -> list[LengthBin]
     """
     if not edges or edges[0] < 1 or any(a >= b for a, b in pairwise(edges)):
         raise UserError(f"lengths must be whole numbers that rise from at least 1, got {edges}")
+    bounds = [(f"{low + 1}-{high}", low, high) for low, high in pairwise([0, *edges])]
     counts = [len(source.split()) for source in sources]
-    bounds = [*pairwise([0, *edges]), (edges[-1], float("inf"))]
-    names = [*(f"{low + 1}-{high}" for low, high in bounds[:-1]), f"over {edges[-1]}"]
     bins = [
         LengthBin(name, tuple(row for row, count in enumerate(counts) if low < count <= high))
-        for name, (low, high) in zip(names, bounds, strict=True)
+        for name, low, high in [*bounds, (f"over {edges[-1]}", edges[-1], float("inf"))]
     ]
     return [part for part in bins if part.rows]

@@ -32,29 +32,23 @@ def heatmap(
     rows = -(-len(panels) // columns)
     width, height = max(3.2, 0.36 * len(keys) + 1.2), max(2.6, 0.30 * len(queries) + 1.4)
     figure = Figure(figsize=(columns * width, rows * height + 0.5), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for axis, (name, weights) in zip(axes, panels.items()):
+    for number, (name, weights) in enumerate(panels.items(), 1):
+        axis = figure.add_subplot(rows, columns, number)
         shown = weights.detach().float().cpu()
         axis.imshow(shown.numpy(), cmap="Blues", vmin=0, vmax=float(shown.max().clamp(min=1e-9)))
-        across = {"rotation": 60, "ha": "left", "rotation_mode": "anchor"}
-        axis.set_xticks(range(len(keys)), _labels(keys), **across)
-        axis.set_yticks(range(len(queries)), _labels(queries))
+        axis.set_xticks(
+            range(len(keys)), _readable(keys), rotation=60, ha="left", rotation_mode="anchor"
+        )
+        axis.set_yticks(range(len(queries)), _readable(queries))
         axis.xaxis.tick_top()
         axis.tick_params(length=0, labelsize=9)
         axis.set_title(name, fontsize=10)
-    for axis in axes[len(panels) :]:
-        axis.set_visible(False)
     figure.suptitle(title)
     return figure
 
 
-def _labels(tokens: Sequence[str]) -> list[str]:
+def _readable(tokens: Sequence[str]) -> list[str]:
     return [token.replace("▁", " ").strip() or "␣" for token in tokens]
-
-
-def mean_over_heads(weights: Tensor) -> Tensor:
-    """The mean over heads of the first sentence's weights: (B, H, T, S) -> (T, S)."""
-    return weights[0].mean(dim=0)
 
 
 def cost_curves(
@@ -89,8 +83,8 @@ def length_curves(
     points = {name: list(enumerate(values)) for name, values in series.items()}
     across = "words of the source; sentences of that length"
     figure, axes = _lines(points, f"{score} by source length", across, score)
-    labels = [f"{w}\n{c:,}" for w, c in zip(words, counts, strict=True)]
-    axes.set_xticks(range(len(words)), labels)
+    ticks = [f"{bin_words}\n{count:,}" for bin_words, count in zip(words, counts, strict=True)]
+    axes.set_xticks(range(len(words)), ticks)
     return figure
 
 
@@ -101,9 +95,8 @@ def _lines(
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     axes = figure.subplots()
     for number, (name, points) in enumerate(series.items()):
-        line, marker = "-" if number < 10 else "--", _MARKERS[number % len(_MARKERS)]
-        color = colors[number % len(colors)]
-        axes.plot(*zip(*points, strict=True), line, marker=marker, ms=4, c=color, label=name)
+        style = ("-" if number < 10 else "--") + _MARKERS[number % len(_MARKERS)]
+        axes.plot(*zip(*points, strict=True), style, color=colors[number % len(colors)], ms=4, label=name)
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(True, which="both", alpha=0.2)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -2,7 +2,7 @@
 
 import torch
 
-from seqattn.analysis.alignment import align
+from seqattn.analysis.heatmaps import align
 
 
 def test_pieces_of_a_word_are_weighed_together_and_the_end_is_no_word():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqattn.analysis.callbacks import HeatmapCallback
-from seqattn.analysis.plots import heatmap, length_curves, mean_over_heads, save
+from seqattn.analysis.plots import heatmap, length_curves, save
 from tests.analysis.figures import ticks, visible
 
 QUERIES = ["▁Ein", "▁Hund", "</s>"]
@@ -32,12 +32,6 @@ def test_a_picture_is_written_with_the_directories_it_needs(tmp_path):
     path = save(figure, tmp_path / "a" / "b.png")
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert save(figure, tmp_path / "c.svg").read_text().startswith("<?xml")
-
-
-def test_heads_are_averaged_of_the_first_sentence():
-    weights = torch.rand(2, 4, 3, 5)
-    wanted = (weights[0, 0] + weights[0, 1] + weights[0, 2] + weights[0, 3]) / 4
-    torch.testing.assert_close(mean_over_heads(weights), wanted)
 
 
 class Shown:
