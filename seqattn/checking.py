@@ -103,11 +103,11 @@ def check(target: Callable[..., Any], arguments: Mapping[str, Any], objects: boo
     hints = parameters(target)
     for name, value in arguments.items():
         hint = hints.get(name, Any)
-        plain = is_plain(hint)
-        if (plain or objects) and not _accepts(hint, value):
-            takes = in_words(hint) if plain else "a choice with keys of its own"
-            came = shown(value) if isinstance(value, _WRITTEN) else f"a {_kind(value)}"
-            raise BadValue(name, f"must be {takes}, got {came}")
+        takes = in_words(hint)
+        if (takes or objects) and not _accepts(hint, value):
+            made = getattr(value, "func", type(value))  # by a factory, or by which it was made
+            came = shown(value) if isinstance(value, _WRITTEN) else f"a {made.__name__}"
+            raise BadValue(name, f"must be {takes or 'a choice with keys of its own'}, got {came}")
 
 
 @cache
@@ -127,39 +127,30 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
-def is_plain(hint: Any) -> bool:
-    """Whether values of this type can be written as such, without an object of their own."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return is_plain(parts[0])
-    if origin in (Union, types.UnionType):
-        return all(map(is_plain, parts))
-    if origin in (list, tuple, Sequence):
-        return all(part is ... or is_plain(part) for part in parts)
-    return origin is Literal or hint in _PLAIN or hint in (None, type(None))
-
-
 def in_words(hint: Any) -> str:
-    """What a plain type takes, such as "a whole number of at least 1"."""
+    """What a plain type takes, such as "a whole number of at least 1"; "" for other types.
+
+    Plain are those whose values can be written as such, without an object of their own.
+    """
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        base, *bounds = parts
-        limits = {
-            type(bound): f"{astuple(bound)[0]:,}" for bound in bounds if type(bound) in _BOUNDS
-        }
+        base, bounds = in_words(parts[0]), [bound for bound in parts[1:] if type(bound) in _BOUNDS]
+        limits = {type(bound): f"{astuple(bound)[0]:,}" for bound in bounds}
         if limits.keys() == {Ge, Le}:
-            return f"{in_words(base)} from {limits[Ge]} to {limits[Le]}"
+            return base and f"{base} from {limits[Ge]} to {limits[Le]}"
         joined = " and ".join(f"{_BOUNDS[kind]} {limit}" for kind, limit in limits.items())
-        return f"{in_words(base)} {joined}".strip()
+        return base and f"{base} {joined}".strip()
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(map(in_words, parts)))
+        words = [in_words(part) for part in parts]
+        return " or ".join(dict.fromkeys(words)) if all(words) else ""
     if origin is Literal:
         return f"one of {', '.join(map(str, parts))}"
     if origin in (list, tuple, Sequence):
         fixed = f"{len(parts)} " if origin is tuple and ... not in parts else ""
         inner = get_args(parts[0])[0] if get_origin(parts[0]) is Annotated else parts[0]
-        return f"a list of {fixed}{_PLURAL.get(inner, 'values')}"
-    return "null" if hint in (None, type(None)) else _PLAIN[hint]
+        plain = all(part is ... or in_words(part) for part in parts)
+        return f"a list of {fixed}{_PLURAL.get(inner, 'values')}" if plain else ""
+    return "null" if hint in (None, type(None)) else _PLAIN.get(hint, "")
 
 
 @cache
@@ -171,7 +162,7 @@ def _adapter(hint: Any) -> Any:
 
 def _accepts(hint: Any, value: Any) -> bool:
     """Whether a value can be of a type, as far as that is seen."""
-    if is_plain(hint):
+    if in_words(hint):
         return _is_valid(hint, value)
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -198,8 +189,3 @@ def _is_valid(hint: Any, value: Any) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def _kind(value: Any) -> str:
-    """What a value is made by, of a factory what it makes."""
-    return str(getattr(getattr(value, "func", None), "__name__", type(value).__name__))

@@ -96,7 +96,9 @@ def _lines(
     axes = figure.subplots()
     for number, (name, points) in enumerate(series.items()):
         style = ("-" if number < 10 else "--") + _MARKERS[number % len(_MARKERS)]
-        axes.plot(*zip(*points, strict=True), style, color=colors[number % len(colors)], ms=4, label=name)
+        axes.plot(
+            *zip(*points, strict=True), style, color=colors[number % len(colors)], ms=4, label=name
+        )
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(True, which="both", alpha=0.2)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

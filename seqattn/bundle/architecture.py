@@ -151,7 +151,7 @@ class Architecture:
         return [made[n % len(made)] for n in range(count)]
 
     def _is_of_kind(self, attention: AttentionFactory) -> bool:
-        """Whether an attention is of the model's kind, as far as that is known before it is made."""
+        """Whether an attention is of the model's kind, as far as is known before it is made."""
         made = _target(attention)
         return not isinstance(made, type) or issubclass(made, self.model.attention_type)
 

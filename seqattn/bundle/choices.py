@@ -6,12 +6,11 @@ A new kernel is one file and one YAML: the YAML's `_target_` is all that is aske
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 
 import yaml
 
-from seqattn.bundle.nodes import PARTIAL, TARGET, Node
+from seqattn.bundle.nodes import PARTIAL, TARGET, Node, remarked
 from seqattn.places import shipped
 
 _ANY = "*"
@@ -25,16 +24,21 @@ def types() -> dict[str, dict[str, dict[str, Node]]]:
     Each is what a node of it says of itself: its `_target_`, and `_partial_` of a factory.
     """
     found: dict[str, dict[str, dict[str, Node]]] = {}
+
+    def note(node: Node, place: str) -> dict[str, Node]:
+        if isinstance(node, dict) and TARGET in node:
+            marks = {key: node[key] for key in (TARGET, PARTIAL) if key in node}
+            found.setdefault(place, {})[node[TARGET].rpartition(".")[2]] = marks
+        return {}
+
     for file in sorted(shipped("conf").glob("*/*.yaml")):
         text = file.read_text(encoding="utf-8")
-        package = re.match(r"# @package (\S+)", text)
-        if package and package[1] == "_global_":
-            continue  # an experiment: values of other groups
-        place = package[1] if package else file.parent.name
-        for where, node in _targets(yaml.safe_load(text), place, bool(package)):
-            name = node[TARGET].rpartition(".")[2]
-            marks = {key: node[key] for key in (TARGET, PARTIAL) if key in node}
-            found.setdefault(where, {})[name] = marks
+        node, package = yaml.safe_load(text), re.match(r"# @package (\S+)", text)
+        if package is None:
+            remarked(node, file.parent.name, note)
+        elif package[1] != "_global_":  # which holds values of other groups
+            for part in node.values():
+                remarked(part, f"{package[1]}.{_ANY}", note)
     return found
 
 
@@ -58,13 +62,3 @@ def choices(group: str) -> dict[str, Node]:
             if key != "defaults"
         }
     return found
-
-
-def _targets(node: Node, place: str, named: bool) -> Iterator[tuple[str, dict[str, Node]]]:
-    """The nodes with a target at a place and below it; `named` where its keys are users' names."""
-    if not isinstance(node, dict):
-        return
-    if TARGET in node:
-        yield place, node
-    for key, value in node.items():
-        yield from _targets(value, f"{place}.{_ANY if named else key}", False)

@@ -16,9 +16,7 @@ import yaml
 
 from seqattn.bundle.choices import types_at
 from seqattn.bundle.format1 import FORMAT_1, upgraded
-from seqattn.bundle.nodes import (
-    PARTIAL, TARGET, TYPE, Node, describe, each, nearest, remarked,
-)  # fmt: skip
+from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, describe, each, nearest, remarked
 from seqattn.checking import shown
 from seqattn.errors import UserError
 

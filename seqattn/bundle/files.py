@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from safetensors import SafetensorError
@@ -55,40 +54,33 @@ def write_bundle(
     is_empty = path.is_dir() and not any(path.iterdir())
     if path.exists() and not is_empty and not (path / CONFIG).is_file():
         raise UserError(f"{path} is there already and is no bundle; name another directory")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with file_faults("write", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.mkdir()
-            (temporary / CONFIG).write_text(document, encoding="utf-8")
-            (temporary / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
-            save_model(model, str(temporary / WEIGHTS), metadata={"format": FORMAT})
-            tokenizer.save(temporary)
-            mode = (temporary / CONFIG).stat().st_mode  # the user's umask, which others do not ask
-            for file in temporary.iterdir():
+    with file_faults("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hidden = TemporaryDirectory("", f".{path.name}.", path.parent, ignore_cleanup_errors=True)
+        with hidden as folder:
+            new, old = Path(folder) / "new", Path(folder) / "old"
+            new.mkdir()
+            (new / CONFIG).write_text(document, encoding="utf-8")
+            (new / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
+            try:
+                save_model(model, str(new / WEIGHTS), metadata={"format": FORMAT})
+            except SafetensorError as error:
+                raise UserError(f"cannot write {path}: {error}") from error
+            tokenizer.save(new)
+            mode = (new / CONFIG).stat().st_mode  # the user's umask, which others do not ask
+            for file in new.iterdir():
                 file.chmod(mode)
                 _flush(file)
-            _flush(temporary)
-            _put(temporary, path)
-    except SafetensorError as error:
-        raise UserError(f"cannot write {path}: {error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _put(temporary: Path, path: Path) -> None:
-    """Lets a directory take the place of what stands at `path`, which comes back where it fails."""
-    old = temporary.with_name(f"{temporary.name}.old")
-    if path.exists():
-        path.rename(old)
-    try:
-        temporary.rename(path)
-    except OSError:
-        if old.exists():
-            old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    _flush(path.parent)
+            _flush(new)
+            if path.exists():
+                path.rename(old)
+            try:
+                new.rename(path)
+            except OSError:
+                if old.exists():
+                    old.rename(path)
+                raise
+            _flush(path.parent)
 
 
 def _flush(path: Path) -> None:

@@ -11,7 +11,6 @@ import inspect
 import pydoc
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,19 +115,15 @@ def describe(value: Any, where: str = "") -> Node:
 
 def _settings(value: object, where: str) -> Mapping[str, Any]:
     """The arguments that an object was made with."""
-    kept = vars(value) if hasattr(value, "__dict__") else {}
-    if ARGUMENTS in kept:
-        return kept[ARGUMENTS]
-    if is_dataclass(value):
-        names = [field.name for field in fields(value) if field.init]
-    else:
-        names = list(inspect.signature(type(value)).parameters)
-    if not all(hasattr(value, name) for name in names):
+    names = inspect.signature(type(value)).parameters
+    kept = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    given: Mapping[str, Any] = getattr(value, ARGUMENTS, kept)
+    if given is kept and len(kept) < len(names):
         raise UserError(
             f"{where} holds a {type(value).__name__}, which keeps its settings to itself and "
             "cannot be written; give it as a dataclass or a functools.partial"
         )
-    return {name: getattr(value, name) for name in names}
+    return given
 
 
 def each(change: Callable[[Any, str], Any], value: Any, where: str) -> Any:

@@ -43,10 +43,9 @@ def load_model(
         if len(start) < 8 or struct.unpack("<Q", start)[0] > _LONGEST_HEADER:
             raise _Wrong("its header is damaged")
         with safe_open(str(file), framework="pt") as tensors:
-            stored = {
-                name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
-            }
-            names = _names(architecture, vocabulary, stored, file.stat().st_size)
+            stored = tensors.keys()
+            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in stored}
+            names = _names(architecture, vocabulary, shapes, file.stat().st_size)
             read = {name: tensors.get_tensor(origin) for name, origin in names.items()}
     except (SafetensorError, OSError, _Wrong) as error:
         reason = str(error).split("\n")[0]
