@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from seqattn.errors import UserError
@@ -51,19 +50,16 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    with file_faults("write", path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    with (
+        file_faults("write", path),
+        TemporaryDirectory(prefix=".new-", dir=path.parent, ignore_cleanup_errors=True) as folder,
+    ):
+        new = Path(folder) / path.name
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
 
 
 def read_json(path: Path, kind: str, form: str = "JSON") -> Any:
@@ -112,10 +108,10 @@ def check_json(lines: Iterable[bytes], path: Path, by_line: bool = False) -> Non
             depth = 0
             if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
                 continue
-        brackets = _TEXT_OR_PLAIN.sub(b"", line)
-        depths = list(accumulate((1 if mark in b"[{" else -1 for mark in brackets), initial=depth))
-        if max(depths) > MAX_DEPTH:
-            raise UserError(
-                f"{path} must nest at most {MAX_DEPTH} lists and objects, line {number} nests more"
-            )
-        depth = depths[-1]
+        for bracket in _TEXT_OR_PLAIN.sub(b"", line):
+            depth += 1 if bracket in b"[{" else -1
+            if depth > MAX_DEPTH:
+                raise UserError(
+                    f"{path} must nest at most {MAX_DEPTH} lists and objects, line {number} nests "
+                    "more"
+                )

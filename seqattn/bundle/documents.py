@@ -128,7 +128,7 @@ def _target(node: Node, place: str, trust: Collection[str]) -> dict[str, Node]:
     marks = [key for key in node if key.startswith("_")] if isinstance(node, dict) else []
     if known and node is not None and TYPE not in marks:
         raise UserError(f"{place} must name its {TYPE}, one of {', '.join(known)}")
-    name = node[TYPE] if TYPE in marks else None
+    name: Any = node[TYPE] if TYPE in marks else None
     foreign = isinstance(name, str) and "." in name
     for key in marks:
         if key != TYPE and not (key == PARTIAL and foreign):

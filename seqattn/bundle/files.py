@@ -56,9 +56,10 @@ def write_bundle(
         raise UserError(f"{path} is there already and is no bundle; name another directory")
     with file_faults("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        hidden = TemporaryDirectory("", f".{path.name}.", path.parent, ignore_cleanup_errors=True)
-        with hidden as folder:
-            new, old = Path(folder) / "new", Path(folder) / "old"
+        with TemporaryDirectory(
+            prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True
+        ) as hidden:
+            new = Path(hidden) / "new"
             new.mkdir()
             (new / CONFIG).write_text(document, encoding="utf-8")
             (new / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
@@ -66,21 +67,25 @@ def write_bundle(
                 save_model(model, str(new / WEIGHTS), metadata={"format": FORMAT})
             except SafetensorError as error:
                 raise UserError(f"cannot write {path}: {error}") from error
+            (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # the user's umask
             tokenizer.save(new)
-            mode = (new / CONFIG).stat().st_mode  # the user's umask, which others do not ask
-            for file in new.iterdir():
-                file.chmod(mode)
+            for file in (*new.iterdir(), new):
                 _flush(file)
-            _flush(new)
-            if path.exists():
-                path.rename(old)
-            try:
-                new.rename(path)
-            except OSError:
-                if old.exists():
-                    old.rename(path)
-                raise
-            _flush(path.parent)
+            _put(new, path)
+
+
+def _put(new: Path, path: Path) -> None:
+    """Lets a directory take the place of what stands at `path`, which comes back where it fails."""
+    old = new.with_name("old")
+    if path.exists():
+        path.rename(old)
+    try:
+        new.rename(path)
+    except OSError:
+        if old.exists():
+            old.rename(path)
+        raise
+    _flush(path.parent)
 
 
 def _flush(path: Path) -> None:

@@ -99,7 +99,9 @@ def describe(value: Any, where: str = "") -> Node:
         return each(describe, value, where)
     if isinstance(value, Path):
         return str(value)
-    made, given, marks = type(value), {}, {PARTIAL: True}
+    made: Any = type(value)
+    given: Mapping[str, Any] = {}
+    marks = {PARTIAL: True}
     if isinstance(value, partial):
         made, names = value.func, list(parameters(value.func))
         given = {**dict(zip(names, value.args, strict=False)), **value.keywords}
