@@ -26,6 +26,8 @@ from seqattn.generation.windows import generate_from_windows
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 
+Texts = str | Sequence[str]
+"""One, or several."""
 Choice = Mapping[str, Node] | None
 """A search's node such as `conf/generation/beam.yaml`; None for the bundle's own."""
 
@@ -78,7 +80,7 @@ class TextBundle(Bundle):
     @overload
     def generate(self, texts: Sequence[str], generation: Choice = None) -> list[str]: ...
 
-    def generate(self, texts: str | Sequence[str], generation: Choice = None) -> str | list[str]:
+    def generate(self, texts: Texts, generation: Choice = None) -> str | list[str]:
         """The best output for each text, or for the one text; an empty text gives an empty one.
 
         Args:
@@ -89,12 +91,7 @@ class TextBundle(Bundle):
         outputs = self.tokenizer.decode_target([best[0].ids for best in found])
         return outputs[0] if isinstance(texts, str) else outputs
 
-    def answer(
-        self,
-        questions: str | Sequence[str],
-        contexts: str | Sequence[str],
-        generation: Choice = None,
-    ) -> list[str]:
+    def answer(self, questions: Texts, contexts: Texts, generation: Choice = None) -> list[str]:
         """The best answer to each question, or to one, of a bundle of task=qa_generative."""
         pairs = zip(_several(questions), _several(contexts), strict=True)
         return self.generate([question_source(*pair) for pair in pairs], generation)
@@ -125,10 +122,7 @@ class SpanBundle(Bundle):
     output: ClassVar[str] = "spans"
 
     def answer(
-        self,
-        questions: str | Sequence[str],
-        contexts: str | Sequence[str],
-        generation: Choice = None,
+        self, questions: Texts, contexts: Texts, generation: Choice = None
     ) -> list[Answered]:
         """Answers to each question, the likeliest first, with their characters and probabilities.
 
@@ -149,7 +143,7 @@ class SpanBundle(Bundle):
         return SpanEncoder(self.tokenizer, self._made("loader", "batches"))
 
 
-def _several(texts: str | Sequence[str]) -> Sequence[str]:
+def _several(texts: Texts) -> Sequence[str]:
     return [texts] if isinstance(texts, str) else texts
 
 

@@ -89,21 +89,20 @@ def _parsed(text: str) -> Any:
             if depth > _DEEPEST or count > _MOST:
                 raise UserError("it cannot be read: it nests too deep or holds too much")
         return yaml.load(text, Loader=_LOADER)
+    except UserError:
+        raise
     except (yaml.YAMLError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
         reason = " ".join(str(error).split())
         raise UserError(f"it cannot be read: {shown(reason)}") from error
 
 
 def _check_plain(node: Any, place: str) -> None:
     """Refuses keys that are no texts, values that are no scalars, and what others would expand."""
-    if isinstance(node, str):
-        if "${" in node or any(0xD800 <= ord(letter) < 0xE000 for letter in node):
-            raise UserError(f"{place} must be plain text, got {shown(node)}")
-    elif isinstance(node, float) and not math.isfinite(node):
+    if isinstance(node, str) and "${" in node:
+        raise UserError(f"{place} must be plain text, got {shown(node)}")
+    if isinstance(node, float) and not math.isfinite(node):
         raise UserError(f"{place} must be a finite number, got {node}")
-    elif node is not None and not isinstance(node, bool | int | float | list | dict):
+    if node is not None and not isinstance(node, bool | int | float | str | list | dict):
         raise UserError(f"{place} must be text, a number, true, false or null, got {shown(node)}")
     for key in node if isinstance(node, dict) else ():
         if not isinstance(key, str) or not key.isprintable():
