@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from seqattn.errors import UserError
@@ -44,22 +44,26 @@ def is_file(path: Path) -> bool:
         return path.is_file()
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Writes a file whole or not at all: a temporary name, fsync, rename.
+
+    Args:
+        path: the file.
+        content: all of it, or part after part as it is made.
 
     Raises:
         UserError: the file cannot be written.
     """
-    with (
-        file_faults("write", path),
-        TemporaryDirectory(prefix=".new-", dir=path.parent, ignore_cleanup_errors=True) as folder,
-    ):
-        new = Path(folder) / path.name
-        with new.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with file_faults("write", path):
+        try:
+            with temporary.open("xb") as file:
+                file.writelines([content] if isinstance(content, bytes) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def read_json(path: Path, kind: str, form: str = "JSON") -> Any:
