@@ -162,13 +162,13 @@ class Architecture:
     def _taken(self) -> str:
         """The shipped attentions that the model takes."""
         built = {name: nodes.build(node) for name, node in choices("attention").items()}
-        fitting = []
         with unallocated():
-            for name, attention in built.items():
-                if self._is_of_kind(attention):
-                    made = attention(query_dim=_PROBED, memory_dim=_PROBED)
-                    fitting += [name] if _fitting(made, self.model.attentions) else []
-        return ", ".join(fitting)
+            made = {
+                name: attention(query_dim=_PROBED, memory_dim=_PROBED)
+                for name, attention in built.items()
+                if self._is_of_kind(attention)
+            }
+        return ", ".join(name for name in made if _fitting(made[name], self.model.attentions))
 
     def _serving(
         self, factory: AttentionFactory, slot: str, name: str, query_dim: int, memory_dim: int

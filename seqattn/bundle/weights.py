@@ -64,14 +64,7 @@ def _names(
     shapes: Mapping[str, tuple[int, ...]],
     size: int,
 ) -> dict[str, str]:
-    """Names in a model's state of a file's tensors, each with the one that it has in the file.
-
-    Args:
-        architecture: of the model.
-        vocabulary: its sizes.
-        shapes: of the file's tensors.
-        size: of the file, in bytes.
-    """
+    """The file's name of each tensor that it has of the model; `size` is the file's, in bytes."""
     if sum(architecture.model.attentions.values()) > len(shapes):
         raise _Wrong(f"it holds {len(shapes)} tensors, fewer than the model has layers")
     try:
