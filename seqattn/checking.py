@@ -127,6 +127,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
+@cache
 def in_words(hint: Any) -> str:
     """What a plain type takes, such as "a whole number of at least 1"; "" for other types.
 
