@@ -54,6 +54,7 @@ class BadValue(UserError):
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key} {reason}")
+        self.key = key
 
 
 @contextmanager
