@@ -106,8 +106,9 @@ def check(target: Callable[..., Any], arguments: Mapping[str, Any], objects: boo
         hint = hints.get(name, Any)
         takes = in_words(hint)
         if (takes or objects) and not _accepts(hint, value):
-            made = getattr(value, "func", type(value))  # by a factory, or by which it was made
-            came = shown(value) if isinstance(value, _WRITTEN) else f"a {made.__name__}"
+            made = getattr(value, "func", None)  # what a factory calls
+            kind = getattr(made, "__name__", type(value).__name__)
+            came = shown(value) if isinstance(value, _WRITTEN) else f"a {kind}"
             raise BadValue(name, f"must be {takes or 'a choice with keys of its own'}, got {came}")
 
 

@@ -25,6 +25,7 @@ from seqattn.positions.base import Position
 
 Attentions = AttentionFactory | Sequence[AttentionFactory]
 """One attention for all layers of a slot, or several that take turns, layer by layer."""
+Model = Seq2SeqModel | SpanModel
 SLOTS = ("encoder", "decoder", "cross")
 _HEADS = ("num_heads", "num_kv_heads", "dropout", "bias")
 _PROBED = 48  # a width that most numbers of heads divide
@@ -42,7 +43,7 @@ class ModelConfig(Protocol):
     """The shape of a model, which says what the model has a place for."""
 
     dim: int
-    build: Callable[..., Any]
+    build: Callable[..., Model]
     output: ClassVar[str]
     """What comes out of it: text or spans."""
     attention_type: ClassVar[type]
@@ -100,7 +101,7 @@ class Architecture:
         with unallocated():
             self.build(Vocabularies(8, 8, joint))
 
-    def build(self, vocabulary: Vocabularies) -> Seq2SeqModel | SpanModel:
+    def build(self, vocabulary: Vocabularies) -> Model:
         """The model over vocabularies of these sizes.
 
         Raises:
@@ -113,14 +114,11 @@ class Architecture:
             )
         factories = {slot: self._layers(slot) for slot in SLOTS}
         slots, (source, target, joint) = Slots(**factories, position=self.position), vocabulary
-        model: Seq2SeqModel | SpanModel
         if self.model.attention_type is Alignment:
-            model = self.model.build(source, target, joint, slots.cross[0])
-        elif self.model.output == "spans":
-            model = self.model.build(source, slots)
-        else:
-            model = self.model.build(source, target, joint, slots)
-        return model
+            return self.model.build(source, target, joint, slots.cross[0])
+        if self.model.output == "spans":
+            return self.model.build(source, slots)
+        return self.model.build(source, target, joint, slots)
 
     def _layers(self, slot: str) -> list[AttentionFactory]:
         """A factory for each layer of a slot; those that no layer needs must serve it too."""

@@ -9,11 +9,9 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from seqattn.bundle.architecture import Architecture, Vocabularies, unallocated
+from seqattn.bundle.architecture import Architecture, Model, Vocabularies, unallocated
 from seqattn.bundle.format1 import weight_name
 from seqattn.errors import UserError
-from seqattn.models.base import Seq2SeqModel
-from seqattn.models.span_base import SpanModel
 
 _LONGEST_HEADER = 1 << 24
 _SPARE = 1 << 30
@@ -24,9 +22,7 @@ class _Wrong(Exception):
     """A file that does not hold the model's weights, and why."""
 
 
-def load_model(
-    file: Path, architecture: Architecture, vocabulary: Vocabularies
-) -> Seq2SeqModel | SpanModel:
+def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies) -> Model:
     """The model of an architecture with the weights of a file.
 
     Names, shapes and memory are compared before any tensor is made.
