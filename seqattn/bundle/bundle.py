@@ -22,7 +22,7 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.span_search import Answered, Answerer
-from seqattn.generation.windows import generate_from_windows
+from seqattn.generation.base import generate_from_windows
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 

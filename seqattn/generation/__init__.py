@@ -2,7 +2,6 @@
 
 from seqattn.generation.base import Generator, Hypothesis, LengthLimit
 from seqattn.generation.beam import BeamSearch
-from seqattn.generation.greedy import GreedySearch
-from seqattn.generation.sampling import Sampling
+from seqattn.generation.sampling import GreedySearch, Sampling
 
 __all__ = ["BeamSearch", "Generator", "GreedySearch", "Hypothesis", "LengthLimit", "Sampling"]

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from seqattn.checking import CountOrNone, checked
 from seqattn.errors import UserError
 from seqattn.generation.processors import Processor
-from seqattn.models.base import Prediction
+from seqattn.models.base import Memory, Prediction
 from seqattn.models.head import Head
 from seqattn.tokens import PAD
 
@@ -22,46 +22,18 @@ Processors = Sequence[Processor] | Mapping[str, Processor]
 Tokens = Annotated[int, Ge(0), Le(1_000_000)]
 
 
-class SearchMemory(Protocol):
-    """What the encoder makes of a batch of sources, as far as a search looks at it."""
-
-    @property
-    def ids(self) -> Tensor:
-        """(B, S)."""
-
-    @property
-    def real(self) -> Tensor:
-        """(B, S) bool, True where a token stands."""
-
-
-class SearchState(Protocol):
-    """What a decoder carries from one step to the next; as `seqattn.models.base.State`."""
-
-    def reorder(self, index: Tensor) -> None: ...
-
-    def keep(self, sentences: Tensor) -> None: ...
-
-
 class SearchModel(Protocol):
     """A module that says what follows: a `Seq2SeqModel`, or several of them together."""
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether a `Prediction` can have weights."""
-
-    @property
-    def max_source_length(self) -> int | None:
-        """Longest source in tokens, None where there is no limit."""
-
-    @property
-    def max_target_length(self) -> int | None:
-        """Longest target in tokens, begin included, None where there is no limit."""
+    has_weights: bool
+    max_source_length: int | None
+    max_target_length: int | None
 
     def encode(self, ids: Tensor) -> Any:
-        """A memory of sources (B, S), with the properties of a `SearchMemory`."""
+        """A memory of sources (B, S), with the `ids` and `real` of a `Memory`."""
 
     def start(self, memory: Any, beams: int = 1) -> Any:
-        """The `SearchState` before the first token of each of `beams` hypotheses a source."""
+        """What goes on token by token, with the `reorder` and `keep` of a `State`."""
 
     def log_probabilities(self, ids: Tensor, state: Any, need_weights: bool = False) -> Prediction:
         """What follows ids (B*K, 1), the beams of a sentence next to each other."""
@@ -82,7 +54,7 @@ class LengthLimit:
     extra: Tokens = 10
     minimum: Tokens = 0
 
-    def of(self, memory: SearchMemory, longest: int | None) -> Tensor:
+    def of(self, memory: Memory, longest: int | None) -> Tensor:
         """The most tokens (B,) of each sentence; `longest` caps them where positions end."""
         limit = (memory.real.sum(dim=1) * self.ratio).long() + self.extra
         limit = limit.clamp(min=max(1, self.minimum))
@@ -102,20 +74,30 @@ class Hypothesis(NamedTuple):
     log_probability: float
 
 
+@checked
+@dataclass(frozen=True)
 class Search(ABC):
-    """Turns one batch of memories into ranked hypotheses."""
+    """Turns one batch of memories into ranked hypotheses.
+
+    Args:
+        limit: how long a hypothesis may be.
+        processors: of what a hypothesis may say next.
+    """
+
+    limit: LengthLimit = field(default_factory=LengthLimit)
+    processors: Processors = field(default=(), kw_only=True)
 
     output: ClassVar[str] = "text"
 
     @abstractmethod
     def search(
-        self, model: SearchModel, memory: SearchMemory, numbers: Sequence[int]
+        self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each sentence of `memory`, best first, distinct.
 
         Args:
             model: in eval mode.
-            memory: of B sources.
+            memory: of B sources, as the model gives it.
             numbers: (B) each source's place in the user's input, which seeds what is random.
         """
 
@@ -183,11 +165,9 @@ class Generator:
         order = sorted((n for n, s in enumerate(sources) if len(s)), key=lambda n: -len(sources[n]))
         batch: list[int] = []
         for number in order:
-            full = self.batch_size and len(batch) >= self.batch_size
             longest = len(sources[batch[0]]) if batch else 0
-            if batch and (
-                full or (self.batch_tokens and longest * (len(batch) + 1) > self.batch_tokens)
-            ):
+            over = self.batch_tokens and longest * (len(batch) + 1) > self.batch_tokens
+            if batch and (over or len(batch) == self.batch_size):
                 yield batch
                 batch = []
             batch.append(number)
@@ -198,3 +178,26 @@ class Generator:
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+
+
+def generate_from_windows(
+    generator: Generator, sources: Sequence[Sequence[Sequence[int]]]
+) -> list[list[Hypothesis]]:
+    """Hypotheses for each source from all of its windows, those with the best scores first.
+
+    Args:
+        generator: the model with its search.
+        sources: the ids of each source's windows; one of a source that is read as a whole.
+
+    Returns:
+        As `Generator.generate`; as many for each source as a window alone would give at most.
+    """
+    found = iter(generator.generate([window for windows in sources for window in windows]))
+    results = []
+    for windows in sources:
+        each = [next(found) for _ in windows]
+        best: dict[tuple[int, ...], Hypothesis] = {}
+        for hypothesis in sorted((h for part in each for h in part), key=lambda h: -h.score):
+            best.setdefault(hypothesis.ids, hypothesis)
+        results.append(list(best.values())[: max(map(len, each))])
+    return results

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -11,15 +11,9 @@ from torch import Tensor
 
 from seqattn.checking import Count, NotNegative, checked
 from seqattn.errors import UserError
-from seqattn.generation.base import (
-    Hypothesis,
-    LengthLimit,
-    Processors,
-    Search,
-    SearchMemory,
-    SearchModel,
-)
+from seqattn.generation.base import Hypothesis, Search, SearchModel
 from seqattn.generation.stepper import Stepper, worth_shrinking
+from seqattn.models.base import Memory
 from seqattn.ops.topk import largest
 from seqattn.tokens import BOS, EOS
 
@@ -33,7 +27,7 @@ class BeamSearch(Search):
     mean log-probability). Live beams never hold finished ones, so all K go on looking.
 
     Args:
-        limit: how long a hypothesis may be.
+        limit, processors: as `Search`.
         beam_size: K.
         n_best: hypotheses given for each source, at most K; they are distinct.
         length_penalty: alpha, on true lengths.
@@ -43,19 +37,16 @@ class BeamSearch(Search):
             scores beta * sum_i log(min(sum_j a_ij, 1)) more, which is the lower the less of the
             source it has looked at. a are the weights of the last cross-attention, the mean of its
             heads, i every token of the source, its end included, j every token that was said.
-        processors: of what a hypothesis may say next.
 
     Raises:
         UserError: where n_best is above beam_size.
     """
 
-    limit: LengthLimit = field(default_factory=LengthLimit)
     beam_size: Annotated[int, Ge(1), Le(1_000)] = 5
     n_best: Count = 1
     length_penalty: NotNegative = 1.0
     early_stopping: bool = True
     coverage_penalty: NotNegative = 0.0
-    processors: Processors = ()
 
     def __post_init__(self) -> None:
         if self.n_best > self.beam_size:
@@ -65,13 +56,13 @@ class BeamSearch(Search):
             )
 
     def search(
-        self, model: SearchModel, memory: SearchMemory, numbers: Sequence[int]
+        self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         most = self.limit.of(memory, model.max_target_length).tolist()
         sentences = [_Sentence(self, length) for length in most]
         held = list(range(len(sentences)))  # sentences whose rows are still in the state
         beams, device = self.beam_size, memory.ids.device
-        stepper = self._stepper(model, memory)
+        stepper = Stepper(self, model, memory, beams, need_weights=self.coverage_penalty > 0)
         ids = torch.full((len(held), beams), BOS, device=device)
         scores = torch.full((len(held), beams), -torch.inf, device=device)
         scores[:, 0] = 0.0  # all beams are the same at first
@@ -99,15 +90,6 @@ class BeamSearch(Search):
                 held = [held[row] for row in going]
                 scores, ids = scores[kept], ids[kept]
         return [sentence.best() for sentence in sentences]
-
-    def _stepper(self, model: SearchModel, memory: SearchMemory) -> Stepper:
-        need_weights = self.coverage_penalty > 0
-        if need_weights and not model.has_weights:
-            raise UserError(
-                "generation.coverage_penalty needs a model whose attention to the source has "
-                "weights, and this one's has none; set generation.coverage_penalty=0"
-            )
-        return Stepper(model, memory, self.beam_size, self.limit, self.processors, need_weights)
 
 
 def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:

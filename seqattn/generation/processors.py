@@ -1,7 +1,6 @@
 """What a hypothesis may not say next."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,15 +54,3 @@ class NoRepeatNgram(Processor):
         begun = said[:, None, length - self.size + 1 :]  # the last n-1 tokens
         rows, places = (ngrams[..., :-1] == begun).all(dim=2).nonzero(as_tuple=True)
         scores[rows, ngrams[rows, places, -1]] = -torch.inf
-
-
-def process(processors: Sequence[Processor], scores: Tensor, said: Tensor) -> None:
-    """Applies all of them in order; a hypothesis that may say nothing else may end.
-
-    Args: `scores` and `said` as a processor's.
-    """
-    end = scores[:, EOS].clone()
-    for processor in processors:
-        processor(scores, said)
-    silent = scores.amax(dim=1) == -torch.inf
-    scores[silent, EOS] = end[silent]

@@ -1,23 +1,34 @@
-"""Sampling: tokens drawn from the model's distribution, sharpened and cut."""
+"""Searches whose hypotheses go on each for itself: the likeliest token, or one drawn at random."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from seqattn.checking import CountOrNone, Positive, checked
-from seqattn.generation.base import (
-    Hypothesis,
-    LengthLimit,
-    Processors,
-    Search,
-    SearchMemory,
-    SearchModel,
-)
-from seqattn.generation.stepper import Stepper, extend
+from seqattn.checking import CountOrNone, Positive, Seed, checked
+from seqattn.generation.base import Hypothesis, Search, SearchModel
+from seqattn.generation.stepper import Stepper, worth_shrinking
+from seqattn.models.base import Memory
+from seqattn.ops.topk import largest
+from seqattn.tokens import BOS, EOS
+
+Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+
+
+class GreedySearch(Search):
+    """Takes the likeliest token until the end, or until the limit. Args: as `Search`."""
+
+    def search(
+        self, model: SearchModel, memory: Memory, numbers: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        def likeliest(scores: Tensor, held: Tensor, step: int) -> tuple[Tensor, Tensor]:
+            return largest(scores, scores.new_zeros(len(scores), 1), 1)
+
+        most = self.limit.of(memory, model.max_target_length)
+        return extend(Stepper(self, model, memory, 1), most, 1, likeliest)
 
 
 @checked
@@ -29,26 +40,23 @@ class Sampling(Search):
     several samples a source's equal ones are given once, so there may be fewer than asked for.
 
     Args:
-        limit: how long a hypothesis may be.
+        limit, processors: as `Search`.
         temperature: logits are divided by it; above 0.
         top_k: only the k likeliest tokens (Fan et al. 2018, arXiv 1805.04833); 0 for all.
         top_p: only the likeliest tokens that together reach this probability (Holtzman et al.
             2020, arXiv 1904.09751); 1 for all.
         n_best: samples of each source.
         seed: whole number.
-        processors: of what a hypothesis may say next.
     """
 
-    limit: LengthLimit = field(default_factory=LengthLimit)
     temperature: Positive = 1.0
     top_k: CountOrNone = 0
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
     n_best: Annotated[int, Ge(1), Le(1_000)] = 1
-    seed: Annotated[int, Ge(0), Le(2**32 - 1)] = 0
-    processors: Processors = ()
+    seed: Seed = 0
 
     def search(
-        self, model: SearchModel, memory: SearchMemory, numbers: Sequence[int]
+        self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         most = self.limit.of(memory, model.max_target_length)
         uniform = self._uniform(numbers, int(most.max())).to(most.device)  # (B, K, longest)
@@ -57,7 +65,7 @@ class Sampling(Search):
             drawn = self._draw(scores.flatten(0, 1), uniform[held, :, step].flatten())
             return drawn[0].view(scores.shape[:2]), drawn[1].view(scores.shape[:2])
 
-        stepper = Stepper(model, memory, self.n_best, self.limit, self.processors)
+        stepper = Stepper(self, model, memory, self.n_best)
         return [_distinct(found) for found in extend(stepper, most, self.n_best, draw)]
 
     def _uniform(self, numbers: Sequence[int], steps: int) -> Tensor:
@@ -90,3 +98,46 @@ class Sampling(Search):
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     best = {hypothesis.ids: hypothesis for hypothesis in hypotheses}
     return sorted(best.values(), key=lambda hypothesis: -hypothesis.score)
+
+
+def extend(stepper: Stepper, most: Tensor, beams: int, choose: Choose) -> list[list[Hypothesis]]:
+    """Extends each hypothesis by a chosen token until its end or its limit, each for itself.
+
+    Args:
+        stepper: before its first step.
+        most: (B,) the most tokens of each sentence.
+        beams: K.
+        choose: from scores (B', K, V), the sentences (B',) that they are of and the number of the
+            step, to log-probabilities and tokens, each (B', K).
+
+    Returns:
+        K of each sentence, scored by the mean log-probability over their length.
+    """
+    count, longest, device = len(most), int(most.max()), most.device
+    tokens = torch.full((count, beams, longest), EOS, device=device)
+    totals = torch.zeros(count, beams, device=device)
+    held = torch.arange(count, device=device)  # the sentence of each row still held
+    done = torch.zeros(count, beams, dtype=torch.bool, device=device)
+    ids = torch.full((count, beams), BOS, device=device)
+    for step in range(longest):
+        log_probability, ids = choose(stepper.step(ids), held, step)
+        ids = ids.masked_fill(done, EOS)
+        totals[held] += log_probability.masked_fill(done, 0.0)
+        tokens[held, :, step] = ids
+        done = done | (ids == EOS) | (step + 1 >= most[held, None])
+        going = (~done).any(dim=1).nonzero()[:, 0]
+        if len(going) == 0:
+            break
+        if worth_shrinking(len(going), len(held)):
+            stepper.keep(going)
+            held, ids, done = held[going], ids[going], done[going]
+    return [
+        [_finished(row[:length], total) for row, total in zip(rows, sums, strict=True)]
+        for rows, length, sums in zip(tokens.tolist(), most.tolist(), totals.tolist(), strict=True)
+    ]
+
+
+def _finished(row: list[int], log_probability: float) -> Hypothesis:
+    ids = row[: row.index(EOS)] if EOS in row else row
+    length = len(ids) + (EOS in row)
+    return Hypothesis(tuple(ids), log_probability / length, log_probability)

@@ -1,5 +1,6 @@
 """From the scores of places to answers."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -102,26 +103,30 @@ class SpanSearch:
         """
         spans, begins, ends = _joined(windows)
         none = torch.stack([window.none for window in windows]).amin()
-        total = torch.cat((spans.flatten(), none[None])).logsumexp(dim=0)
-        no_answer = float((none - total).exp())
+        scores = spans.flatten()
+        total = float(torch.cat((scores, none[None])).logsumexp(dim=0))
+        no_answer = math.exp(none - total)
         if no_answer > self.threshold:
             return Answered([], no_answer)
         found: dict[str, Answer] = {}
-        flat = spans.flatten()
-        tried = 0
-        while len(found) < self.answers and tried < len(flat):
-            # the best of them may all say the same, so look further until they do not
-            seen, tried = tried, min(len(flat), max(8 * self.answers, 4 * tried))
-            best = flat.topk(tried)
-            for value, place in zip(best.values[seen:].tolist(), best.indices[seen:].tolist()):
-                if value == -torch.inf or len(found) == self.answers:
-                    return Answered(list(found.values()), no_answer)
-                first, more = divmod(place, self.max_answer)
-                start, end = int(begins[first]), int(ends[first + more])
-                probability = float((torch.tensor(value) - total).exp())
-                text = context[start:end]
-                found.setdefault(text, Answer(text, start, end, probability))
+        for value, place in _descending(scores, 8 * self.answers):
+            if value == -math.inf or len(found) == self.answers:
+                break
+            first, more = divmod(place, self.max_answer)
+            start, end = int(begins[first]), int(ends[first + more])
+            text = context[start:end]
+            found.setdefault(text, Answer(text, start, end, math.exp(value - total)))
         return Answered(list(found.values()), no_answer)
+
+
+def _descending(numbers: Tensor, count: int) -> Iterator[tuple[float, int]]:
+    """Numbers with their places, largest first: `count` of them, and then ever more."""
+    seen = 0
+    while seen < len(numbers):
+        count = min(count, len(numbers))
+        best = numbers.topk(count)
+        yield from zip(best.values[seen:].tolist(), best.indices[seen:].tolist())
+        seen, count = count, 4 * count
 
 
 class ReadWindow(NamedTuple):
@@ -190,18 +195,14 @@ class Answerer:
         self, questions: Sequence[str], contexts: Sequence[str]
     ) -> Iterator[tuple[int, ReadWindow]]:
         """Each window after its question's number."""
-        device = next(self.model.parameters()).device
+        device, limit = next(self.model.parameters()).device, self.model.max_source_length
         for windows in self.encode(questions, contexts):
-            self._check(windows)
+            longest = max(windows.context.shape[1], windows.question.shape[1])
+            if limit is not None and longest > limit:
+                raise UserError(
+                    f"a window or question has {longest} tokens and this model reads at most "
+                    f"{limit}; lower loader.window and loader.max_question, or train with a larger "
+                    "position.max_length"
+                )
             read = self.search.read(windows, self.model(windows.to(device)))
             yield from zip(windows.index.tolist(), read, strict=True)
-
-    def _check(self, windows: SpanWindows) -> None:
-        limit = self.model.max_source_length
-        longest = max(windows.context.shape[1], windows.question.shape[1])
-        if limit is not None and longest > limit:
-            raise UserError(
-                f"a window or question has {longest} tokens and this model reads at most {limit}; "
-                "lower loader.window and loader.max_question, or train with a larger "
-                "position.max_length"
-            )

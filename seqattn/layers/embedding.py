@@ -6,31 +6,10 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.ops.dropout import Dropout
 from seqattn.positions.base import Position
 
 Sharing = Literal["all", "target", "none"]
 """Which of source, target and output are one table: all, target and output, or none."""
-
-
-class WordEmbedding(nn.Module):
-    """Ids to vectors scaled by sqrt(D), and dropout; recurrence itself says where a token stands.
-
-    Args:
-        table: the (V, D) table, which two embeddings and the output may share.
-        dropout: of the model.
-    """
-
-    def __init__(self, table: nn.Embedding, dropout: nn.Module) -> None:
-        super().__init__()
-        self.table = table
-        self.dropout = dropout
-        self.scale = math.sqrt(table.embedding_dim)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """Ids (B, T) -> (B, T, D)."""
-        out: Tensor = self.dropout(F.embedding(ids, self.table.weight) * self.scale)
-        return out
 
 
 class Embedding(nn.Module):
@@ -38,22 +17,25 @@ class Embedding(nn.Module):
 
     Args:
         table: the (V, D) table, which two embeddings and the output may share.
-        position: the stack's position scheme.
-        dropout: share dropped in training.
+        dropout: of the model.
+        position: the stack's scheme; None for recurrence, which itself says where a token stands.
     """
 
-    def __init__(self, table: nn.Embedding, position: Position, dropout: float) -> None:
+    def __init__(
+        self, table: nn.Embedding, dropout: nn.Module, position: Position | None = None
+    ) -> None:
         super().__init__()
         self.table = table
         self.position = position
-        self.dropout = Dropout(dropout)
+        self.dropout = dropout
         self.scale = math.sqrt(table.embedding_dim)
 
-    def forward(self, ids: Tensor, positions: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
         """Ids (B, T) at positions (T,) or (B, T) -> (B, T, D)."""
         x = F.embedding(ids, self.table.weight) * self.scale
-        out: Tensor = self.dropout(self.position.embed(x, positions))
-        return out
+        if self.position is not None and positions is not None:
+            x = self.position.embed(x, positions)
+        return self.dropout(x)
 
 
 def make_table(size: int, dim: int) -> nn.Embedding:

@@ -1,6 +1,5 @@
 """From a decoder's output to the vocabulary: a linear head, or one that also copies the source."""
 
-from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from seqattn.errors import UserError
 from seqattn.ops.packed import packed
+from seqattn.ops.precision import wide
 from seqattn.ops.vocabulary_loss import Mixture, TokenLoss, blockwise_cross_entropy
 from seqattn.tokens import RESERVED
 
@@ -48,8 +48,8 @@ class SourceTokens(NamedTuple):
         return SourceTokens(*(part.index_select(0, sentences) for part in self))
 
 
-class Head(nn.Module, ABC):
-    """The distribution of the next token, and the loss of whole targets.
+class Head(nn.Module):
+    """Softmax of a linear map: the distribution of the next token, and the loss of whole targets.
 
     Args:
         dim: width D of the decoder's features.
@@ -72,7 +72,10 @@ class Head(nn.Module, ABC):
         """What it needs of sources (B, S) at every step; None for nothing."""
         return None
 
-    @abstractmethod
+    def mixture(self, output: DecoderOutput, source: SourceTokens | None) -> Mixture | None:
+        """How each target token is shared between generating and copying; None for no copying."""
+        return None
+
     def logits(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
         """(B*K, T, V), whose softmax is the distribution of each next token.
 
@@ -80,16 +83,17 @@ class Head(nn.Module, ABC):
             output: of the decoder.
             source: as `source_tokens` gives it, of B sentences.
         """
+        mixture, logits = self.mixture(output, source), self.linear(output.features)
+        return logits if mixture is None else mixture.log_probabilities(logits)
 
     def log_probabilities(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
         """(B*K, T, V) in nats, in float32 at least. Args: as `logits`."""
-        logits = self.logits(output, source)
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = wide(self.logits(output, source))
         if torch.is_grad_enabled():
-            return wide.log_softmax(dim=-1)
-        return torch.log_softmax(wide, dim=-1, out=wide)  # fresh memory costs as much as the sum
+            return logits.log_softmax(dim=-1)
+        # fresh memory costs as much as the sum
+        return torch.log_softmax(logits, dim=-1, out=logits)
 
-    @abstractmethod
     def loss(
         self, output: DecoderOutput, targets: Tensor, source: SourceTokens | None, smoothing: float
     ) -> TokenLoss:
@@ -101,23 +105,12 @@ class Head(nn.Module, ABC):
             source: as `logits`.
             smoothing: share of each target's probability spread over the vocabulary.
         """
+        mixture = self.mixture(output, source)
+        return blockwise_cross_entropy(output.features, self.linear, targets, smoothing, mixture)
 
     def packed(self) -> AbstractContextManager[None]:
         """Inside this block the weights, which must not change, are read faster on a CPU."""
         return packed(self.linear)
-
-
-class LinearHead(Head):
-    """Softmax of a linear map. Args: as `Head`."""
-
-    def logits(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
-        logits: Tensor = self.linear(output.features)
-        return logits
-
-    def loss(
-        self, output: DecoderOutput, targets: Tensor, source: SourceTokens | None, smoothing: float
-    ) -> TokenLoss:
-        return blockwise_cross_entropy(output.features, self.linear, targets, smoothing)
 
 
 class PointerHead(Head):
@@ -151,21 +144,11 @@ class PointerHead(Head):
     def source_tokens(self, ids: Tensor) -> SourceTokens:
         return SourceTokens.of(ids)
 
-    def logits(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
-        """Log-probabilities (B*K, T, V): normalised already."""
-        return self.mixture(output, source).log_probabilities(self.linear(output.features))
-
     def log_probabilities(self, output: DecoderOutput, source: SourceTokens | None) -> Tensor:
-        return self.logits(output, source)
-
-    def loss(
-        self, output: DecoderOutput, targets: Tensor, source: SourceTokens | None, smoothing: float
-    ) -> TokenLoss:
-        mixture = self.mixture(output, source)
-        return blockwise_cross_entropy(output.features, self.linear, targets, smoothing, mixture)
+        return self.logits(output, source)  # normalised already
 
     def mixture(self, output: DecoderOutput, source: SourceTokens | None) -> Mixture:
-        """How each target token is shared between generating and copying.
+        """As `Head.mixture`.
 
         Args:
             output: with weights, each query's sum to 1, or to 0 with nothing to look at; the beams
@@ -175,9 +158,7 @@ class PointerHead(Head):
         assert output.weights is not None
         assert output.evidence is not None
         assert source is not None
-        gate = self.gate(output.evidence)[..., 0]
-        wide = torch.promote_types(gate.dtype, torch.float32)
-        gate, weights = gate.to(wide), output.weights.to(wide)
+        gate, weights = wide(self.gate(output.evidence)[..., 0]), wide(output.weights)
         beams = len(weights) // len(source.ids)
         ids, first, text = (
             part.repeat_interleave(beams, dim=0)[:, None].expand_as(weights) for part in source
@@ -193,7 +174,7 @@ class PointerHead(Head):
 def make_head(dim: int, size: int, tied: Tensor | None, evidence_dim: int | None) -> Head:
     """A pointer head where there is evidence for its gate, else a linear one. Args: as theirs."""
     if evidence_dim is None:
-        return LinearHead(dim, size, tied)
+        return Head(dim, size, tied)
     return PointerHead(dim, size, tied, evidence_dim)
 
 

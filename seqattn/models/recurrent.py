@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from seqattn.attention.alignment import Alignment, AlignmentFactory
 from seqattn.checking import Dropout, Width, checked
 from seqattn.errors import UserError
-from seqattn.layers.embedding import Sharing, WordEmbedding, make_tables
+from seqattn.layers.embedding import Embedding, Sharing, make_tables
 from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import Cell, Hidden, Layers, StepDropout, parts_of
 from seqattn.models.base import Memory, Seq2SeqModel, State
@@ -146,8 +146,8 @@ class Recurrent(Seq2SeqModel):
         self.bridge = Bridge(depth, hidden_dim, config.decoder_layers, parts_of(config.cell))
         sizes = (source_size, dim), (target_size, dim)
         source, target, tied = make_tables(config.share_embeddings, *sizes)
-        self.source_embedding = WordEmbedding(source, self.dropout)
-        self.target_embedding = WordEmbedding(target, self.dropout)
+        self.source_embedding = Embedding(source, self.dropout)
+        self.target_embedding = Embedding(target, self.dropout)
         self.has_weights = alignment.has_weights
         if config.copy and not (alignment.has_weights and alignment.normalised):
             raise UserError(

@@ -9,7 +9,7 @@ from torch import nn
 from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import Dropout, Width, checked
-from seqattn.layers.embedding import WordEmbedding, make_table
+from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import Cell, Layers, StepDropout
 from seqattn.models.span_base import (
@@ -85,7 +85,7 @@ class SpanRecurrent(SpanModel):
         dim = config.dim
         self.config = config
         self.dropout = StepDropout(config.dropout, variational=False)
-        self.embedding = WordEmbedding(make_table(vocabulary_size, dim), self.dropout)
+        self.embedding = Embedding(make_table(vocabulary_size, dim), self.dropout)
         self.word_match = WordMatch(dim) if config.word_match else None
         width = dim if self.word_match is None else self.word_match.width
         reader = partial(RecurrentEncoder, config.cell, dim=dim, dropout=self.dropout)

@@ -8,12 +8,9 @@ from torch import nn
 from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
 from seqattn.checking import Depth, Width, checked
-from seqattn.checking import Dropout as Share
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, make_table
-from seqattn.layers.encoder_layer import LayerShape
-from seqattn.layers.feedforward import Activation
-from seqattn.layers.norm import Norm
+from seqattn.layers.transformer_layer import LayerShape
 from seqattn.models.span_base import (
     SpanHead,
     SpanInput,
@@ -29,32 +26,22 @@ from seqattn.tokens import PAD
 
 @checked
 @dataclass(frozen=True)
-class SpanTransformerConfig:
+class SpanTransformerConfig(LayerShape):
     """The shape of a span model of Transformer layers.
 
     Args:
         dim: width D.
+        ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations: as `LayerShape`.
         encoder_layers: layers that read question and context, the same for both.
         model_layers: layers that read the context again with the question in mind.
-        ffn_dim: width inside the feed-forward sublayers.
-        activation: relu, gelu or swiglu.
-        norm: layernorm or rmsnorm.
-        pre_norm: norms before the sublayers or after them.
-        dropout: share dropped on embeddings and residual branches.
         word_match: whether tokens know whether their words stand in the question; see `WordMatch`.
-        checkpoint_activations: recompute layers in the backward pass to save memory.
     """
 
     dim: Width = 128
+    ffn_dim: Width = 256
     encoder_layers: Depth = 2
     model_layers: Depth = 3
-    ffn_dim: Width = 256
-    activation: Activation = "relu"
-    norm: Norm = "layernorm"
-    pre_norm: bool = True
-    dropout: Share = 0.1
     word_match: bool = True
-    checkpoint_activations: bool = False
 
     output: ClassVar[str] = "spans"
     attention_type: ClassVar[type] = Mixer
@@ -109,20 +96,16 @@ class SpanTransformer(SpanModel):
         super().__init__()
         dim, first = config.dim, config.encoder_layers
         self.config = config
-        shape = LayerShape(
-            dim, config.ffn_dim, config.activation, config.norm, config.pre_norm, config.dropout
-        )
-        checkpointing = config.checkpoint_activations
-        self.encoder = Encoder(shape, slots.encoder[:first], slots.position, checkpointing)
-        self.reader = Encoder(shape, slots.encoder[first:], slots.position, checkpointing)
+        self.encoder = Encoder(config, slots.encoder[:first], slots.position)
+        self.reader = Encoder(config, slots.encoder[first:], slots.position)
+        self.dropout = Dropout(config.dropout)
         table = make_table(vocabulary_size, dim)
-        self.embedding = Embedding(table, self.encoder.position, config.dropout)
+        self.embedding = Embedding(table, self.dropout, self.encoder.position)
         self.segments = make_table(2, dim)
         self.word_match = WordMatch(dim) if config.word_match else None
         self.matched = nn.Linear(self.word_match.width, dim) if self.word_match else None
         self.question_attention = slots.cross[0](query_dim=dim, memory_dim=dim)
         self.join = nn.Linear(3 * dim, dim)
-        self.dropout = Dropout(config.dropout)
         self.head = SpanHead(dim)
         limits = [self.encoder.max_length, self.reader.max_length]
         self.max_source_length = min((n for n in limits if n is not None), default=None)

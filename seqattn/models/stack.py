@@ -1,8 +1,8 @@
 """The Transformer's stacks of layers, each with a position scheme of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,17 +12,13 @@ from seqattn.attention.base import Attention, AttentionFactory, AttentionOutput,
 from seqattn.attention.cache import Cache
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
-from seqattn.layers.decoder_layer import DecoderLayer
-from seqattn.layers.encoder_layer import EncoderLayer, LayerShape, MixerFactory
-from seqattn.layers.norm import make_norm
+from seqattn.layers.sublayers import make_norm
+from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer, LayerShape, MixerFactory
 from seqattn.models.transformer_state import TransformerState
 from seqattn.positions.base import Position, Stack
 
-
-class PositionFactory(Protocol):
-    """Makes a stack's own position scheme."""
-
-    def __call__(self, stack: Stack) -> Position: ...
+PositionFactory = Callable[[Stack], Position]
+"""Makes a stack's own position scheme."""
 
 
 class Slots(NamedTuple):
@@ -38,11 +34,10 @@ class LayerStack(nn.Module):
     """Layers one after the other, a norm at their end where norms stand before sublayers.
 
     Args:
-        layers: each with its `self_attention`.
         shape: of the layers.
+        layers: each with its `self_attention`.
         position: makes the scheme of the stack.
         bidirectional: whether tokens see what comes after them.
-        checkpointing: recompute layers in the backward pass to save memory.
 
     Raises:
         UserError: where a layer cannot take the position scheme.
@@ -50,11 +45,10 @@ class LayerStack(nn.Module):
 
     def __init__(
         self,
-        layers: Sequence[EncoderLayer | DecoderLayer],
         shape: LayerShape,
+        layers: Sequence[EncoderLayer | DecoderLayer],
         position: PositionFactory,
         bidirectional: bool,
-        checkpointing: bool,
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
@@ -65,11 +59,9 @@ class LayerStack(nn.Module):
         self.position = position(stack)
         check_position(self.position, mixers)
         limits = [self.position.max_length, *(mixer.max_length for mixer in mixers)]
-        self.max_length: int | None = min(
-            (limit for limit in limits if limit is not None), default=None
-        )
+        self.max_length = min((limit for limit in limits if limit is not None), default=None)
         """The longest sequence in tokens, None where there is no limit."""
-        self.checkpointing = checkpointing
+        self.checkpointing = shape.checkpoint_activations
 
     def run(self, layer: nn.Module, *args: Any, cached: bool = False) -> Any:
         """Calls a layer; a cached call is never recomputed, which would write its cache twice."""
@@ -82,41 +74,27 @@ class Encoder(LayerStack):
     """A stack of encoder layers. Args: as `LayerStack`, with the layers' self-attentions."""
 
     def __init__(
-        self,
-        shape: LayerShape,
-        attentions: Sequence[MixerFactory],
-        position: PositionFactory,
-        checkpointing: bool,
+        self, shape: LayerShape, attentions: Sequence[MixerFactory], position: PositionFactory
     ) -> None:
         layers = [EncoderLayer(shape, attention) for attention in attentions]
-        super().__init__(layers, shape, position, True, checkpointing)
+        super().__init__(shape, layers, position, bidirectional=True)
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
         """(B, S, D) -> (B, S, D)."""
         for number, layer in enumerate(self.layers):
             x = self.run(layer, x, mask, self.position.at_layer(number))
-        out: Tensor = self.norm(x)
-        return out
+        return self.norm(x)
 
 
 class Decoder(LayerStack):
     """A stack of decoder layers. Args: as `LayerStack`, with attentions as `Slots`."""
 
-    layers: Sequence[DecoderLayer]  # type: ignore[assignment]
-
-    def __init__(
-        self, shape: LayerShape, memory_dim: int, slots: Slots, checkpointing: bool
-    ) -> None:
+    def __init__(self, shape: LayerShape, memory_dim: int, slots: Slots) -> None:
         layers = [
             DecoderLayer(shape, memory_dim, own, cross)
             for own, cross in zip(slots.decoder, slots.cross, strict=True)
         ]
-        super().__init__(layers, shape, slots.position, False, checkpointing)
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether the last cross-attention has weights that can be probabilities."""
-        return len(self.layers) > 0 and self.layers[-1].cross_attention.abilities.copies
+        super().__init__(shape, layers, slots.position, bidirectional=False)
 
     def forward(
         self, x: Tensor, mask: Mask, state: TransformerState, need_weights: bool = False

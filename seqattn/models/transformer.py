@@ -1,6 +1,6 @@
 """The Transformer encoder-decoder, assembled from attentions and a position scheme."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -9,16 +9,15 @@ from torch import Tensor
 from seqattn.attention.base import Mixer
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.masks import Mask
-from seqattn.checking import Depth, Dropout, Width, checked
+from seqattn.checking import Depth, Width, checked
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, Sharing, make_tables
-from seqattn.layers.encoder_layer import LayerShape
-from seqattn.layers.feedforward import Activation
-from seqattn.layers.norm import Norm
+from seqattn.layers.transformer_layer import LayerShape
 from seqattn.models.base import Memory, Seq2SeqModel, State
 from seqattn.models.head import DecoderOutput, check_joint, make_head
 from seqattn.models.stack import Decoder, Encoder, PositionFactory, Slots
 from seqattn.models.transformer_state import TransformerState
+from seqattn.ops.dropout import Dropout
 from seqattn.tokens import PAD
 
 __all__ = ["PositionFactory", "Slots", "Transformer", "TransformerConfig"]
@@ -26,37 +25,25 @@ __all__ = ["PositionFactory", "Slots", "Transformer", "TransformerConfig"]
 
 @checked
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(LayerShape):
     """The shape of a Transformer.
 
     Args:
         dim: width D of encoder and decoder.
+        ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations: as `LayerShape`.
         encoder_dim: the encoder's own width; None for `dim`.
         encoder_layers: depth of the encoder.
         decoder_layers: depth of the decoder.
-        ffn_dim: width inside the feed-forward sublayers.
-        activation: relu, gelu or swiglu.
-        norm: layernorm or rmsnorm.
-        pre_norm: norms before the sublayers (and one at the end of each stack) or after them.
-        dropout: share dropped on embeddings and residual branches.
         share_embeddings: `all` (source, target and output are one table: a joint vocabulary and
             equal widths), `target` (target and output), or `none`.
-        checkpoint_activations: recompute layers in the backward pass to save memory.
         copy: a target token may be copied from the source, as `PointerHead` says: a joint
             vocabulary.
     """
 
-    dim: Width = 256
     encoder_dim: Width | None = None
     encoder_layers: Depth = 4
     decoder_layers: Depth = 4
-    ffn_dim: Width = 1024
-    activation: Activation = "relu"
-    norm: Norm = "layernorm"
-    pre_norm: bool = True
-    dropout: Dropout = 0.1
     share_embeddings: Sharing = "all"
-    checkpoint_activations: bool = False
     copy: bool = False
 
     output: ClassVar[str] = "text"
@@ -68,12 +55,6 @@ class TransformerConfig:
         """How many attentions each slot holds."""
         decoder = self.decoder_layers
         return {"encoder": self.encoder_layers, "decoder": decoder, "cross": decoder}
-
-    def shape(self, dim: int) -> LayerShape:
-        """The shape of a layer of width `dim`."""
-        return LayerShape(
-            dim, self.ffn_dim, self.activation, self.norm, self.pre_norm, self.dropout
-        )
 
     def build(self, source_size: int, target_size: int, joint: bool, slots: Slots) -> "Transformer":
         """A Transformer over vocabularies of these sizes, one vocabulary where `joint`."""
@@ -105,16 +86,15 @@ class Transformer(Seq2SeqModel):
                 f"({dim}), got {encoder_dim}; set model.share_embeddings=target"
             )
         self.config = config
-        checkpointing = config.checkpoint_activations
-        self.encoder = Encoder(
-            config.shape(encoder_dim), slots.encoder, slots.position, checkpointing
-        )
-        self.decoder = Decoder(config.shape(dim), encoder_dim, slots, checkpointing)
+        self.encoder = Encoder(replace(config, dim=encoder_dim), slots.encoder, slots.position)
+        self.decoder = Decoder(config, encoder_dim, slots)
         sizes = (source_size, encoder_dim), (target_size, dim)
         source, target, tied = make_tables(config.share_embeddings, *sizes)
-        self.source_embedding = Embedding(source, self.encoder.position, config.dropout)
-        self.target_embedding = Embedding(target, self.decoder.position, config.dropout)
-        self.has_weights = self.decoder.has_weights
+        dropout = Dropout(config.dropout)
+        self.source_embedding = Embedding(source, dropout, self.encoder.position)
+        self.target_embedding = Embedding(target, dropout, self.decoder.position)
+        last = self.decoder.layers[-1:]
+        self.has_weights = any(layer.cross_attention.abilities.copies for layer in last)
         if config.copy and not self.has_weights:
             raise UserError(
                 "model.copy=true needs a last decoder layer whose cross-attention has weights "

@@ -14,7 +14,7 @@ from seqattn.data.reading import read_sources
 from seqattn.data.squad import AnswerPairs
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.generation import Generator, GreedySearch
-from seqattn.generation.windows import generate_from_windows
+from seqattn.generation.base import generate_from_windows
 from seqattn.metrics.text import named
 from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.fitting import Fitting
@@ -60,7 +60,7 @@ class TextFitting(Fitting):
         self._texts = self.data.rows("val")
         search: Any = self.generation.search
         validation = TextValidation(
-            Generator(self.model, GreedySearch(search.limit, search.processors), _VALIDATED),
+            Generator(self.model, GreedySearch(search.limit, processors=search.processors), _VALIDATED),
             options.scorer,
             self.data.tokenizer.decode_target,
             lambda: self._texts.references,

@@ -134,8 +134,8 @@ def test_documents_are_found_under_the_name_that_is_asked_for(folder, column):
 def test_validation_while_training_bans_what_generation_bans(folder, monkeypatch):
     made = []
 
-    def recorded(*args):
-        made.append(GreedySearch(*args))
+    def recorded(*args, **kwargs):
+        made.append(GreedySearch(*args, **kwargs))
         return made[-1]
 
     monkeypatch.setattr(text_fitting, "GreedySearch", recorded)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from seqattn.models.base import Memory, Seq2SeqModel
-from seqattn.models.head import DecoderOutput, LinearHead
+from seqattn.models.head import DecoderOutput, Head
 from seqattn.tokens import BOS, PAD
 
 
@@ -22,7 +22,7 @@ class TableModel(Seq2SeqModel):
     def __init__(self, size, logits=None, scale=2.0, longest=None):
         super().__init__()
         self.size, self.scale, self.logits = size, scale, logits or self.random_logits
-        self.head = LinearHead(size, size, nn.Parameter(torch.eye(size)))
+        self.head = Head(size, size, nn.Parameter(torch.eye(size)))
         self.max_source_length = self.max_target_length = longest
         self.states = []
 

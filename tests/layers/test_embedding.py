@@ -5,6 +5,7 @@ import math
 import torch
 
 from seqattn.layers.embedding import Embedding, make_table
+from seqattn.ops.dropout import Dropout
 from seqattn.positions import LearnedPosition, Position, Stack
 
 V, D = 9, 6
@@ -13,7 +14,7 @@ V, D = 9, 6
 def test_rows_are_scaled_by_the_root_of_the_width_and_positions_are_added():
     table, position = make_table(V, D), LearnedPosition(Stack(D, 2), max_length=7)
     ids, positions = torch.tensor([[3, 8, 0], [1, 1, 5]]), torch.tensor([[0, 1, 2], [0, 0, 6]])
-    out = Embedding(table, position, dropout=0.0)(ids, positions)
+    out = Embedding(table, Dropout(0.0), position)(ids, positions)
     for b in range(2):
         for t in range(3):
             expected = table.weight[ids[b, t]] * math.sqrt(D)
@@ -24,7 +25,7 @@ def test_rows_are_scaled_by_the_root_of_the_width_and_positions_are_added():
 def test_scaled_rows_have_unit_variance():
     torch.manual_seed(0)
     table = make_table(2000, 50)
-    rows = Embedding(table, Position(Stack(50, 1)), dropout=0.0)(
+    rows = Embedding(table, Dropout(0.0), Position(Stack(50, 1)))(
         torch.arange(2000)[None], torch.arange(1)
     )
     spread = rows.square().sum().item()
@@ -33,7 +34,7 @@ def test_scaled_rows_have_unit_variance():
 
 def test_dropout_covers_rows_and_positions_alike():
     embedding = Embedding(
-        make_table(V, D), LearnedPosition(Stack(D, 2), max_length=50), dropout=0.5
+        make_table(V, D), Dropout(0.5), LearnedPosition(Stack(D, 2), max_length=50)
     )
     ids, positions = torch.full((4, 50), 3), torch.arange(50)
     out = embedding(ids, positions)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from seqattn.layers.feedforward import FeedForward
+from seqattn.layers.sublayers import FeedForward
 from tests.builders import randomised
 
 B, T, D, INNER = 2, 5, 6, 10

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.layers.norm import Residual
+from seqattn.layers.sublayers import Residual
 from tests.builders import randomised
 
 B, T, D = 2, 5, 6

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from seqattn.attention.masks import Mask
-from seqattn.layers.decoder_layer import DecoderLayer
-from seqattn.layers.encoder_layer import EncoderLayer, LayerShape
+from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer, LayerShape
 from seqattn.positions import Position, Stack
 from tests.builders import (
     DIM,

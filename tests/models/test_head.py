@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.models.head import DecoderOutput, LinearHead, PointerHead
+from seqattn.models.head import DecoderOutput, Head, PointerHead
 from seqattn.ops.vocabulary_loss import cross_entropy
 from tests.builders import padded, randomised
 
@@ -11,8 +11,8 @@ B, T, S, D, V, E = 2, 5, 7, 6, 11, 4
 SOURCES = padded([[4, 10, 7, 4, 9, 4, 3], [5, 6, 8, 1, 3]])
 TARGETS = padded([[4, 10, 7, 3], [5, 5, 6, 8, 3]])
 HEADS = {
-    "linear": lambda: LinearHead(D, V),
-    "tied": lambda: LinearHead(D, V, torch.nn.Parameter(torch.randn(V, D))),
+    "linear": lambda: Head(D, V),
+    "tied": lambda: Head(D, V, torch.nn.Parameter(torch.randn(V, D))),
     "pointer": lambda: PointerHead(D, V, None, E),
 }
 

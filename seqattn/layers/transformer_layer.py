@@ -1,0 +1,130 @@
+"""One layer of a Transformer's encoder, and one of its decoder."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from seqattn.attention.base import AttentionFactory, AttentionOutput, Mixer
+from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.masks import Mask
+from seqattn.checking import Dropout, Width, checked
+from seqattn.layers.sublayers import Activation, FeedForward, Norm, Residual
+from seqattn.positions.base import Position, Stack
+
+
+class MixerFactory(Protocol):
+    """Makes a layer's own self-attention, or what stands in its place."""
+
+    def __call__(self, query_dim: int, memory_dim: int) -> Mixer: ...
+
+
+@checked
+@dataclass(frozen=True)
+class LayerShape:
+    """What every layer of a stack has in common.
+
+    Args:
+        dim: width D.
+        ffn_dim: width between the two matrices of the feed-forward sublayer.
+        activation: relu, gelu or swiglu.
+        norm: layernorm or rmsnorm.
+        pre_norm: norms before the sublayers (and one at the end of each stack) or after them.
+        dropout: share dropped on embeddings and residual branches.
+        checkpoint_activations: recompute layers in the backward pass to save memory.
+    """
+
+    dim: Width = 256
+    ffn_dim: Width = 1024
+    activation: Activation = "relu"
+    norm: Norm = "layernorm"
+    pre_norm: bool = True
+    dropout: Dropout = 0.1
+    checkpoint_activations: bool = False
+
+    def residual(self) -> Residual:
+        """A residual connection of this shape."""
+        return Residual(self.dim, self.norm, self.pre_norm, self.dropout)
+
+    def feedforward(self) -> FeedForward:
+        """A feed-forward sublayer of this shape."""
+        return FeedForward(self.dim, self.ffn_dim, self.activation)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward, each on a residual branch.
+
+    Args:
+        shape: widths and choices of the stack.
+        self_attention: makes the self-attention.
+    """
+
+    def __init__(self, shape: LayerShape, self_attention: MixerFactory) -> None:
+        super().__init__()
+        self.self_attention = self_attention(query_dim=shape.dim, memory_dim=shape.dim)
+        self.attend = shape.residual()
+        self.feedforward = shape.feedforward()
+        self.feed = shape.residual()
+
+    def forward(self, x: Tensor, mask: Mask, position: Position) -> Tensor:
+        """(B, S, D) -> (B, S, D)."""
+        x = self.attend(x, lambda h: self.self_attention.mix(h, mask, position))
+        return self.feed(x, self.feedforward)
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, cross-attention to the memory, feed-forward, on residual branches.
+
+    Args:
+        shape: widths and choices of the stack.
+        memory_dim: width of the encoder's output.
+        self_attention: makes the self-attention.
+        cross_attention: makes the cross-attention.
+    """
+
+    def __init__(
+        self,
+        shape: LayerShape,
+        memory_dim: int,
+        self_attention: MixerFactory,
+        cross_attention: AttentionFactory,
+    ) -> None:
+        super().__init__()
+        self.self_attention = self_attention(query_dim=shape.dim, memory_dim=shape.dim)
+        self.attend = shape.residual()
+        self.cross_attention = cross_attention(query_dim=shape.dim, memory_dim=memory_dim)
+        self.cross = shape.residual()
+        self.feedforward = shape.feedforward()
+        self.feed = shape.residual()
+        self.no_position = Position(Stack(shape.dim, 1))
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask,
+        position: Position,
+        source: KeysValues,
+        source_mask: Mask,
+        cache: Cache | None = None,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, AttentionOutput]:
+        """Decodes tokens over the source.
+
+        Args:
+            x: (B*K, T, D).
+            mask: of self-attention.
+            position: of self-attention.
+            source: the source's keys and values, as `cross_attention.project` makes them.
+            source_mask: of cross-attention.
+            cache: the past of self-attention; None for none.
+            need_weights: whether the weights of cross-attention are asked for.
+
+        Returns:
+            (B*K, T, D), and what cross-attention gave.
+        """
+        x = self.attend(x, lambda h: self.self_attention.mix(h, mask, position, cache))
+        attended: AttentionOutput = self.cross_attention(
+            self.cross.enter(x), source, source_mask, self.no_position, need_weights=need_weights
+        )
+        x = self.cross.leave(x, attended.output)
+        return self.feed(x, self.feedforward), attended
