@@ -27,7 +27,7 @@ def support_table(
         attentions: factories by name; those of recurrent models are left out.
         positions: factories by name.
     """
-    schemes = {name: make(stack=Stack(_DIM, _HEADS)).hooks for name, make in positions.items()}
+    schemes = {name: make(Stack(_DIM, _HEADS)).hooks for name, make in positions.items()}
     lines = [
         f"| `attention=` | {' | '.join(_SLOTS)} | positions | shows weights | drops them | laws |",
         "|---|:-:|:-:|:-:|---|:-:|:-:|---|",

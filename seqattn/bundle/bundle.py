@@ -21,8 +21,8 @@ from seqattn.data.span_batch import SpanEncoder
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
-from seqattn.generation.span_search import Answered, Answerer
 from seqattn.generation.base import generate_from_windows
+from seqattn.generation.span_search import Answered, Answerer
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 

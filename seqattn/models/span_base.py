@@ -1,4 +1,4 @@
-"""The contract of models that answer a question by a span of its context."""
+"""Models that answer a question by a span of its context: their contract and what they share."""
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -7,9 +7,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from seqattn.attention.alignment import masked_softmax
 from seqattn.attention.base import Attention
 from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position, Stack
+from seqattn.tokens import PAD
 
 
 class SpanInput(Protocol):
@@ -76,8 +78,8 @@ class SpanHead(nn.Module):
             question: features of the question.
             asking: (B, Q) bool, True where a token stands.
         """
-        weights = masked_softmax(self.asked(question)[..., 0], asking)
-        summary = weights[:, None] @ question  # (B, 1, D)
+        weights = masked_softmax(self.asked(question).transpose(1, 2), asking[:, None])  # (B, 1, Q)
+        summary = weights.to(question.dtype) @ question  # (B, 1, D)
         hidden = features.masked_fill(~real[..., None], -torch.inf)
         largest = torch.where(real.any(dim=1)[:, None], hidden.amax(dim=1), 0.0)
         none = self.none(torch.cat((summary[:, 0], largest), dim=1))  # (B, 2)
@@ -88,38 +90,6 @@ class SpanHead(nn.Module):
             along = along.masked_fill(~real, -torch.inf)
             places.append(torch.cat((along, none[:, number, None]), dim=1))
         return SpanScores(*places)
-
-
-def masked_softmax(scores: Tensor, real: Tensor) -> Tensor:
-    """Weights over the real places of the last axis; all 0 where there is none."""
-    some = real.any(dim=-1, keepdim=True)
-    weights = scores.masked_fill(~real & some, -torch.inf).softmax(dim=-1)
-    return weights.masked_fill(~real, 0.0)
-
-
-def joined_with_question(
-    attention: Attention, context: Tensor, mask: Mask, question: Tensor, question_mask: Mask
-) -> Tensor:
-    """Each token of the context beside what it attends to in the question, and their product.
-
-    As BiDAF (Seo et al. 2017, arXiv 1611.01603, eq. 4).
-
-    Args:
-        attention: from the context to the question.
-        context: (B, S, D).
-        mask: of the context.
-        question: (B, Q, D).
-        question_mask: of the question.
-
-    Returns:
-        (B, S, 3*D).
-    """
-    across = replace(
-        question_mask, query_positions=mask.query_positions, real_queries=mask.real_queries
-    )
-    no_position = Position(Stack(context.shape[2], 1))
-    attended = attention(context, attention.project(question), across, no_position).output
-    return torch.cat((context, attended, context * attended), dim=2)
 
 
 MATCHES = 4
@@ -153,4 +123,37 @@ class WordMatch(nn.Module):
         """
         mine, theirs = self.alike(context).relu(), self.alike(question).relu()
         weights = masked_softmax(mine @ theirs.transpose(1, 2), asking[:, None])  # (B, S, Q)
-        return torch.cat((context, weights @ question, match.to(context.dtype)), dim=2)
+        alike = weights.to(question.dtype) @ question
+        return torch.cat((context, alike, match.to(context.dtype)), dim=2)
+
+
+class MatchingModel(SpanModel):
+    """Reads question and context apart, lets the context ask the question, and reads on from there.
+
+    Each token of the context stands beside what it attends to in the question, and their product,
+    as in BiDAF (Seo et al. 2017, arXiv 1611.01603, eq. 4).
+    """
+
+    question_attention: Attention
+    """By which the context asks the question."""
+    join: nn.Linear
+    """From (B, S, 3*D) to (B, S, D)."""
+    head: SpanHead
+
+    @abstractmethod
+    def read_apart(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
+        """Features of questions (B, Q, D), under the mask `own`, and of contexts (B, S, D)."""
+
+    @abstractmethod
+    def read_again(self, joined: Tensor, mask: Mask) -> Tensor:
+        """Features of contexts (B, S, D) that know the question -> those that are scored."""
+
+    def forward(self, batch: SpanInput) -> SpanScores:
+        asking, real = batch.question != PAD, batch.context != PAD
+        own, mask = Mask.full(asking), Mask.full(real)
+        question, context = self.read_apart(batch, own, mask)
+        across = replace(own, query_positions=mask.query_positions, real_queries=real)
+        asked, no_position = self.question_attention.project(question), Position(Stack(1, 1))
+        heard = self.question_attention(context, asked, across, no_position).output
+        joined = self.join(torch.cat((context, heard, context * heard), dim=2))
+        return self.head(self.read_again(joined, mask), real, question, asking)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.masks import Mask
@@ -12,14 +12,7 @@ from seqattn.checking import Dropout, Width, checked
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import Cell, Layers, StepDropout
-from seqattn.models.span_base import (
-    SpanHead,
-    SpanInput,
-    SpanModel,
-    SpanScores,
-    WordMatch,
-    joined_with_question,
-)
+from seqattn.models.span_base import MatchingModel, SpanHead, SpanInput, WordMatch
 from seqattn.models.stack import Slots
 from seqattn.tokens import PAD
 
@@ -64,10 +57,9 @@ class SpanRecurrentConfig:
         return SpanRecurrent(self, vocabulary_size, slots.cross[0])
 
 
-class SpanRecurrent(SpanModel):
-    """A bidirectional reader of question and context, as DrQA's (Chen et al. 2017, arXiv
-    1704.00051) and BiDAF's (Seo et al. 2017, arXiv 1611.01603): both are read, the context asks the
-    question, and what it hears is read again.
+class SpanRecurrent(MatchingModel):
+    """A bidirectional reader, as DrQA's (Chen et al. 2017, arXiv 1704.00051) and BiDAF's (Seo et
+    al. 2017, arXiv 1611.01603).
 
     Args:
         config: the shape.
@@ -96,16 +88,14 @@ class SpanRecurrent(SpanModel):
         self.model_reader = reader(input_dim=dim, layers=config.model_layers)
         self.head = SpanHead(dim)
 
-    def forward(self, batch: SpanInput) -> SpanScores:
+    def read_apart(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
         asking, real = batch.question != PAD, batch.context != PAD
         question, context = self.embedding(batch.question), self.embedding(batch.context)
         if self.word_match is not None:
             context = self.word_match(context, question, asking, batch.match)
-        asked = self.dropout(self.question_reader(question, asking).outputs)
-        read = self.dropout(self.context_reader(context, real).outputs)
-        masks = Mask.full(real), Mask.full(asking)
-        joined = joined_with_question(self.question_attention, read, masks[0], asked, masks[1])
-        joined = self.join(joined).relu()
-        features = self.model_reader(self.dropout(joined), real).outputs
-        scores: SpanScores = self.head(self.dropout(features), real, asked, asking)
-        return scores
+        asked = self.question_reader(question, asking).outputs
+        return self.dropout(asked), self.dropout(self.context_reader(context, real).outputs)
+
+    def read_again(self, joined: Tensor, mask: Mask) -> Tensor:
+        features = self.model_reader(self.dropout(joined.relu()), mask.real).outputs
+        return self.dropout(features)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
@@ -11,14 +11,7 @@ from seqattn.checking import Depth, Width, checked
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.transformer_layer import LayerShape
-from seqattn.models.span_base import (
-    SpanHead,
-    SpanInput,
-    SpanModel,
-    SpanScores,
-    WordMatch,
-    joined_with_question,
-)
+from seqattn.models.span_base import MatchingModel, SpanHead, SpanInput, WordMatch
 from seqattn.models.stack import Encoder, Slots
 from seqattn.ops.dropout import Dropout
 from seqattn.tokens import PAD
@@ -75,9 +68,9 @@ class SpanTransformerConfig(LayerShape):
         return SpanTransformer(self, vocabulary_size, slots)
 
 
-class SpanTransformer(SpanModel):
-    """Question and context are read apart by the same layers, the context asks the question, and
-    more layers read what it heard, as in QANet (Yu et al. 2018, arXiv 1804.09541).
+class SpanTransformer(MatchingModel):
+    """Layers that read question and context alike, and more that read on, as in QANet (Yu et al.
+    2018, arXiv 1804.09541).
 
     Read apart, every token of the context meets every token of the question whatever the layers'
     attention sees (a window, a bucket), in S*Q rather than (S+Q)^2 time; and what is to be matched
@@ -110,18 +103,14 @@ class SpanTransformer(SpanModel):
         limits = [self.encoder.max_length, self.reader.max_length]
         self.max_source_length = min((n for n in limits if n is not None), default=None)
 
-    def forward(self, batch: SpanInput) -> SpanScores:
-        asking, real = batch.question != PAD, batch.context != PAD
-        own, mask = Mask.full(asking), Mask.full(real)
+    def read_apart(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
         question = self.embedding(batch.question, own.query_positions) + self.segments.weight[0]
         context = self.embedding(batch.context, mask.query_positions) + self.segments.weight[1]
         if self.word_match is not None and self.matched is not None:
-            found = self.word_match(context, question, asking, batch.match)
+            found = self.word_match(context, question, batch.question != PAD, batch.match)
             context = context + self.dropout(self.matched(found))
-        asked, read = self.encoder(question, own), self.encoder(context, mask)
-        joined = joined_with_question(self.question_attention, read, mask, asked, own)
-        joined = self.dropout(self.join(joined))
-        joined = self.reader.position.embed(joined, mask.query_positions)
-        features = self.reader(joined, mask)
-        scores: SpanScores = self.head(features, real, asked, asking)
-        return scores
+        return self.encoder(question, own), self.encoder(context, mask)
+
+    def read_again(self, joined: Tensor, mask: Mask) -> Tensor:
+        joined = self.reader.position.embed(self.dropout(joined), mask.query_positions)
+        return self.reader(joined, mask)

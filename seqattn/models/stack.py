@@ -89,6 +89,8 @@ class Encoder(LayerStack):
 class Decoder(LayerStack):
     """A stack of decoder layers. Args: as `LayerStack`, with attentions as `Slots`."""
 
+    layers: Sequence[DecoderLayer]  # type: ignore[assignment]
+
     def __init__(self, shape: LayerShape, memory_dim: int, slots: Slots) -> None:
         layers = [
             DecoderLayer(shape, memory_dim, own, cross)

@@ -17,8 +17,8 @@ from seqattn.data.base import Texts
 from seqattn.data.span_batch import Questions
 from seqattn.data.squad import AnswerPairs
 from seqattn.errors import UserError
-from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.generation.base import generate_from_windows
+from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.metrics.qa_files import write_predictions
 from seqattn.metrics.text import Scorer, TextScore
 from seqattn.ops.memory import keep_freed_memory

@@ -15,8 +15,8 @@ from seqattn.checking import Count, checked
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
 from seqattn.generation import Hypothesis
-from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.generation.base import generate_from_windows
+from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.lines import decoded, in_one_line, read_texts, rows_of, typed_lines, write_lines
 from seqattn.runs.search import BatchedSearch, check_search

@@ -59,8 +59,9 @@ class TextFitting(Fitting):
         self.generator = self.generation.over(self.model)
         self._texts = self.data.rows("val")
         search: Any = self.generation.search
+        greedy = GreedySearch(search.limit, processors=search.processors)
         validation = TextValidation(
-            Generator(self.model, GreedySearch(search.limit, processors=search.processors), _VALIDATED),
+            Generator(self.model, greedy, _VALIDATED),
             options.scorer,
             self.data.tokenizer.decode_target,
             lambda: self._texts.references,

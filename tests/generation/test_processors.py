@@ -110,9 +110,7 @@ def test_a_wide_beam_under_bans_finds_what_exhaustive_search_finds(n, minimum, a
 def test_a_wide_beam_ranks_by_coverage_as_exhaustive_search_does(n, beta, alpha, early):
     model = LookingModel(6, scale=1.0)
     size = 300 if early else 150  # stops no sooner than it has all of them
-    search = BeamSearch(
-        LengthLimit(0.0, 3), size, 9, alpha, early, beta, processors=no_repeat(n)
-    )
+    search = BeamSearch(LengthLimit(0.0, 3), size, 9, alpha, early, beta, processors=no_repeat(n))
     moved = 0
     for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
         follow = allowed(lambda p, s=source: model.following(s, p), n, 0)
