@@ -45,7 +45,7 @@ def full_precision_on_cpu(x: Tensor) -> Iterator[Tensor]:
 class RecurrentLayer(nn.Module):
     """One LSTM layer (Hochreiter and Schmidhuber 1997) or GRU layer (Cho et al. 2014, 1406.1078).
 
-    `forward` and `steps` are the same function of the same weights: one fused call, or a step at a
+    `forward` and `Steps` are the same function of the same weights: one fused call, or a step at a
     time where an input depends on the step before. Time T * D * (I + E + D).
 
     Args:
@@ -70,20 +70,16 @@ class RecurrentLayer(nn.Module):
         last = last if self.parts == 2 else (last,)
         return out, tuple(part[0] for part in last)
 
-    def steps(self, x: Tensor | None, rows: int, count: int) -> "Steps":
-        """The layer made ready for `count` steps of `rows` sequences.
-
-        Args:
-            x: (rows, count, I) the inputs that are known beforehand; None where each step brings
-                its own.
-            rows: B.
-            count: T.
-        """
-        return Steps(self, x, rows, count)
-
 
 class Steps:
-    """A layer that goes step by step. Args: as `RecurrentLayer.steps`."""
+    """A layer that goes step by step.
+
+    Args:
+        layer: whose weights are used.
+        x: (B, T, I) the inputs that are known beforehand; None where each step brings its own.
+        rows: B.
+        count: T.
+    """
 
     def __init__(self, layer: RecurrentLayer, x: Tensor | None, rows: int, count: int) -> None:
         named = dict(layer.rnn.named_parameters())

@@ -14,7 +14,7 @@ from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import Cell, Hidden, Layers, StepDropout, parts_of
 from seqattn.models.base import Memory, Seq2SeqModel, State
 from seqattn.models.head import DecoderOutput, check_joint, make_head
-from seqattn.models.recurrent_decoder import DecoderShape, RecurrentDecoder
+from seqattn.models.recurrent_decoder import ChooseInput, DecoderShape, RecurrentDecoder
 from seqattn.models.recurrent_state import DecodedSteps, RecurrentState
 from seqattn.tokens import PAD
 
@@ -181,31 +181,26 @@ class Recurrent(Seq2SeqModel):
         x = self.target_embedding(rows.ids)
         choose_input = None
         if teacher_forcing < 1:
-            choose_input = _ScheduledSampling(self, x, teacher_forcing, state)
+            choose_input = self._sampled(x, teacher_forcing, state)
         return rows.in_given_order(self.decoder(x, rows, state, choose_input, need_weights))
 
+    def _sampled(self, x: Tensor, ratio: float, state: RecurrentState) -> ChooseInput:
+        """Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099): a coin for every token.
 
-class _ScheduledSampling:
-    """Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099): a coin for every token.
+        Args:
+            x: (B, T, D) the given tokens, embedded.
+            ratio: share of them that is read; the model's likeliest is read in place of others.
+            state: the decoder's.
+        """
+        given = torch.rand(*x.shape[:2], 1, device=x.device) < ratio
 
-    Args:
-        model: whose likeliest token is read where the given one is not.
-        x: (B, T, D) the given tokens, embedded.
-        ratio: share of them that is read.
-        state: the decoder's.
-    """
+        def choose(t: int, done: DecodedSteps) -> Tensor:
+            with torch.no_grad():
+                output = done.last().output(state.beams, self.head.needs_weights)
+                logits = self.head.logits(output, state.source_tokens)[:, 0]
+                logits[:, PAD] = -torch.inf
+                own = logits.argmax(dim=1)
+            word = self.target_embedding(own[:, None])[:, 0]
+            return torch.where(given[:, t], x[:, t], word)
 
-    def __init__(self, model: Recurrent, x: Tensor, ratio: float, state: RecurrentState) -> None:
-        self.model, self.x, self.state = model, x, state
-        self.given = torch.rand(*x.shape[:2], 1, device=x.device) < ratio
-
-    def __call__(self, t: int, done: DecodedSteps) -> Tensor:
-        """The tokens (B, D) to read at step t, after the steps before."""
-        head = self.model.head
-        with torch.no_grad():
-            output = done.last().output(self.state.beams, head.needs_weights)
-            logits = head.logits(output, self.state.source_tokens)[:, 0]
-            logits[:, PAD] = -torch.inf
-            own = logits.argmax(dim=1)
-        word = self.model.target_embedding(own[:, None])[:, 0]
-        return torch.where(self.given[:, t], self.x[:, t], word)
+        return choose

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import Alignment
-from seqattn.layers.readout import MaxoutReadout, Readout, TanhReadout
-from seqattn.layers.rnn_layer import Cell, RecurrentLayer, StepDropout
+from seqattn.layers.rnn_layer import Cell, RecurrentLayer, StepDropout, Steps
 from seqattn.models.head import DecoderOutput
 from seqattn.models.recurrent_state import DecodedSteps, RecurrentState, TargetRows
 from seqattn.ops.stepwise import StepLinear
@@ -28,6 +27,41 @@ class DecoderShape:
 
 ChooseInput = Callable[[int, DecodedSteps], Tensor]
 """From a step and the steps before it to the embedded tokens (B*K, I) that it reads."""
+
+
+class Readout(nn.Module):
+    """The features of a step from its state, its context and the word that it read.
+
+    With `maxout` the larger numbers of pairs in W [s; y; c] + b (Bahdanau et al. 2015, arXiv
+    1409.0473, appendix A.2.2), else tanh(W [c; h] + b) (Luong et al. 2015, arXiv 1508.04025, eq. 5).
+
+    Args:
+        dim: width I of words, and D of the features.
+        hidden_dim: width of a state.
+        context_dim: width of a context.
+        maxout: which of both.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, context_dim: int, maxout: bool) -> None:
+        super().__init__()
+        self.maxout = maxout
+        width = hidden_dim + context_dim
+        self.merge = nn.Linear(width + dim, 2 * dim) if maxout else nn.Linear(width, dim)
+
+    def forward(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
+        """(..., hidden), (..., context) and (..., I) -> (..., D)."""
+        return self.finished(self.merge(self.joined(hidden, context, word)))
+
+    def joined(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
+        """What `merge` reads."""
+        parts = (hidden, word, context) if self.maxout else (context, hidden)
+        return torch.cat(parts, dim=-1)
+
+    def finished(self, merged: Tensor) -> Tensor:
+        """Features of what `merge` gives."""
+        if not self.maxout:
+            return merged.tanh()
+        return merged.unflatten(-1, (-1, 2)).amax(dim=-1)  # (..., 2*D) -> (..., D, 2) -> (..., D)
 
 
 class RecurrentDecoder(nn.Module):
@@ -57,8 +91,7 @@ class RecurrentDecoder(nn.Module):
             for n in range(shape.layers)
         )
         self.cross_attention = attention
-        kind: type[Readout] = MaxoutReadout if self.before else TanhReadout
-        self.readout = kind(shape.dim, width, attention.context_dim)
+        self.readout = Readout(shape.dim, width, attention.context_dim, maxout=self.before)
         self.dropout = dropout
         self.loops = extra > 0
         """Whether a step needs what the step before attended to."""
@@ -92,9 +125,19 @@ class RecurrentDecoder(nn.Module):
         for number, layer in enumerate(self.layers):
             top = self.dropout(top) if number else top
             top, state.layers[number] = layer(top, state.layers[number])
-        context, weights = self.cross_attention(top, state.source, rows.steps)
+        return self.read_out(x, top, rows, state, DecodedSteps())
+
+    def read_out(
+        self, x: Tensor, top: Tensor, rows: TargetRows, state: RecurrentState, done: DecodedSteps
+    ) -> DecodedSteps:
+        """The features of all steps at once, whose contexts may be `done` already."""
+        if done.contexts:
+            context, weights = torch.stack(done.contexts, dim=1), done.weights
+        else:
+            context, found = self.cross_attention(top, state.source, rows.steps)
+            weights = [found]
         features = self.dropout(self.readout(top, context, x))
-        return DecodedSteps([x], [top], [context], [features], [weights])
+        return DecodedSteps([x], [top], [context], [features], weights)
 
 
 class _Loop:
@@ -110,24 +153,25 @@ class _Loop:
     ) -> None:
         self.decoder, self.x, self.rows, self.state = decoder, x, rows, state
         self.choose_input = choose_input
-        layers = [layer for layer in decoder.layers if isinstance(layer, RecurrentLayer)]
         count, length = x.shape[:2]
         known = x if choose_input is None else None
         self.layers = [
-            layer.steps(None if number else known, count, length)
-            for number, layer in enumerate(layers)
+            Steps(layer, None if number else known, count, length)
+            for number, layer in enumerate(decoder.layers)
         ]
-        factors = decoder.dropout.factors
-        self.between = [factors(count, length, decoder.shape.hidden_dim, x) for _ in layers[1:]]
-        self.after = factors(count, length, decoder.shape.dim, x)
-        merge = decoder.readout.merge
-        self.merge = StepLinear(merge.bias.expand(count, length, -1), [merge.weight])
+        factors, shape = decoder.dropout.factors, decoder.shape
+        self.between = [factors(count, length, shape.hidden_dim, x) for _ in self.layers[1:]]
+        self.each = choose_input is not None or state.fed is not None
+        """Whether a step reads the features of the step before."""
+        if self.each:
+            self.after = factors(count, length, shape.dim, x)
+            merge = decoder.readout.merge
+            self.merge = StepLinear(merge.bias.expand(count, length, -1), [merge.weight])
         self.done = DecodedSteps()
 
     def run(self) -> DecodedSteps:
         """Decodes every step, and makes the features of all together where no step reads them."""
         decoder, done = self.decoder, self.done
-        each = self.choose_input is not None or self.state.fed is not None
         for t in range(self.x.shape[1]):
             word = self.x[:, t]
             if self.choose_input is not None and done.features:
@@ -140,25 +184,12 @@ class _Loop:
             top = self.step(t, inputs)
             done.inputs.append(word)
             done.tops.append(top)
-            if each:
+            if self.each:
                 context = done.contexts[-1] if decoder.before else self.attend(t, top)
                 done.features.append(self.readout(t, top, context, word))
-        if not each:
-            self.readout_at_once()
-        return done
-
-    def readout_at_once(self) -> None:
-        """The features (B*K, T, D) of all steps."""
-        done, attention = self.done, self.decoder.cross_attention
-        top = torch.stack(done.tops, dim=1)
-        if done.contexts:
-            context = torch.stack(done.contexts, dim=1)
-        else:
-            context, weights = attention(top, self.state.source, self.rows.steps)
-            done.weights.append(weights)
-        done.inputs, done.tops, done.contexts = [self.x], [top], [context]
-        out: Tensor = self.decoder.readout(top, context, self.x)
-        done.features.append(out if self.after is None else out * self.after)
+        if self.each:
+            return done
+        return decoder.read_out(self.x, torch.stack(done.tops, dim=1), self.rows, self.state, done)
 
     def step(self, t: int, inputs: list[Tensor]) -> Tensor:
         """One step of every layer; the topmost output (B*K, hidden)."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from seqattn.attention.alignment import Annotations, joined_steps
+from seqattn.attention.cache import RowCache
 from seqattn.attention.masks import real_first
 from seqattn.errors import UserError
 from seqattn.layers.rnn_layer import Hidden
@@ -45,7 +46,7 @@ class TargetRows(NamedTuple):
 
 
 @dataclass
-class RecurrentState(State):
+class RecurrentState(RowCache, State):
     """The decoder's states, and the source's annotations, which the beams share.
 
     Args:
@@ -69,24 +70,19 @@ class RecurrentState(State):
     source_tokens: SourceTokens | None = None
     can_crop = False
 
-    def reorder(self, index: Tensor) -> None:
-        first = torch.arange(index.shape[0], device=index.device) * self.beams
-        self._take((index + first[:, None]).flatten())
+    def select(self, rows: Tensor) -> None:
+        self.layers = [tuple(part.index_select(0, rows) for part in h) for h in self.layers]
+        self.fed = None if self.fed is None else self.fed.index_select(0, rows)
+        self.steps = self.steps.index_select(0, rows)
 
     def keep(self, sentences: Tensor) -> None:
-        beams = torch.arange(self.beams, device=sentences.device)
-        self._take((sentences[:, None] * self.beams + beams).flatten())
+        super().keep(sentences)
         self.source = self.source.keep(sentences)
         if self.source_tokens is not None:
             self.source_tokens = self.source_tokens.keep(sentences)
 
     def crop(self, length: int) -> None:
         raise UserError("a recurrent state cannot forget tokens: it holds its last step alone")
-
-    def _take(self, rows: Tensor) -> None:
-        self.layers = [tuple(part.index_select(0, rows) for part in h) for h in self.layers]
-        self.fed = None if self.fed is None else self.fed.index_select(0, rows)
-        self.steps = self.steps.index_select(0, rows)
 
     @property
     def nbytes(self) -> int:
