@@ -106,7 +106,8 @@ class Head(nn.Module):
             smoothing: share of each target's probability spread over the vocabulary.
         """
         mixture = self.mixture(output, source)
-        return blockwise_cross_entropy(output.features, self.linear, targets, smoothing, mixture)
+        weight = self.linear.weight
+        return blockwise_cross_entropy(output.features, weight, targets, smoothing, mixture)
 
     def packed(self) -> AbstractContextManager[None]:
         """Inside this block the weights, which must not change, are read faster on a CPU."""

@@ -1,11 +1,11 @@
 """Cross-entropy over a vocabulary, summed over real tokens, with and without copying."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from seqattn.ops.precision import wide
 from seqattn.tokens import PAD
 
 _BLOCK_NUMBERS = 1 << 21  # logits of a block: 8 MiB in float32, which a CPU's caches hold
@@ -37,8 +37,7 @@ class Mixture(NamedTuple):
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """Of every token, (B*K, T, V), where logits (B*K, T, V) are the vocabulary's."""
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        scores = logits.log_softmax(dim=-1, dtype=wide) + self.generate[..., None]
+        scores = wide(logits).log_softmax(dim=-1) + self.generate[..., None]
         more = _gain(scores.gather(-1, self.ids), self.copy)
         return scores.scatter_add(-1, self.ids, more)
 
@@ -48,18 +47,16 @@ def _gain(generated: Tensor, copied: Tensor) -> Tensor:
     return torch.logaddexp(torch.zeros_like(generated), copied - generated)
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, pad: int = PAD) -> TokenLoss:
+def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> TokenLoss:
     """Label-smoothed cross-entropy (Szegedy et al. 2016, arXiv 1512.00567, section 7).
 
     Args:
         logits: (..., V), or log-probabilities.
-        targets: (...) ids; positions that hold `pad` count for nothing.
+        targets: (...) ids, 0 where padded.
         smoothing: share of the target's probability spread over the whole vocabulary.
-        pad: the padding id.
     """
-    real = targets != pad
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    log_probabilities = logits[real].log_softmax(dim=-1, dtype=wide)  # (N, V)
+    real = targets != PAD
+    log_probabilities = wide(logits[real]).log_softmax(dim=-1)  # (N, V)
     gold = targets[real]
     nll = -log_probabilities.gather(1, gold[:, None]).sum()
     spread = -log_probabilities.mean(dim=-1).sum()
@@ -70,14 +67,14 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, pad: int = 
 
 def blockwise_cross_entropy(
     features: Tensor,
-    output: nn.Linear,
+    weight: Tensor,
     targets: Tensor,
     smoothing: float,
     mixture: Mixture | None = None,
 ) -> TokenLoss:
-    """The same as `cross_entropy(output(features), ...)`, without all logits at once.
+    """The same as `cross_entropy(features @ weight.T, ...)`, without all logits at once.
 
-    With a mixture, as `cross_entropy(mixture.log_probabilities(output(features)), ...)`. Real
+    With a mixture, as `cross_entropy(mixture.log_probabilities(features @ weight.T), ...)`. Real
     tokens alone reach the vocabulary, a block at a time, and each block's gradient is made while
     its logits are at hand (the idea of Liger Kernel, Hsu et al. 2024, arXiv 2410.10989), so memory
     is a block's. Only `smoothed` is differentiable. Under autocast matrix products run in the
@@ -85,135 +82,104 @@ def blockwise_cross_entropy(
 
     Args:
         features: (B, T, D).
-        output: the layer to the vocabulary V.
+        weight: (V, D) of the output layer.
         targets: (B, T) ids, 0 where padded.
         smoothing: as `cross_entropy`.
         mixture: of the same tokens, where they may be copied.
     """
     real = targets != PAD
-    parts = (None,) * 3 if mixture is None else [part[real] for part in mixture]
-    smoothed, nll, correct = _BlockwiseCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        features[real], output.weight, output.bias, *parts,
-        targets[real], smoothing, torch.is_grad_enabled(),
-    )  # fmt: skip
-    return TokenLoss(smoothed, nll.detach(), correct, real.sum())
+    inputs = [features[real], weight]
+    if mixture is not None:
+        mixture = Mixture(*(part[real] for part in mixture))
+        inputs += mixture[:2]
+    learn = torch.is_grad_enabled()
+    with torch.no_grad():
+        sums, gradients = _over_blocks(inputs[0], weight, targets[real], smoothing, mixture, learn)
+    nll, spread, correct = sums.unbind()
+    smoothed = (1 - smoothing) * nll + smoothing * spread
+    if learn:
+        smoothed = _Known.apply(smoothed, gradients, *inputs)  # type: ignore[no-untyped-call]
+    return TokenLoss(smoothed, nll, correct, real.sum())
 
 
-class _Blocks:
-    """An output layer gone through a block of tokens at a time, and the gradients that it gathers.
+class _Known(torch.autograd.Function):
+    """A number whose gradients are known already."""
 
-    Args:
-        features: (N, D).
-        weight: (V, D).
-        bias: (V,), or None.
-        needs_gradient: whether `learn` will be called for every block.
-    """
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *inputs: Tensor) -> Tensor:
+        ctx.gradients, ctx.dtypes = gradients, [x.dtype for x in inputs]
+        return value.clone()
 
-    def __init__(
-        self, features: Tensor, weight: Tensor, bias: Tensor | None, needs_gradient: bool
-    ) -> None:
-        device = features.device.type
-        compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        self.compute = compute or features.dtype
-        self.accumulate = torch.promote_types(weight.dtype, torch.float32)
-        self.x, self.w = features.to(self.compute), weight.to(self.compute)
-        self.b = None if bias is None else bias.to(self.compute)
-        self.dtype = weight.dtype
-        if needs_gradient:
-            self.x_gradient = torch.empty_like(features)
-            self.w_gradient = torch.zeros_like(weight, dtype=self.accumulate)
-            self.b_gradient = torch.zeros_like(weight[:, 0], dtype=self.accumulate)
+    @staticmethod
+    def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor | None, ...]:
+        pairs = zip(ctx.gradients, ctx.dtypes, strict=True)
+        return None, None, *((gradient * scales[0]).to(dtype) for gradient, dtype in pairs)
 
-    def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
-        """Rows and their logits (n, V), block by block."""
-        rows = max(64, _BLOCK_NUMBERS // self.w.shape[0])
-        for start in range(0, self.x.shape[0], rows):
-            block = slice(start, start + rows)
-            part = self.x[block]
-            logits = part @ self.w.T if self.b is None else torch.addmm(self.b, part, self.w.T)
-            yield block, logits.to(self.accumulate)
 
-    def learn(self, block: slice, gradient: Tensor) -> None:
-        """Takes the gradient (n, V) of a block's logits."""
-        part, narrow = self.x[block], gradient.to(self.compute)
-        self.x_gradient[block] = (narrow @ self.w).to(self.x_gradient.dtype)
-        if self.compute == self.accumulate:
-            self.w_gradient.addmm_(narrow.T, part)
+def _over_blocks(
+    x: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    mixture: Mixture | None,
+    learn: bool,
+) -> tuple[Tensor, list[Tensor]]:
+    """Sums (nll, spread, correct) over tokens (N, D), and where asked the gradients of inputs."""
+    device = x.device.type
+    compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    exact = torch.promote_types(weight.dtype, torch.float32)
+    narrow, output = x.to(compute), weight.to(compute)
+    sums = torch.zeros(3, dtype=exact, device=x.device)
+    gradients = [torch.empty_like(x), torch.zeros_like(weight, dtype=exact)] if learn else []
+    lost = None if mixture is None else torch.zeros_like(mixture.copy)
+    rows = max(64, _BLOCK_NUMBERS // len(weight))
+    for start in range(0, len(x), rows):
+        block = slice(start, start + rows)
+        logits, gold = (narrow[block] @ output.T).to(exact), targets[block, None]
+        part = None if mixture is None else Mixture(*(whole[block] for whole in mixture))
+        found, gradient, copied = _block(logits, gold, smoothing, part)
+        sums += found
+        if not learn:
+            continue
+        if part is not None and lost is not None and copied is not None:
+            lost[block] = copied
+            gradient.mul_(1 - copied.sum(dim=1, keepdim=True)).scatter_add_(1, part.ids, copied)
+        if smoothing:
+            gradient.sub_(smoothing / len(weight))
+        gradient.scatter_add_(1, gold, gradient.new_full((), smoothing - 1).expand_as(gold))
+        gradient = gradient.to(compute)
+        gradients[0][block] = (gradient @ output).to(x.dtype)
+        if compute == exact:
+            gradients[1].addmm_(gradient.T, narrow[block])
         else:
-            self.w_gradient += narrow.T @ part
-        if self.b is not None:
-            self.b_gradient += gradient.sum(dim=0)
-
-    def gradients(self, scale: Tensor) -> tuple[Tensor | None, ...]:
-        """Those of features, weight and bias, times `scale`."""
-        return (
-            self.x_gradient * scale.to(self.x_gradient.dtype),
-            (self.w_gradient * scale).to(self.dtype),
-            None if self.b is None else (self.b_gradient * scale).to(self.dtype),
-        )
+            gradients[1] += gradient.T @ narrow[block]
+    if learn and lost is not None:
+        gradients += [lost.sum(dim=1) - 1, -lost]
+    return sums, gradients
 
 
-class _BlockwiseCrossEntropy(torch.autograd.Function):
-    """-sum_w t_w log P(w), t the smoothed target and P(w) = e^generate q_w + copied_w.
+def _block(
+    logits: Tensor, gold: Tensor, smoothing: float, mixture: Mixture | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A block's sums, probabilities q_v, and t_w (1 - s_w) of the tokens that may be copied.
 
+    The loss is -sum_w t_w log P(w), t the smoothed target and P(w) = e^generate q_w + copied_w.
     With s_w the vocabulary's share of P(w), which is 1 for what is not copied, the gradient at
     logit v is q_v sum_w t_w s_w - t_v s_v.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        features: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        generate: Tensor | None,
-        copy: Tensor | None,
-        ids: Tensor | None,
-        targets: Tensor,
-        smoothing: float,
-        needs_gradient: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        blocks = _Blocks(features, weight, bias, needs_gradient)
-        sums = torch.zeros(3, dtype=blocks.accumulate, device=features.device)
-        size = weight.shape[0]
-        mixture = lost = None
-        if generate is not None and copy is not None and ids is not None:
-            mixture, lost = Mixture(generate, copy, ids), torch.zeros_like(copy)
-        for block, logits in blocks:
-            gold = targets[block, None]
-            peak = logits.amax(dim=-1, keepdim=True)
-            probabilities = logits.softmax(dim=-1)
-            # log-sum-exp from the likeliest token's probability, which saves a pass of exp
-            norm = peak - probabilities.amax(dim=-1, keepdim=True).log()
-            if mixture is not None and lost is not None:
-                rows = Mixture(*(part[block] for part in mixture))
-                norm = norm - rows.generate[:, None]
-                more = _gain(logits.gather(1, rows.ids) - norm, rows.copy)
-                logits.scatter_add_(1, rows.ids, more)  # log P(w) is logit - norm from here
-                peak = logits.amax(dim=-1, keepdim=True)
-                wanted = (rows.ids == gold).to(more.dtype) * (1 - smoothing) + smoothing / size
-                lost[block] = -torch.expm1(-more) * wanted  # t_w (1 - s_w)
-            gold_logit, mean = logits.gather(1, gold), logits.mean(dim=-1, keepdim=True)
-            right = gold_logit == peak
-            sums += torch.stack([(norm - gold_logit).sum(), (norm - mean).sum(), right.sum()])
-            if not needs_gradient:
-                continue
-            gradient = probabilities
-            if lost is not None:
-                gradient.mul_(1 - lost[block].sum(dim=1, keepdim=True))
-                gradient.scatter_add_(1, rows.ids, lost[block])
-            if smoothing:
-                gradient.sub_(smoothing / size)
-            gradient.scatter_add_(1, gold, gradient.new_full((), smoothing - 1).expand_as(gold))
-            blocks.learn(block, gradient)
-        nll, spread, correct = sums.unbind()
-        ctx.blocks, ctx.lost = blocks, lost
-        ctx.mark_non_differentiable(correct)
-        return (1 - smoothing) * nll + smoothing * spread, nll.clone(), correct
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scale, shares = gradients[0], (None, None)
-        if ctx.lost is not None:
-            shares = (-(1 - ctx.lost.sum(dim=1)) * scale, -ctx.lost * scale)
-        return (*ctx.blocks.gradients(scale), *shares, None, None, None, None)
+    peak = logits.amax(dim=-1, keepdim=True)
+    probabilities = logits.softmax(dim=-1)
+    # log-sum-exp from the likeliest token's probability, which saves a pass of exp
+    norm = peak - probabilities.amax(dim=-1, keepdim=True).log()
+    copied = None
+    if mixture is not None:
+        norm = norm - mixture.generate[:, None]
+        more = _gain(logits.gather(1, mixture.ids) - norm, mixture.copy)
+        logits.scatter_add_(1, mixture.ids, more)  # log P(w) is logit - norm from here
+        peak = logits.amax(dim=-1, keepdim=True)
+        wanted = (mixture.ids == gold).to(more.dtype) * (1 - smoothing)
+        copied = -torch.expm1(-more) * (wanted + smoothing / logits.shape[1])
+    gold_logit, mean = logits.gather(1, gold), logits.mean(dim=-1, keepdim=True)
+    right = gold_logit == peak
+    sums = torch.stack([(norm - gold_logit).sum(), (norm - mean).sum(), right.sum()])
+    return sums, probabilities, copied
