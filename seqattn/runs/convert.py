@@ -18,8 +18,8 @@ from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore, named
+from seqattn.models.stack import TransformerState
 from seqattn.models.transformer import Transformer
-from seqattn.models.transformer_state import TransformerState
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.evaluate import generate, read_split
 from seqattn.runs.grouping import grouped

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from seqattn.attention.base import AuxiliaryLoss
+from seqattn.attention.auxiliary import auxiliary_losses
 from seqattn.checking import CountOrNone, Dropout, checked
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import Schedule
@@ -44,6 +44,17 @@ class Sample(NamedTuple):
     row: int
     hypothesis: str
     references: Sequence[str]
+
+
+class BatchLoss(NamedTuple):
+    """A batch's loss summed over its units (real tokens, questions), and how many they are."""
+
+    total: Tensor
+    units: Tensor
+    count: int
+    """The units as a number, which logged means are weighted by."""
+    means: Mapping[str, Tensor]
+    """What else is logged, over the batch's units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,32 +115,21 @@ class SummedTask(LightningModule):
         """Some outputs of the last validation that made any."""
         self.window_units = torch.zeros((), dtype=torch.long)
         """Units since the last optimizer step, on this rank."""
-        self._random_state: Tensor | None = None
-        self._cuda_random_state: Tensor | None = None
+        self._random_states: dict[str, Tensor] = {}
+
+    @abstractmethod
+    def training_loss(self, batch: Any) -> BatchLoss:
+        """The loss of a batch in training."""
 
     @abstractmethod
     def validation_sums(self, batch: Any) -> Sequence[Any]:
         """What the loss metric is updated with for a batch."""
 
-    def summed(
-        self,
-        total: Tensor,
-        units: Tensor,
-        count: int,
-        losses: Sequence[AuxiliaryLoss],
-        logged: Mapping[str, Tensor],
-    ) -> Tensor:
-        """What `training_step` is to return for a batch, which this logs.
-
-        Args:
-            total: the batch's loss, summed over its units.
-            units: how many they are.
-            count: `units` as a number, which logged means are weighted by.
-            losses: of the attentions, in this batch.
-            logged: other means over the batch's units.
-        """
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        with auxiliary_losses(self.model) as losses:
+            total, units, count, means = self.training_loss(batch)
         loss = total.detach() / units
-        means = {"loss": loss, **logged}
+        means = {"loss": loss, **means}
         self.log_dict({f"train/{name}": x for name, x in means.items()}, batch_size=count)
         self.log("loss", loss, prog_bar=True, logger=False, batch_size=1)
         self.window_units = self.window_units.to(units.device) + units
@@ -204,14 +204,12 @@ class SummedTask(LightningModule):
             checkpoint["cuda_random_state"] = torch.cuda.get_rng_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self._random_state = checkpoint.get("random_state")
-        self._cuda_random_state = checkpoint.get("cuda_random_state")
+        names = ("random_state", "cuda_random_state")
+        self._random_states = {name: checkpoint[name] for name in names if name in checkpoint}
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Draws go on where the checkpoint left them, whatever was drawn while resuming."""
-        if self._random_state is not None:
-            torch.set_rng_state(self._random_state.cpu())
-            self._random_state = None
-        if self._cuda_random_state is not None:
-            torch.cuda.set_rng_state(self._cuda_random_state.cpu())
-            self._cuda_random_state = None
+        for name, state in self._random_states.items():
+            draws = torch if name == "random_state" else torch.cuda
+            draws.set_rng_state(state.cpu())
+        self._random_states = {}

@@ -4,9 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
-from seqattn.attention.auxiliary import auxiliary_losses
 from seqattn.checking import checked
 from seqattn.data.batch import Batch
 from seqattn.errors import UserError
@@ -15,7 +12,7 @@ from seqattn.metrics.means import TokenScores
 from seqattn.metrics.text import Scorer
 from seqattn.models.base import Seq2SeqModel
 from seqattn.ops.vocabulary_loss import TokenLoss
-from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
+from seqattn.tasks.base import BatchLoss, Optimization, Sample, SummedTask, Validation
 from seqattn.tokens import PAD
 
 
@@ -84,14 +81,13 @@ class Seq2SeqTask(SummedTask):
             batch.source, batch.target_input, batch.target_output, smoothing, teacher_forcing
         )
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def training_loss(self, batch: Batch) -> BatchLoss:
         forcing = self.optimization.teacher_forcing(self.global_step)
         if not self.optimization.teacher_forcing.whole:
             self.log("train/teacher_forcing", forcing, batch_size=1)
-        with auxiliary_losses(self.model) as losses:
-            sums = self.loss(batch, forcing)
-        logged = {"nll": sums.nll / sums.tokens}
-        return self.summed(sums.smoothed, sums.tokens, batch.target_tokens, losses, logged)
+        sums = self.loss(batch, forcing)
+        means = {"nll": sums.nll / sums.tokens}
+        return BatchLoss(sums.smoothed, sums.tokens, batch.target_tokens, means)
 
     def validation_sums(self, batch: Batch) -> TokenLoss:
         return self.loss(batch)

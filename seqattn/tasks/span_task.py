@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.auxiliary import auxiliary_losses
 from seqattn.checking import checked
 from seqattn.data.span_batch import Questions, SpanBatch
 from seqattn.errors import UserError
@@ -16,7 +14,8 @@ from seqattn.generation.span_search import Answerer
 from seqattn.metrics.means import SpanPlaces
 from seqattn.metrics.qa import QaScores
 from seqattn.models.span_base import SpanModel
-from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
+from seqattn.ops.precision import wide
+from seqattn.tasks.base import BatchLoss, Optimization, Sample, SummedTask, Validation
 
 
 @checked
@@ -76,17 +75,15 @@ class SpanTask(SummedTask):
     def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:
         """The sum over windows of both cross-entropies, and how many windows are right."""
         start, end = self.model(batch)
-        wide = torch.promote_types(start.dtype, torch.float32)
-        total = F.cross_entropy(start.to(wide), batch.start, reduction="sum")
-        total = total + F.cross_entropy(end.to(wide), batch.end, reduction="sum")
+        total = F.cross_entropy(wide(start), batch.start, reduction="sum")
+        total = total + F.cross_entropy(wide(end), batch.end, reduction="sum")
         right = (start.argmax(dim=1) == batch.start) & (end.argmax(dim=1) == batch.end)
         return total, right.sum()
 
-    def training_step(self, batch: SpanBatch, batch_idx: int) -> Tensor:
-        with auxiliary_losses(self.model) as losses:
-            total, right = self.loss(batch)
+    def training_loss(self, batch: SpanBatch) -> BatchLoss:
+        total, right = self.loss(batch)
         units = right.new_tensor(batch.windows)
-        return self.summed(total, units, batch.windows, losses, {"accuracy": right / units})
+        return BatchLoss(total, units, batch.windows, {"accuracy": right / units})
 
     def validation_sums(self, batch: SpanBatch) -> tuple[Tensor, Tensor, int]:
         return *self.loss(batch), batch.windows

@@ -18,13 +18,12 @@ def average_weights(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]
     last: Mapping[str, Tensor] = {}
     count = 0
     for state in states:
-        if count and state.keys() != last.keys():
+        if last and state.keys() != last.keys():
             raise ValueError("the checkpoints to average hold different weights")
         for name, weight in state.items():
             if weight.is_floating_point():
-                sums[name] = sums[name] + weight.double() if count else weight.double()
-        last = state
-        count += 1
+                sums[name] = sums[name] + weight.double() if name in sums else weight.double()
+        last, count = state, count + 1
     if count == 0:
         raise ValueError("there is no checkpoint to average")
     return {

@@ -27,14 +27,9 @@ class Throughput(Callback):
         unit: str = "target tokens",
         count: Callable[[Any], int] = attrgetter("target_tokens"),
     ) -> None:
-        self.unit = unit
-        self.count = count
-        self.tokens = 0
-        self.steps = 0
-        self.busy_seconds = 0.0
-        self.waiting_seconds = 0.0
-        self._padding = 0.0
-        self._began = 0.0
+        self.unit, self.count = unit, count
+        self.tokens = self.steps = 0
+        self.busy_seconds = self.waiting_seconds = self._padding = self._began = 0.0
         self._ended = math.inf
         self._reported = (0, 0.0)
 
@@ -52,24 +47,20 @@ class Throughput(Callback):
         }
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Called by Lightning."""
         self._ended = time.perf_counter()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Called by Lightning."""
         self._ended = math.inf  # what follows a validation, pictures and checkpoints, is no waiting
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Called by Lightning."""
         self._began = time.perf_counter()
         self.waiting_seconds += max(0.0, self._began - self._ended)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Called by Lightning."""
         self._ended = time.perf_counter()
         self.busy_seconds += self._ended - self._began
         self.tokens += self.count(batch) * trainer.world_size
@@ -80,15 +71,10 @@ class Throughput(Callback):
             rate = (self.tokens - tokens) / max(self.seconds - seconds, 1e-9)
             self._reported = (self.tokens, self.seconds)
             pl_module.log("tok/s", rate, prog_bar=True, logger=False, batch_size=1)
-            pl_module.log_dict(
-                {
-                    "train/tokens_per_second": rate,
-                    "train/padding_share": self.summary()["padding_share"],
-                    "train/waiting_share": self.summary()["waiting_share"],
-                    "train/lr": trainer.optimizers[0].param_groups[0]["lr"],
-                },
-                batch_size=1,
-            )
+            rates = {**self.summary(), "tokens_per_second": rate}
+            rates["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+            logged = {f"train/{name}": value for name, value in rates.items()}
+            pl_module.log_dict(logged, batch_size=1)
 
 
 _LOSSES = ("loss", "perplexity", "accuracy", "nll")
@@ -110,7 +96,6 @@ class EpochLines(Callback):
         self.throughput = throughput
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Called by Lightning."""
         if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
         scores = dict(trainer.callback_metrics)
@@ -118,10 +103,8 @@ class EpochLines(Callback):
         if "train/loss" in scores:
             parts.append(f"train loss {float(scores['train/loss']):.3f}")
         names = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
-        if not getattr(pl_module, "generates_now", True):
-            names = [
-                name for name in names if name in _LOSSES
-            ]  # the others are of an earlier epoch
+        if not getattr(pl_module, "generates_now", True):  # the others are of an earlier epoch
+            names = [name for name in names if name in _LOSSES]
         for name in sorted(names, key=_rank):
             if name not in _UNTOLD:
                 parts.append(f"val {name} {float(scores[f'val/{name}']):.3f}")
@@ -143,7 +126,6 @@ class SampleTexts(Callback):
         self.directory = directory
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Called by Lightning."""
         if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
         rows = self.samples()

@@ -46,8 +46,8 @@ def adamw(
         matrix = parameter.dim() >= 2 and id(parameter) not in tables
         (decayed if matrix else kept).append(parameter)
     groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": kept, "weight_decay": 0.0},
+        {"params": parameters, "weight_decay": decay}
+        for parameters, decay in ((decayed, weight_decay), (kept, 0.0))
+        if parameters
     ]
-    filled = [group for group in groups if group["params"]]
-    return AdamW(filled, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fused)
+    return AdamW(groups, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fused)

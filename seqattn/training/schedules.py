@@ -15,18 +15,14 @@ def _warmup(step: int, steps: int) -> float:
 
 def constant(warmup_steps: CountOrNone) -> Schedule:
     """Linear warm-up over `warmup_steps`, then the peak for ever."""
-    check(constant, {"warmup_steps": warmup_steps})
+    check(constant, locals())
     return lambda step: _warmup(step, warmup_steps)
 
 
 def inverse_sqrt(warmup_steps: Count) -> Schedule:
     """Linear warm-up, then sqrt(warmup_steps / step), as fairseq's `inverse_sqrt`."""
-    check(inverse_sqrt, {"warmup_steps": warmup_steps})
-
-    def factor(step: int) -> float:
-        return min((step + 1) / warmup_steps, math.sqrt(warmup_steps / (step + 1)))
-
-    return factor
+    check(inverse_sqrt, locals())
+    return lambda step: min((step + 1) / warmup_steps, math.sqrt(warmup_steps / (step + 1)))
 
 
 def noam(warmup_steps: Count, dim: Width) -> Schedule:
@@ -34,7 +30,7 @@ def noam(warmup_steps: Count, dim: Width) -> Schedule:
 
     Set `optimizer.lr` to 1, or to the paper's factor.
     """
-    check(noam, {"warmup_steps": warmup_steps, "dim": dim})
+    check(noam, locals())
 
     def factor(step: int) -> float:
         now = step + 1
