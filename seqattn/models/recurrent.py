@@ -84,7 +84,7 @@ class Bridge(nn.Module):
         memory_dim: width of the encoder's last outputs, all layers together.
         dim: width of a decoder's state.
         layers: the decoder's depth.
-        parts: of a state, 2 for an LSTM.
+        parts: of a state.
     """
 
     def __init__(self, memory_dim: int, dim: int, layers: int, parts: int) -> None:

@@ -32,14 +32,8 @@ ChooseInput = Callable[[int, DecodedSteps], Tensor]
 class Readout(nn.Module):
     """The features of a step from its state, its context and the word that it read.
 
-    With `maxout` the larger numbers of pairs in W [s; y; c] + b (Bahdanau et al. 2015, arXiv
-    1409.0473, appendix A.2.2), else tanh(W [c; h] + b) (Luong et al. 2015, arXiv 1508.04025, eq. 5).
-
-    Args:
-        dim: width I of words, and D of the features.
-        hidden_dim: width of a state.
-        context_dim: width of a context.
-        maxout: which of both.
+    With `maxout` it is max over pairs of W [s; y; c] + b (Bahdanau et al. 2015, arXiv 1409.0473,
+    appendix A.2.2), else tanh(W [c; h] + b) (Luong et al. 2015, arXiv 1508.04025, eq. 5).
     """
 
     def __init__(self, dim: int, hidden_dim: int, context_dim: int, maxout: bool) -> None:
@@ -104,12 +98,12 @@ class RecurrentDecoder(nn.Module):
         choose_input: ChooseInput | None = None,
         need_weights: bool = False,
     ) -> DecoderOutput:
-        """Decodes target tokens and moves the state on.
+        """Decodes target tokens.
 
         Args:
             x: (B*K, T, I) embedded tokens as given.
             rows: where they stand.
-            state: what came before.
+            state: what came before; moved on in place.
             choose_input: what is read from the second step on; None to read x.
             need_weights: also weights and evidence.
         """
@@ -244,9 +238,5 @@ def plain_decode(
         features = decoder.readout(top, context, word)
         if state.fed is not None:
             (state.fed,) = rows.advanced(t, (features[:, 0],), (state.fed,))
-        done.weights.append(weights)
-        for pieces, piece in zip(
-            (done.inputs, done.tops, done.contexts, done.features), (word, top, context, features)
-        ):
-            pieces.append(piece[:, 0])
+        done.add(*(piece[:, 0] for piece in (word, top, context, features)), weights)
     return done.output(state.beams, need_weights=True)

@@ -47,23 +47,15 @@ class TargetRows(NamedTuple):
 
 @dataclass
 class RecurrentState(RowCache, State):
-    """The decoder's states, and the source's annotations, which the beams share.
-
-    Args:
-        source: of B sentences.
-        layers: a state (B*K, D) for each layer.
-        fed: (B*K, D) the features of the step before, where they are an input; else None.
-        steps: (B*K,) how many target tokens were read.
-        beams: K.
-        cached: False for one call alone.
-        begun: whether a call was made.
-        source_tokens: as the head's `source_tokens` gives them.
-    """
+    """The decoder's states, and the source's annotations, which the beams share."""
 
     source: Annotations
     layers: list[Hidden]
+    """A state (B*K, D) of each layer."""
     fed: Tensor | None
+    """(B*K, D) the features of the step before, where they are an input."""
     steps: Tensor
+    """(B*K,) how many target tokens were read."""
     beams: int
     cached: bool = True
     begun: bool = False
@@ -111,21 +103,24 @@ class RecurrentState(RowCache, State):
 
 @dataclass
 class DecodedSteps:
-    """What a decoder computed: a piece for each step, or one piece of all steps.
-
-    Args:
-        inputs: embedded input tokens (B*K, I), or (B*K, T, I).
-        tops: outputs of the topmost layer (B*K, hidden), or with T.
-        contexts: (B*K, M), or with T.
-        features: (B*K, D), or with T.
-        weights: (B, K*T', S).
-    """
+    """What a decoder computed: pieces (B*K, ...), one for each step, or one of all steps (B*K, T,
+    ...); weights are (B, K*T', S)."""
 
     inputs: list[Tensor] = field(default_factory=list)
     tops: list[Tensor] = field(default_factory=list)
+    """Outputs of the topmost layer."""
     contexts: list[Tensor] = field(default_factory=list)
     features: list[Tensor] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
+
+    def add(self, *pieces: Tensor) -> None:
+        """Takes a step's pieces, in the order of the fields."""
+        for kept, piece in zip(vars(self).values(), pieces, strict=True):
+            kept.append(piece)
+
+    def last(self) -> "DecodedSteps":
+        """The last step alone, where each step has a piece."""
+        return DecodedSteps(*(pieces[-1:] for pieces in vars(self).values()))
 
     def output(self, beams: int, need_weights: bool) -> DecoderOutput:
         """All of it. Args: beams: K; need_weights: also weights and evidence."""
@@ -135,11 +130,6 @@ class DecodedSteps:
         weights = joined_steps(self.weights, beams).flatten(0, 1)
         return DecoderOutput(_whole(self.features), weights, torch.cat(evidence, dim=-1))
 
-    def last(self) -> "DecodedSteps":
-        """The last step alone, where each step has a piece."""
-        return DecodedSteps(*(pieces[-1:] for pieces in vars(self).values()))
-
 
 def _whole(pieces: list[Tensor]) -> Tensor:
-    """(B*K, T, ...) of a piece for each step, or of one piece of all steps."""
     return pieces[0] if pieces[0].dim() == 3 else torch.stack(pieces, dim=1)
