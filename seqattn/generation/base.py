@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from seqattn.checking import CountOrNone, checked
 from seqattn.errors import UserError
@@ -154,7 +155,8 @@ class Generator:
                 if isinstance(module, Head):
                     heads.enter_context(module.packed())
             for numbers in self._batches(sources):
-                ids = _padded([sources[number] for number in numbers]).to(device)
+                rows = [torch.tensor(sources[n], dtype=torch.long) for n in numbers]
+                ids = pad_sequence(rows, batch_first=True, padding_value=PAD).to(device)
                 found = self.search.search(self.model, self.model.encode(ids), numbers)
                 for number, hypotheses in zip(numbers, found, strict=True):
                     results[number] = hypotheses
@@ -173,11 +175,6 @@ class Generator:
             batch.append(number)
         if batch:
             yield batch
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
 def generate_from_windows(

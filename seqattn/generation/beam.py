@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Le
@@ -77,9 +77,9 @@ class BeamSearch(Search):
                 sentences[number].advance(step + 1, *row)
                 for number, row in zip(held, rows, strict=True)
             ]
-            scores = torch.tensor([c[0] for c in chosen], device=device)
-            parents = torch.tensor([c[1] for c in chosen], device=device)
-            ids = torch.tensor([c[2] for c in chosen], device=device)
+            live = torch.tensor(chosen, dtype=torch.float64)  # (B, K, 3)
+            scores = live[..., 0].float().to(device)
+            parents, ids = live[..., 1:].long().to(device).unbind(dim=2)
             going = [row for row, number in enumerate(held) if not sentences[number].done]
             if not going:
                 break
@@ -118,26 +118,19 @@ class _Sentence:
         self.done = False
 
     def advance(
-        self,
-        length: int,
-        extras: list[float],
-        scores: list[float],
-        parents: list[int],
-        tokens: list[int],
-    ) -> tuple[list[float], list[int], list[int]]:
-        """Takes the best candidates of a step; gives the K live beams' scores, parents, tokens.
+        self, length: int, extras: list[float], *found: list[Any]
+    ) -> list[tuple[float, int, int]]:
+        """Takes the best candidates of a step; gives the score, parent and token of K live beams.
 
         Args:
             length: tokens of each candidate, end included.
             extras: what a hypothesis that ends now scores beside its probability, by its parent.
-            scores: log-probabilities of the candidates, best first.
-            parents: the beam of each.
-            tokens: the last token of each.
+            found: as `candidates` gives them, best first.
         """
         beams = self.search.beam_size
         kept: list[tuple[float, int, int]] = []
         if not self.done:
-            for rank, candidate in enumerate(zip(scores, parents, tokens, strict=True)):
+            for rank, candidate in enumerate(zip(*found, strict=True)):
                 score, parent, token = candidate
                 if score == -math.inf:
                     continue
@@ -151,10 +144,8 @@ class _Sentence:
                     self._finish((*self.live[parent], token), score, length, extras[parent])
             self.live = [(*self.live[parent], token) for _, parent, token in kept]
             self.done = length >= self.most or not kept or self._settled(kept[0][0], length)
-        kept += [(-math.inf, 0, EOS)] * (beams - len(kept))
         self.live += [()] * (beams - len(self.live))
-        live_scores, live_parents, live_tokens = zip(*kept, strict=True)
-        return list(live_scores), list(live_parents), list(live_tokens)
+        return kept + [(-math.inf, 0, EOS)] * (beams - len(kept))
 
     def _finish(
         self, ids: tuple[int, ...], log_probability: float, length: int, extra: float

@@ -183,8 +183,8 @@ class Answerer:
             UserError: where a window or question is longer than the model reads.
         """
         results = [Answered([], 1.0) for _ in questions]
-        windows = self._read(questions, contexts)
-        with inference(self.model):
+        with inference(self.model) as device:
+            windows = self._read(questions, contexts, device)
             for number, own in groupby(windows, key=itemgetter(0)):
                 if contexts[number].strip():
                     read = [window for _, window in own]
@@ -192,10 +192,10 @@ class Answerer:
         return results
 
     def _read(
-        self, questions: Sequence[str], contexts: Sequence[str]
+        self, questions: Sequence[str], contexts: Sequence[str], device: torch.device
     ) -> Iterator[tuple[int, ReadWindow]]:
         """Each window after its question's number."""
-        device, limit = next(self.model.parameters()).device, self.model.max_source_length
+        limit = self.model.max_source_length
         for windows in self.encode(questions, contexts):
             longest = max(windows.context.shape[1], windows.question.shape[1])
             if limit is not None and longest > limit:

@@ -1,6 +1,6 @@
 """The recurrent decoder: Bahdanau's and Luong's orders, in one fused call or step by step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -80,7 +80,7 @@ class RecurrentDecoder(nn.Module):
         extra = shape.dim if shape.input_feeding else 0
         extra = attention.context_dim if self.before else extra
         width = shape.hidden_dim
-        self.layers = nn.ModuleList(
+        self.layers: Iterable[RecurrentLayer] = nn.ModuleList(  # type: ignore[assignment]
             RecurrentLayer(shape.cell, width if n else shape.dim, 0 if n else extra, width)
             for n in range(shape.layers)
         )

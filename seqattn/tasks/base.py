@@ -51,7 +51,7 @@ class BatchLoss(NamedTuple):
 
     total: Tensor
     units: Tensor
-    count: int
+    number: int
     """The units as a number, which logged means are weighted by."""
     means: Mapping[str, Tensor]
     """What else is logged, over the batch's units."""
@@ -127,16 +127,16 @@ class SummedTask(LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         with auxiliary_losses(self.model) as losses:
-            total, units, count, means = self.training_loss(batch)
+            total, units, number, means = self.training_loss(batch)
         loss = total.detach() / units
         means = {"loss": loss, **means}
-        self.log_dict({f"train/{name}": x for name, x in means.items()}, batch_size=count)
+        self.log_dict({f"train/{name}": x for name, x in means.items()}, batch_size=number)
         self.log("loss", loss, prog_bar=True, logger=False, batch_size=1)
         self.window_units = self.window_units.to(units.device) + units
         if losses:
             total = total + torch.stack([part.loss for part in losses]).sum() * units
             balance = torch.stack([part.balance for part in losses]).mean()
-            self.log("train/balance", balance, batch_size=count)
+            self.log("train/balance", balance, batch_size=number)
         # Lightning divides by the number of accumulated batches, `on_before_optimizer_step` by the
         # units of all of them
         return total / _UNITS * self.trainer.accumulate_grad_batches

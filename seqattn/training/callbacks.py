@@ -77,12 +77,8 @@ class Throughput(Callback):
             pl_module.log_dict(logged, batch_size=1)
 
 
-_LOSSES = ("loss", "perplexity", "accuracy", "nll")
+_TOLD = ("loss", "perplexity", "accuracy")
 _UNTOLD = ("nll", "rouge1", "rouge2", "rougeLsum")
-
-
-def _rank(name: str) -> int:
-    return _LOSSES.index(name) if name in _LOSSES else len(_LOSSES)
 
 
 class EpochLines(Callback):
@@ -102,12 +98,11 @@ class EpochLines(Callback):
         parts = [f"epoch {trainer.current_epoch + 1}", f"step {trainer.global_step}"]
         if "train/loss" in scores:
             parts.append(f"train loss {float(scores['train/loss']):.3f}")
-        names = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
-        if not getattr(pl_module, "generates_now", True):  # the others are of an earlier epoch
-            names = [name for name in names if name in _LOSSES]
-        for name in sorted(names, key=_rank):
-            if name not in _UNTOLD:
-                parts.append(f"val {name} {float(scores[f'val/{name}']):.3f}")
+        found = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
+        names = [name for name in _TOLD if name in found]
+        if getattr(pl_module, "generates_now", True):  # else the others are of an earlier epoch
+            names += [name for name in found if name not in _TOLD + _UNTOLD]
+        parts += [f"val {name} {float(scores[f'val/{name}']):.3f}" for name in names]
         speed = self.throughput.summary()["tokens_per_second"]
         parts.append(f"{speed:,.0f} {self.throughput.unit}/s")
         print(" · ".join(parts), file=sys.stderr, flush=True)

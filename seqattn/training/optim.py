@@ -34,12 +34,7 @@ def adamw(
         UserError: for a value out of its range.
     """
     check(adamw, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-    tables = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, nn.Embedding)
-        for parameter in module.parameters()
-    }
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     decayed: list[nn.Parameter] = []
     kept: list[nn.Parameter] = []
     for parameter in model.parameters():
