@@ -29,11 +29,7 @@ def parts_of(cell: Cell) -> int:
 def full_precision_on_cpu(x: Tensor) -> Iterator[Tensor]:
     """Runs a fused layer in float32 on a CPU under autocast, which lacks one in bfloat16 on many.
 
-    Args:
-        x: the layer's input.
-
-    Yields:
-        The input to give it.
+    Yields what to give it for the input x.
     """
     if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         yield x
@@ -58,7 +54,7 @@ class RecurrentLayer(nn.Module):
     def __init__(self, cell: Cell, input_dim: int, extra_dim: int, dim: int) -> None:
         super().__init__()
         self.parts = parts_of(cell)
-        self.input_dim = input_dim
+        self.input_dim, self.extra_dim = input_dim, extra_dim
         self.rnn = CELLS[cell](input_dim + extra_dim, dim, batch_first=True)
 
     def forward(self, x: Tensor, hidden: Hidden) -> tuple[Tensor, Hidden]:
@@ -87,7 +83,7 @@ class Steps:
         bias, own_bias = named["bias_ih_l0"], named["bias_hh_l0"]
         known, extra = enter[:, : layer.input_dim], enter[:, layer.input_dim :]
         weights = [known] if x is None else []
-        weights += [extra] if extra.shape[1] else []
+        weights += [extra] if layer.extra_dim else []
         both = bias + own_bias if layer.parts == 2 else bias
         base = both.expand(rows, count, -1) if x is None else F.linear(x, known, both)
         if layer.parts == 2:

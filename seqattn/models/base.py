@@ -41,10 +41,8 @@ class State(Protocol):
 
     source_tokens: SourceTokens | None
     """As the head's `source_tokens` gives them."""
-
-    @property
-    def can_crop(self) -> bool:
-        """Whether `crop` is possible."""
+    can_crop: bool
+    """Whether `crop` is possible."""
 
     def reorder(self, index: Tensor) -> None:
         """Beam k of sentence b goes on from its beam index[b, k]. Args: index: (B, K)."""
@@ -79,11 +77,7 @@ class Seq2SeqModel(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, ids: Tensor) -> Memory:
-        """Reads the sources.
-
-        Args:
-            ids: (B, S), padded with 0 on either side.
-        """
+        """Reads the sources (B, S), padded with 0 on either side."""
 
     @abstractmethod
     def start(self, memory: Memory, beams: int = 1, cached: bool = True) -> State:

@@ -127,9 +127,7 @@ class PointerHead(Head):
 
     Costs T * S numbers beside the logits, and S^2 bits a source.
 
-    Args:
-        dim, vocabulary_size, tied: as `Head`.
-        evidence_dim: width of what the gate reads.
+    Args: as `Head`, and the width `evidence_dim` of what the gate reads.
     """
 
     needs_weights = True
@@ -149,13 +147,7 @@ class PointerHead(Head):
         return self.logits(output, source)  # normalised already
 
     def mixture(self, output: DecoderOutput, source: SourceTokens | None) -> Mixture:
-        """As `Head.mixture`.
-
-        Args:
-            output: with weights, each query's sum to 1, or to 0 with nothing to look at; the beams
-                of a sentence next to each other.
-            source: of B sentences.
-        """
+        """Of an output whose weights sum to 1, or to 0 with nothing to look at."""
         assert output.weights is not None
         assert output.evidence is not None
         assert source is not None
@@ -186,11 +178,7 @@ def _log(x: Tensor) -> Tensor:
 
 
 def check_joint(share_embeddings: str, copy: bool, joint: bool) -> None:
-    """Refuses what needs one vocabulary of both sides where there are two.
-
-    Raises:
-        UserError: for shared tables, or for copying.
-    """
+    """Refuses shared tables and copying, which need one vocabulary of both sides, without it."""
     if joint:
         return
     if share_embeddings == "all":

@@ -11,10 +11,10 @@ from seqattn.checking import Dropout, Width, checked
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, Sharing, make_tables
 from seqattn.layers.rnn_encoder import RecurrentEncoder
-from seqattn.layers.rnn_layer import Cell, Hidden, Layers, StepDropout, parts_of
+from seqattn.layers.rnn_layer import Cell, Hidden, Layers, RecurrentLayer, StepDropout, parts_of
 from seqattn.models.base import Memory, Seq2SeqModel, State
 from seqattn.models.head import DecoderOutput, check_joint, make_head
-from seqattn.models.recurrent_decoder import ChooseInput, DecoderShape, RecurrentDecoder
+from seqattn.models.recurrent_decoder import ChooseInput, Readout, RecurrentDecoder
 from seqattn.models.recurrent_state import DecodedSteps, RecurrentState
 from seqattn.tokens import PAD
 
@@ -79,12 +79,6 @@ class Bridge(nn.Module):
 
     As Bahdanau et al. 2015 (arXiv 1409.0473, appendix A.2.2), with both directions; an LSTM's
     cells have a map of their own from the same outputs, without the tanh.
-
-    Args:
-        memory_dim: width of the encoder's last outputs, all layers together.
-        dim: width of a decoder's state.
-        layers: the decoder's depth.
-        parts: of a state.
     """
 
     def __init__(self, memory_dim: int, dim: int, layers: int, parts: int) -> None:
@@ -108,9 +102,6 @@ class Recurrent(Seq2SeqModel):
         source_size: source vocabulary.
         target_size: target vocabulary V; the same table as the source's where all are shared.
         attention: makes the decoder's alignment.
-
-    Raises:
-        UserError: for a shape that cannot be.
     """
 
     feeds_itself = True
@@ -126,8 +117,8 @@ class Recurrent(Seq2SeqModel):
         dim = config.dim
         memory_dim, hidden_dim = config.encoder_dim or dim, config.decoder_dim or dim
         alignment = attention(query_dim=hidden_dim, memory_dim=memory_dim)
-        order = config.order or ("before" if alignment.before else "after")
-        if order == "before" and config.input_feeding:
+        before = alignment.before if config.order is None else config.order == "before"
+        if before and config.input_feeding:
             raise UserError(
                 "model.input_feeding=true is Luong's; in Bahdanau's order the context is fed "
                 "already: set model.order=after, or model.input_feeding=false"
@@ -138,10 +129,12 @@ class Recurrent(Seq2SeqModel):
             config.cell, dim, memory_dim, config.encoder_layers, self.dropout,
             config.bidirectional,
         )  # fmt: skip
-        shape = DecoderShape(
-            config.cell, dim, hidden_dim, config.decoder_layers, order, config.input_feeding
-        )
-        self.decoder = RecurrentDecoder(shape, alignment, self.dropout)
+        fed = dim if config.input_feeding else 0
+        extra = alignment.context_dim if before else fed
+        widths = [(dim, extra), *[(hidden_dim, 0)] * (config.decoder_layers - 1)]
+        layers = [RecurrentLayer(config.cell, *inputs, hidden_dim) for inputs in widths]
+        readout = Readout(dim, hidden_dim, alignment.context_dim, maxout=before)
+        self.decoder = RecurrentDecoder(layers, alignment, readout, self.dropout, before)
         depth = config.encoder_layers * memory_dim
         self.bridge = Bridge(depth, hidden_dim, config.decoder_layers, parts_of(config.cell))
         sizes = (source_size, dim), (target_size, dim)
@@ -185,13 +178,8 @@ class Recurrent(Seq2SeqModel):
         return rows.in_given_order(self.decoder(x, rows, state, choose_input, need_weights))
 
     def _sampled(self, x: Tensor, ratio: float, state: RecurrentState) -> ChooseInput:
-        """Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099): a coin for every token.
-
-        Args:
-            x: (B, T, D) the given tokens, embedded.
-            ratio: share of them that is read; the model's likeliest is read in place of others.
-            state: the decoder's.
-        """
+        """Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099): a coin for every token of x
+        (B, T, D) says whether it is read, with probability `ratio`, or the likeliest one."""
         given = torch.rand(*x.shape[:2], 1, device=x.device) < ratio
 
         def choose(t: int, done: DecodedSteps) -> Tensor:

@@ -1,29 +1,15 @@
 """The recurrent decoder: Bahdanau's and Luong's orders, in one fused call or step by step."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import Alignment
-from seqattn.layers.rnn_layer import Cell, RecurrentLayer, StepDropout, Steps
+from seqattn.layers.rnn_layer import RecurrentLayer, StepDropout, Steps
 from seqattn.models.head import DecoderOutput
 from seqattn.models.recurrent_state import DecodedSteps, RecurrentState, TargetRows
 from seqattn.ops.stepwise import StepLinear
-
-
-@dataclass(frozen=True)
-class DecoderShape:
-    """Args: as `RecurrentConfig`, all settled."""
-
-    cell: Cell
-    dim: int
-    hidden_dim: int
-    layers: int
-    order: str
-    input_feeding: bool
-
 
 ChooseInput = Callable[[int, DecodedSteps], Tensor]
 """From a step and the steps before it to the embedded tokens (B*K, I) that it reads."""
@@ -68,26 +54,26 @@ class RecurrentDecoder(nn.Module):
     layer and one of the attention.
 
     Args:
-        shape: widths, depth, order.
+        layers: the first has as further inputs what a step knows of the step before.
         attention: to the source.
+        readout: makes the features; of words as wide as they are.
         dropout: between layers and on the features.
+        before: whether the order is Bahdanau's.
     """
 
-    def __init__(self, shape: DecoderShape, attention: Alignment, dropout: StepDropout) -> None:
+    def __init__(
+        self,
+        layers: Sequence[RecurrentLayer],
+        attention: Alignment,
+        readout: Readout,
+        dropout: StepDropout,
+        before: bool,
+    ) -> None:
         super().__init__()
-        self.shape = shape
-        self.before = shape.order == "before"
-        extra = shape.dim if shape.input_feeding else 0
-        extra = attention.context_dim if self.before else extra
-        width = shape.hidden_dim
-        self.layers: Iterable[RecurrentLayer] = nn.ModuleList(  # type: ignore[assignment]
-            RecurrentLayer(shape.cell, width if n else shape.dim, 0 if n else extra, width)
-            for n in range(shape.layers)
-        )
-        self.cross_attention = attention
-        self.readout = Readout(shape.dim, width, attention.context_dim, maxout=self.before)
-        self.dropout = dropout
-        self.loops = extra > 0
+        self.layers: Iterable[RecurrentLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
+        self.cross_attention, self.readout, self.dropout = attention, readout, dropout
+        self.before = before
+        self.loops = layers[0].extra_dim > 0
         """Whether a step needs what the step before attended to."""
 
     def forward(
@@ -153,12 +139,12 @@ class _Loop:
             Steps(layer, None if number else known, count, length)
             for number, layer in enumerate(decoder.layers)
         ]
-        factors, shape = decoder.dropout.factors, decoder.shape
-        self.between = [factors(count, length, shape.hidden_dim, x) for _ in self.layers[1:]]
+        factors, hidden_dim = decoder.dropout.factors, state.layers[-1][0].shape[1]
+        self.between = [factors(count, length, hidden_dim, x) for _ in self.layers[1:]]
         self.each = choose_input is not None or state.fed is not None
         """Whether a step reads the features of the step before."""
         if self.each:
-            self.after = factors(count, length, shape.dim, x)
+            self.after = factors(count, length, x.shape[2], x)
             merge = decoder.readout.merge
             self.merge = StepLinear(merge.bias.expand(count, length, -1), [merge.weight])
         self.done = DecodedSteps()

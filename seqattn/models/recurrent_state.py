@@ -60,7 +60,7 @@ class RecurrentState(RowCache, State):
     cached: bool = True
     begun: bool = False
     source_tokens: SourceTokens | None = None
-    can_crop = False
+    can_crop: bool = False
 
     def select(self, rows: Tensor) -> None:
         self.layers = [tuple(part.index_select(0, rows) for part in h) for h in self.layers]

@@ -70,13 +70,9 @@ class SpanHead(nn.Module):
     def forward(
         self, features: Tensor, real: Tensor, question: Tensor, asking: Tensor
     ) -> SpanScores:
-        """Scores from the features (B, S, D) of tokens and of the question's (B, Q, D).
+        """Scores from the features of a window (B, S, D) and of its question (B, Q, D).
 
-        Args:
-            features: of the window.
-            real: (B, S) bool, True where a token stands.
-            question: features of the question.
-            asking: (B, Q) bool, True where a token stands.
+        `real` (B, S) and `asking` (B, Q) are True where a token stands.
         """
         weights = masked_softmax(self.asked(question).transpose(1, 2), asking[:, None])  # (B, 1, Q)
         summary = weights.to(question.dtype) @ question  # (B, 1, D)
@@ -113,13 +109,9 @@ class WordMatch(nn.Module):
         self.width = 2 * dim + MATCHES
 
     def forward(self, context: Tensor, question: Tensor, asking: Tensor, match: Tensor) -> Tensor:
-        """Embeddings (B, S, D) of the context -> (B, S, 2*D + 4).
+        """Embeddings of a window (B, S, D) and its question (B, Q, D) -> (B, S, 2*D + 4).
 
-        Args:
-            context: embeddings of the window.
-            question: (B, Q, D) embeddings of the question.
-            asking: (B, Q) bool, True where a token stands.
-            match: (B, S, 4) of the batch.
+        `asking` (B, Q) is True where a token stands, `match` (B, S, 4) is the batch's.
         """
         mine, theirs = self.alike(context).relu(), self.alike(question).relu()
         weights = masked_softmax(mine @ theirs.transpose(1, 2), asking[:, None])  # (B, S, Q)

@@ -65,9 +65,6 @@ class SpanRecurrent(MatchingModel):
         config: the shape.
         vocabulary_size: of questions and contexts together.
         attention: makes that by which the context asks the question.
-
-    Raises:
-        UserError: for a shape that cannot be.
     """
 
     def __init__(

@@ -80,9 +80,6 @@ class SpanTransformer(MatchingModel):
         config: the shape.
         vocabulary_size: of questions and contexts together.
         slots: encoder attentions of both stacks, one cross-attention, and the position scheme.
-
-    Raises:
-        UserError: for a shape that cannot be.
     """
 
     def __init__(self, config: SpanTransformerConfig, vocabulary_size: int, slots: Slots) -> None:

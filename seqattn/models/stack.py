@@ -202,12 +202,7 @@ class Decoder(LayerStack):
 
 
 def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
-    """Refuses a position scheme that some layer's self-attention cannot take.
-
-    Raises:
-        UserError: naming the hook that an attention lacks, or layers with other numbers of heads
-            where the scheme acts on heads.
-    """
+    """Refuses a position scheme that some layer's self-attention cannot take."""
     heads = {mixer.num_heads for mixer in mixers if isinstance(mixer, Attention)}
     if len(heads) > 1 and position.hooks - {"embed"}:
         counts = " and ".join(map(str, sorted(heads)))

@@ -69,9 +69,6 @@ class Transformer(Seq2SeqModel):
         source_size: source vocabulary.
         target_size: target vocabulary V; the same table as the source's where all are shared.
         slots: attention factories for every layer, and the position scheme.
-
-    Raises:
-        UserError: for a shape that cannot be.
     """
 
     def __init__(

@@ -36,12 +36,10 @@ def packed(layer: nn.Linear) -> Iterator[None]:
 
 
 def _can_pack(weight: Tensor) -> bool:
-    operators = torch.ops.mkldnn  # not documented by PyTorch: used where it is there
+    names = "_reorder_linear_weight", "_linear_pointwise"  # undocumented: used where they are there
     return (
         weight.device.type == "cpu"
         and weight.dtype == torch.float32
         and torch.backends.mkldnn.is_available()
-        and all(
-            hasattr(operators, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
-        )
+        and all(hasattr(torch.ops.mkldnn, name) for name in names)
     )

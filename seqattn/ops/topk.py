@@ -19,6 +19,7 @@ def largest(x: Tensor, bonus: Tensor, count: int, columns: int = 128) -> tuple[T
         x: (B, K, V).
         bonus: (B, K), added to each line.
         count: at most K * V.
+        columns: of a table.
 
     Returns:
         Values, and places in the flattened K * V, each (B, count), largest first.
