@@ -19,6 +19,11 @@ from seqattn.errors import UserError
 
 Ints = npt.NDArray[np.int64]
 
+TEXT = datasets.Value("string")
+TEXTS = datasets.Sequence(TEXT)
+NUMBER = datasets.Value("int32")
+NUMBERS = datasets.Sequence(NUMBER)
+
 
 @contextmanager
 def quiet_datasets(cache_dir: Path | None = None) -> Iterator[None]:
@@ -31,25 +36,20 @@ def quiet_datasets(cache_dir: Path | None = None) -> Iterator[None]:
         UserError: a file cannot be written, or the one that a generator of rows has raised.
     """
     bars = datasets.are_progress_bars_disabled()
-    loggers = [logging.getLogger("datasets"), logging.getLogger("huggingface_hub")]
-    levels = [logger.level for logger in loggers]
+    loggers = map(logging.getLogger, ("datasets", "huggingface_hub"))
+    levels = {logger: logger.level for logger in loggers}
     datasets.disable_progress_bars()
-    for logger in loggers:
+    for logger in levels:
         logger.setLevel(logging.CRITICAL)
     try:
         yield
     except (OSError, DatasetGenerationError) as error:
         raise _in_one_line(error, cache_dir) from error
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)
         if not bars:
             datasets.enable_progress_bars()
-
-
-def short_digest(content: str) -> str:
-    """SHA-256 of a text, as files of the cache are named."""
-    return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 def _in_one_line(error: BaseException, cache_dir: Path | None) -> BaseException:
@@ -78,7 +78,7 @@ def table_of(
             rows,
             features=datasets.Features(features),
             cache_dir=None if cache_dir is None else str(cache_dir),
-            fingerprint=short_digest(content),
+            fingerprint=hashlib.sha256(content.encode()).hexdigest()[:32],
         )
 
 
@@ -98,36 +98,6 @@ def hub_table(
         except (OSError, ValueError, RuntimeError, LookupError, DatasetsError, HTTPError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise UserError(f"cannot load {dataset} ({split}) from the hub: {reason}") from error
-
-
-def mapped(
-    table: datasets.Dataset,
-    encode: Callable[..., dict[str, Any]],
-    features: dict[str, Any],
-    cache_file: Path,
-    **options: Any,
-) -> datasets.Dataset:
-    """What `encode` makes of each batch of rows, from the cache if it has been made before.
-
-    Args:
-        table: rows.
-        encode: gives the new columns.
-        features: of these.
-        cache_file: named by all that decides them.
-        options: of `Dataset.map`.
-    """
-    with quiet_datasets(cache_file.parent):
-        cache_file.parent.mkdir(parents=True, exist_ok=True)
-        return table.map(
-            encode,
-            batched=True,
-            remove_columns=table.column_names,
-            features=datasets.Features(features),
-            cache_file_name=str(cache_file),
-            load_from_cache_file=True,
-            new_fingerprint=cache_file.stem,
-            **options,
-        )
 
 
 def content_digest(table: datasets.Dataset) -> str:

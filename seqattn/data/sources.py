@@ -8,10 +8,10 @@ from pathlib import Path
 import datasets
 
 from seqattn.checking import checked
-from seqattn.data.arrow_tables import table_of
+from seqattn.data.arrow_tables import TEXT, table_of
 from seqattn.data.base import Source
 from seqattn.data.table import Table
-from seqattn.data.text_files import files_in, read_lines, scan_text
+from seqattn.data.text_files import read_lines, scan_text
 from seqattn.errors import UserError
 from seqattn.places import shipped
 from seqattn.storage import file_faults, is_file
@@ -59,15 +59,7 @@ class ParallelText(Source):
                 different numbers of lines.
         """
         paths = self._paths(split)
-        with file_faults("read", self.root):
-            if not self.root.is_dir():
-                raise UserError(f"the data's root must be a directory, {self.root} is not")
-        for path in paths:
-            if not is_file(path):
-                raise UserError(
-                    f"the {split} split needs {path.name} in {self.root}, "
-                    f"which holds {files_in(self.root)}"
-                )
+        self._check_there(split, paths)
         scans = [scan_text(path) for path in paths]
         if len({scan.lines for scan in scans}) > 1:
             said = " and ".join(f"{scan.path} has {scan.lines:,}" for scan in scans)
@@ -82,17 +74,29 @@ class ParallelText(Source):
         # the content names the cache, not the path: a changed file is read anew
         sides = zip(self.suffixes, scans, strict=True)
         content = "".join(f"{side}{scan.digest}" for side, scan in sides)
-        features = dict.fromkeys(self.suffixes, datasets.Value("string"))
-        return table_of(rows, features, content, cache_dir)
+        return table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
 
     def _paths(self, split: str) -> list[Path]:
         if split not in self.names:
             raise UserError(f"split must be one of {', '.join(self.names)}, got {split!r}")
         return [self.root / f"{self.names[split]}.{suffix}" for suffix in self.suffixes.values()]
 
+    def _check_there(self, split: str, paths: list[Path]) -> None:
+        with file_faults("read", self.root):
+            if not self.root.is_dir():
+                raise UserError(f"the data's root must be a directory, {self.root} is not")
+            names = sorted(path.name for path in self.root.iterdir() if path.is_file())
+        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+        for path in paths:
+            if not is_file(path):
+                raise UserError(
+                    f"the {split} split needs {path.name} in {self.root}, "
+                    f"which holds {', '.join(names[:12]) or 'no file'}{more}"
+                )
+
 
 @checked
-class Multi30k(Source):
+class Multi30k(ParallelText):
     """Multi30k (Elliott 2016, arXiv 1605.00459): image captions; test is test_2016_flickr.
 
     Args:
@@ -104,26 +108,26 @@ class Multi30k(Source):
     """
 
     def __init__(self, root: str | None = None, source: str = "en", target: str = "de") -> None:
-        self._inner: ParallelText | Table
+        super().__init__(root or "", source, target, test="test_2016_flickr")
+        self.hub = None
         if root is None:
-            self._inner = Table(
+            self.hub = Table(
                 dataset="bentrevett/multi30k", source_column=source, target_column=target
             )
             return
-        self._inner = ParallelText(root, source, target, test="test_2016_flickr")
-        with file_faults("read", self._inner.root):
-            found = sorted(path.stem for path in self._inner.root.glob(f"test_*.{source}"))
-        self._inner.names.update(zip(found, found, strict=True))
+        with file_faults("read", self.root):
+            found = sorted(path.stem for path in self.root.glob(f"test_*.{source}"))
+        self.names.update(zip(found, found, strict=True))
 
     def files(self, split: str) -> list[str]:
-        return self._inner.files(split)
+        return super().files(split) if self.hub is None else self.hub.files(split)
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
+        if self.hub is None:
+            return super().load(split, cache_dir)
         try:
-            return self._inner.load(split, cache_dir)
+            return self.hub.load(split, cache_dir)
         except UserError as error:
-            if isinstance(self._inner, ParallelText):
-                raise
             raise UserError(
                 f"{error}; give data.root=DIR, a directory with train.en, train.de and so on"
             ) from error

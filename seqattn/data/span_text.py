@@ -36,8 +36,8 @@ class Cut(NamedTuple):
 
     text: str
     words: list[str]
-    starts: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int64]
+    starts: Ints
+    places: Ints
 
 
 def cut_words(text: str) -> Cut:
@@ -157,14 +157,9 @@ class TextReader:
 
     def question(self, text: str) -> ReadText:
         """A question's ids, with the end mark after them."""
-        read = self.context(text)
-        end = len(text)
-        return read._replace(
-            ids=np.append(read.ids, EOS),
-            begins=np.append(read.begins, end),
-            ends=np.append(read.ends, end),
-            word=np.append(read.word, len(read.words)),
-        )
+        ids, begins, ends, word, words = self.context(text)
+        begins, ends = (np.append(places, len(text)) for places in (begins, ends))
+        return ReadText(np.append(ids, EOS), begins, ends, np.append(word, len(words)), words)
 
 
 def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
@@ -180,11 +175,6 @@ def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
     first, last = int(meets[0]), int(meets[-1])
     exact = int(text.begins[first]) == start and int(text.ends[last]) == end
     return TokenSpan(first, last, exact)
-
-
-def vocabulary_texts(texts: Iterable[str]) -> list[str]:
-    """Each different text as it is tokenised, in their first order: what to train on."""
-    return [cut_words(text).text for text in dict.fromkeys(texts)]
 
 
 def trimmed(answer: str, start: int) -> tuple[int, int]:

@@ -70,14 +70,6 @@ def read_lines(path: Path) -> Iterator[str]:
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
 
 
-def files_in(directory: Path) -> str:
-    """Names a directory's files for an error message, at most a dozen."""
-    with file_faults("read", directory):
-        names = sorted(path.name for path in directory.iterdir() if path.is_file())
-    shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-    return shown or "no file"
-
-
 def json_fault(path: Path) -> str | None:
     """Where a UTF-8 file stops being a list of JSON objects, or of ".jsonl" one in each line.
 
@@ -85,24 +77,20 @@ def json_fault(path: Path) -> str | None:
         Such as "line 3 must be a JSON object: Expecting value at column 9"; None where there is
         no fault of this kind.
     """
-    whole = path.suffix != ".jsonl"
-    texts = [path.read_text(encoding="utf-8-sig")] if whole else read_lines(path)
+    by_line = path.suffix == ".jsonl"
+    texts = read_lines(path) if by_line else [path.read_text(encoding="utf-8-sig")]
     for number, text in enumerate(texts, 1):
         try:
             value = json.loads(text) if text.strip() else {}
         except json.JSONDecodeError as error:
-            said = f"line {error.lineno} is not JSON" if whole else _no_object(f"line {number}")
-            return f"{said}: {error.msg} at column {error.colno}"
+            must = f"{number} must be a JSON object" if by_line else f"{error.lineno} is not JSON"
+            return f"line {must}: {error.msg} at column {error.colno}"
         except ValueError as error:
             return f"line {number}: {error}"
-        if whole and not isinstance(value, list):
+        if not (by_line or isinstance(value, list)):
             return f"it must be a list of objects, it is a {type(value).__name__}"
-        for place, row in enumerate(value if whole else [value], 1):
+        for place, row in enumerate([value] if by_line else value, 1):
             if not isinstance(row, dict):
-                where = f"row {place}" if whole else f"line {number}"
-                return f"{_no_object(where)}, it is a {type(row).__name__}"
+                where = f"line {number}" if by_line else f"row {place}"
+                return f"{where} must be a JSON object, it is a {type(row).__name__}"
     return None
-
-
-def _no_object(where: str) -> str:
-    return f"{where} must be a JSON object"

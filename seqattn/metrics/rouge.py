@@ -99,26 +99,23 @@ class RougeScorer:
             f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}|measure:f1|agg:mean|"
             f"stem:{'yes' if self.stemmer else 'no'}|lsum:lines|version:{version('rouge-score')}"
         )
-        lows, highs = self._intervals(values)
-        scores = []
-        for place, name in enumerate(KINDS):
-            interval = (float(lows[place]), float(highs[place])) if self.resamples else None
-            mean = float(values[:, place].mean())
-            scores.append(TextScore(name, mean, signature, interval))
+        intervals = self._intervals(values) if self.resamples else [None] * len(KINDS)
+        scores = [
+            TextScore(name, mean, signature, interval)
+            for name, mean, interval in zip(KINDS, values.mean(0).tolist(), intervals, strict=True)
+        ]
         return scores if sources is None else scores + _novelty(hypotheses, texts, sources)
 
-    def _intervals(self, values: Floats) -> tuple[Floats, Floats]:
+    def _intervals(self, values: Floats) -> list[tuple[float, float]]:
         """95 % of the means of corpora drawn from this one with replacement (Koehn 2004)."""
-        if self.resamples == 0:
-            return values[0], values[0]
         generator = np.random.default_rng(self.seed)
         count = len(values)
         # one by one: all draws of a corpus of 10,000 at once would take 80 MB
         means = [
             values[generator.integers(count, size=count)].mean(0) for _ in range(self.resamples)
         ]
-        low, high = np.percentile(np.array(means), [2.5, 97.5], axis=0)
-        return low, high
+        low, high = np.percentile(np.array(means), [2.5, 97.5], axis=0).tolist()
+        return list(zip(low, high, strict=True))
 
 
 def novel_share(texts: Iterable[str], sources: Iterable[str], n: int) -> float:
@@ -135,17 +132,16 @@ def novel_share(texts: Iterable[str], sources: Iterable[str], n: int) -> float:
         The share of n-grams that do not stand in the source, 0 to 1; 0 where there are none.
     """
     tokenizer = DefaultTokenizer(False)
-    novel = total = 0
+
+    def grams(text: str) -> list[tuple[str, ...]]:
+        words = tokenizer.tokenize(text)
+        return list(zip(*(words[start:] for start in range(n)), strict=False))
+
+    novel: list[bool] = []
     for text, source in zip(texts, sources, strict=True):
-        known = set(_grams(tokenizer.tokenize(source), n))
-        grams = _grams(tokenizer.tokenize(text), n)
-        novel += sum(gram not in known for gram in grams)
-        total += len(grams)
-    return novel / total if total else 0.0
-
-
-def _grams(words: list[str], n: int) -> list[tuple[str, ...]]:
-    return [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
+        known = set(grams(source))
+        novel += [gram not in known for gram in grams(text)]
+    return sum(novel) / max(1, len(novel))
 
 
 def _novelty(
@@ -159,13 +155,11 @@ def _novelty(
     # a source as often as it has references
     theirs = [source for row, source in zip(references, sources, strict=True) for _ in row]
     signature = f"per:n-grams|case:lc|stem:no|version:{version('rouge-score')}"
-    scores = []
-    for n in range(1, _LONGEST_NOVEL + 1):
-        name, share = f"novel {n}-grams", novel_share(hypotheses, sources, n)
-        scores.append(TextScore(name, 100 * share, signature))
-        share = novel_share(written, theirs, n)
-        scores.append(TextScore(f"{name} of references", 100 * share, signature))
-    return scores
+    return [
+        TextScore(f"novel {n}-grams{whose}", 100 * novel_share(*texts, n), signature)
+        for n in range(1, _LONGEST_NOVEL + 1)
+        for whose, texts in (("", (hypotheses, sources)), (" of references", (written, theirs)))
+    ]
 
 
 class CorpusRouge(Means):

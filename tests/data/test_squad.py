@@ -5,7 +5,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from seqattn.data.base import references_of
+from seqattn.data.base import Texts
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.squad import AnswerPairs, Squad
@@ -30,6 +30,10 @@ def write(folder, content, name="train.json"):
     text = content if isinstance(content, str) else json.dumps(content)
     (folder / name).write_text(text, encoding="utf-8")
     return Squad(str(folder))
+
+
+def references_in(dataset):
+    return Texts.of(dataset).references
 
 
 def columns(dataset):
@@ -261,7 +265,7 @@ def test_questions_as_pairs_are_texts_with_all_their_answers(tmp_path):
         "target": ["Zoë", "unanswerable"],
         "references": [["Zoë", "cat"], ["unanswerable"]],
     }
-    assert references_of(found) == [["Zoë", "cat"], ["unanswerable"]]
+    assert references_in(found) == [["Zoë", "cat"], ["unanswerable"]]
     answerable = AnswerPairs(write(tmp_path, content), unanswerable=False)
     assert columns(answerable.load("train"))["id"] == ["1"]
     write(tmp_path, document(entry("1", "Why?", is_impossible=True)))
