@@ -16,13 +16,12 @@ from seqattn.data.bucketing import BatchLimits
 from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.data.options import LoaderOptions, SpanOptions
 from seqattn.data.span_batch import Questions, SpanEncoder
-from seqattn.data.span_dataset import QuestionTables, SpanDataset, tokenize_questions
+from seqattn.data.span_dataset import SpanDataset, tokenize_questions
 from seqattn.data.span_text import cut_words
 from seqattn.data.token_dataset import TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.storage import file_faults
 
 
 class TextData(LightningDataModule):
@@ -78,7 +77,7 @@ class TextData(LightningDataModule):
     def prepare_data(self) -> None:
         """Fills the caches; Lightning calls it in one process, before the others read them."""
         for split in ("train", "val"):
-            self._tokenized(split)
+            self._dataset(split)
 
     def setup(self, stage: str | None = None) -> None:
         """Makes the training and validation data ready, if `stage` wants them.
@@ -124,21 +123,11 @@ class TextData(LightningDataModule):
         """What the vocabulary learns from: texts of the source and of the target side."""
 
     @abstractmethod
-    def _tokenized(self, split: str) -> Any:
-        """A split's ids, made once."""
-
-    @abstractmethod
     def _dataset(self, split: str) -> TokenRows[Any]:
-        """What of a split is trained or validated on."""
+        """What of a split is trained or validated on, its ids made once."""
 
     def _rows(self, split: str) -> datasets.Dataset:
-        return self.source.load(split, self._cache("datasets"))
-
-    def _cache(self, name: str) -> Path:
-        folder = self.cache_dir / name
-        with file_faults("make", folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return self.source.load(split, self.cache_dir / "datasets")
 
     def _loader(self, split: str, shuffle: bool) -> BatchLoader[Any]:
         rank = 0 if self.trainer is None else self.trainer.global_rank
@@ -166,11 +155,9 @@ class Seq2SeqData(TextData):
             )
         return rows["source"], rows["target"]
 
-    def _tokenized(self, split: str) -> datasets.Dataset:
-        return tokenize(self._rows(split), self.tokenizer, self._cache("tokens"))
-
     def _dataset(self, split: str) -> TokenDataset:
-        return TokenDataset(self._tokenized(split), self.options)
+        ids = tokenize(self._rows(split), self.tokenizer, self.cache_dir / "tokens")
+        return TokenDataset(ids, self.options)
 
 
 class SpanData(TextData):
@@ -201,8 +188,6 @@ class SpanData(TextData):
         questions, contexts = ([cut_words(text).text for text in texts] for texts in columns)
         return questions, contexts
 
-    def _tokenized(self, split: str) -> QuestionTables:
-        return tokenize_questions(self._rows(split), self.tokenizer, self._cache("tokens"))
-
     def _dataset(self, split: str) -> SpanDataset:
-        return SpanDataset(self._tokenized(split), self.options, drops=split == "train")
+        tables = tokenize_questions(self._rows(split), self.tokenizer, self.cache_dir / "tokens")
+        return SpanDataset(*tables, self.options, drops=split == "train")

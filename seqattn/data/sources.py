@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
@@ -67,10 +66,8 @@ class ParallelText(Source):
         if scans[0].lines == 0:
             raise UserError(f"the {split} split must hold text, {paths[0]} is empty")
 
-        def rows() -> Iterator[dict[str, str]]:
-            for lines in zip(*map(read_lines, paths), strict=True):
-                yield dict(zip(self.suffixes, lines, strict=True))
-
+        lines = zip(*map(read_lines, paths), strict=True)
+        rows = (dict(zip(self.suffixes, both, strict=True)) for both in lines)
         # the content names the cache, not the path: a changed file is read anew
         sides = zip(self.suffixes, scans, strict=True)
         content = "".join(f"{side}{scan.digest}" for side, scan in sides)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import datasets
 import numpy as np
@@ -25,22 +25,18 @@ _NUMBERS = ("context", "answered", "first", "last", "exact")
 _QUESTION = {**_CONTEXT, **dict.fromkeys(_NUMBERS, NUMBER)}
 
 
-class QuestionTables(NamedTuple):
-    """Questions and their contexts as ids, memory-mapped; each context stands there once."""
-
-    questions: datasets.Dataset
-    contexts: datasets.Dataset
-
-
 def tokenize_questions(
     rows: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path
-) -> QuestionTables:
+) -> tuple[datasets.Dataset, datasets.Dataset]:
     """The ids of every question and context, from the cache if they met the tokenizer before.
 
     Args:
         rows: columns "question", "context", "answers" and "starts"; the first answer counts.
         tokenizer: what encodes them.
         cache_dir: where the ids are kept; made if absent.
+
+    Returns:
+        Questions, and contexts, of which each stands there once; memory-mapped.
 
     Raises:
         UserError: an answer that does not stand where its start says.
@@ -50,10 +46,8 @@ def tokenize_questions(
     reader = TextReader(tokenizer)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(rows["context"]))}
 
-    def read_contexts() -> Iterator[dict[str, Any]]:
-        return (_row(reader.context(text)) for text in numbers)
-
-    contexts = table_of(read_contexts, _CONTEXT, f"{content} contexts", cache_dir)
+    read = (_row(reader.context(text)) for text in numbers)
+    contexts = table_of(read, _CONTEXT, f"{content} contexts", cache_dir)
     texts = _Texts(contexts)
 
     def read_questions() -> Iterator[dict[str, Any]]:
@@ -61,15 +55,16 @@ def tokenize_questions(
             number = numbers[row["context"]]
             [context] = texts.fetch(np.array([number]))
             span = _answer(f"question {place}", row, context)
-            asked = {"context": number, "answered": bool(row["answers"]), **span._asdict()}
-            yield {**_row(reader.question(row["question"])), **asked}
+            asked = zip(_NUMBERS, (number, bool(row["answers"]), *span), strict=True)
+            numbers_asked = {name: int(value) for name, value in asked}
+            yield {**_row(reader.question(row["question"])), **numbers_asked}
 
-    questions = table_of(read_questions, _QUESTION, f"{content} questions", cache_dir)
-    return QuestionTables(questions, contexts)
+    questions = table_of(read_questions(), _QUESTION, f"{content} questions", cache_dir)
+    return questions, contexts
 
 
 def _row(read: ReadText) -> dict[str, Any]:
-    columns = {name: getattr(read, name).tolist() for name in _COLUMNS}
+    columns = {name: getattr(read, name) for name in _COLUMNS}
     return {**columns, "words": " ".join(read.words)}
 
 
@@ -108,17 +103,23 @@ class SpanDataset(TokenRows[SpanBatch]):
     """A split's windows.
 
     Args:
-        tables: as `tokenize_questions` gives.
+        questions, contexts: as `tokenize_questions` gives.
         options: of windows and questions.
         drops: whether questions that are too long, and those without a token on either side, are
             left out (training); else long ones are cut and all are read (validation).
     """
 
-    def __init__(self, tables: QuestionTables, options: SpanOptions, drops: bool) -> None:
+    def __init__(
+        self,
+        questions: datasets.Dataset,
+        contexts: datasets.Dataset,
+        options: SpanOptions,
+        drops: bool,
+    ) -> None:
         self.options = options
-        self._questions, self._contexts = _Texts(tables.questions), _Texts(tables.contexts)
+        self._questions, self._contexts = _Texts(questions), _Texts(contexts)
         self._context, answered, self._first, self._last, exact = (
-            tables.questions.data.column(name).to_numpy() for name in _NUMBERS
+            questions.data.column(name).to_numpy() for name in _NUMBERS
         )
         asked, tokens = self._questions.lengths, self._contexts.lengths[self._context]
         long, empty = asked > options.max_question, (asked == 1) | (tokens == 0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
 
 from seqattn.checking import checked
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, Ints, hub_table, quiet_datasets, table_of
@@ -22,9 +22,8 @@ from seqattn.storage import file_faults, is_file
 NO_ANSWER = "unanswerable"
 _FILES = {"train": "train.json", "val": "dev.json", "test": "test.json"}
 _HUB_COLUMNS = ["id", "question", "context", "answers.text", "answers.answer_start"]
-_FEATURES = {**dict.fromkeys(("id", "question", "context"), TEXT), "answers": TEXTS}
-_QUESTION_FEATURES = {**_FEATURES, "starts": datasets.Sequence(datasets.Value("int64"))}
-_PAIR_FEATURES = {**_FEATURES, "source": TEXT, "target": TEXT, "references": TEXTS}
+_COLUMNS = {**dict.fromkeys(("id", "question", "context"), TEXT), "answers": TEXTS}
+_COLUMNS |= {"starts": pa.list_(pa.int64())}
 
 
 @checked
@@ -75,10 +74,9 @@ class Squad(FileOrHub):
             UserError: the split is not there, or is not what SQuAD's format wants.
         """
         origin = self.origin(split)
-        read, content = self._reader(split, cache_dir)
-        features = {**_QUESTION_FEATURES, **dict.fromkeys(EVENTS, NUMBER)}
-        content = f"questions-2 {content}"
-        table = table_of(lambda: mended(read(), split, origin), features, content, cache_dir)
+        questions, content = self._questions(split, cache_dir)
+        columns = {**_COLUMNS, **dict.fromkeys(EVENTS, NUMBER)}
+        table = table_of(mended(questions, origin), columns, f"questions-2 {content}", cache_dir)
         events = {name: table.data.column(name).to_numpy() for name in EVENTS}
         left_out = events["empty"] * (split == "train")
         kept = (left_out | events["unfounded"]) == 0
@@ -86,22 +84,20 @@ class Squad(FileOrHub):
         if not kept.any():
             raise UserError(f"{origin} must hold questions, {', '.join(told)}")
         self._told[split] = told
-        table = table.select_columns(list(_QUESTION_FEATURES))
+        table = table.select_columns(list(_COLUMNS))
         return table if kept.all() else table.select(np.flatnonzero(kept))
 
-    def _reader(
-        self, split: str, cache_dir: Path | None
-    ) -> tuple[Callable[[], Iterator[Question]], str]:
-        """What reads a split's questions, and what names their content."""
+    def _questions(self, split: str, cache_dir: Path | None) -> tuple[Iterator[Question], str]:
+        """A split's questions, read when they are asked for, and what names their content."""
         if self.dataset is not None:
             table = _hub_questions(self.dataset, self.hub_splits[split], cache_dir)
-            return lambda: (Question(*row.values()) for row in table), table._fingerprint
+            return (Question(*row.values()) for row in table), table._fingerprint
         path = self.paths[split]
         if not is_file(path):
             raise UserError(f"{path} must be a file in SQuAD's format, it does not exist")
         with file_faults("read", path):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
-        return lambda: read_questions(path), content
+        return read_questions(path), content
 
     def report(self) -> list[str]:
         return [", ".join(told) for told in self._told.values() if len(told) > 1]
@@ -177,19 +173,11 @@ class AnswerPairs(Source):
                 raise UserError(
                     f"the {split} split must hold questions with an answer, it has none"
                 )
-            return rows.map(
-                _as_pairs,
-                batched=True,
-                remove_columns=["starts"],
-                features=datasets.Features(_PAIR_FEATURES),
-                keep_in_memory=True,
-            )
-
-
-def _as_pairs(rows: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    references = [list(dict.fromkeys(answers)) or [NO_ANSWER] for answers in rows["answers"]]
-    return {
-        "source": list(map(question_source, rows["question"], rows["context"])),
-        "target": [texts[0] for texts in references],
-        "references": references,
-    }
+            references = [list(dict.fromkeys(found)) or [NO_ANSWER] for found in rows["answers"]]
+            columns = {
+                "source": list(map(question_source, rows["question"], rows["context"])),
+                "target": [texts[0] for texts in references],
+                "references": references,
+            }
+            both = [rows.remove_columns("starts"), datasets.Dataset.from_dict(columns)]
+            return datasets.concatenate_datasets(both, axis=1)

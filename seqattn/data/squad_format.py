@@ -79,11 +79,11 @@ _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false
 _KINDS |= {int: "a whole number", float: "a number with a point", type(None): "null"}
 
 
-def mended(questions: Iterable[Question], split: str, origin: str) -> Iterator[dict[str, Any]]:
+def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any]]:
     """Rows of questions with their answers at their places, and what was mended in each.
 
     Raises:
-        UserError: no question, two of one id, or other numbers of answers and starts.
+        UserError: two questions of one id, or other numbers of answers and starts.
     """
     seen: set[str] = set()
     for row in questions:
@@ -102,14 +102,12 @@ def mended(questions: Iterable[Question], split: str, origin: str) -> Iterator[d
             **row._asdict(),
             "answers": [text for text, _ in found],
             "starts": [place for _, place in found],
-            "unanswerable": not found,
+            "unanswerable": int(not found),
             "moved": sum(place not in (None, start) for (_, start), place in zip(given, places)),
             "dropped": places.count(None),
-            "unfounded": bool(given and not found),
-            "empty": not (row.context.strip() and row.question.strip()),
+            "unfounded": int(bool(given) and not found),
+            "empty": int(not (row.context.strip() and row.question.strip())),
         }
-    if not seen:
-        raise UserError(f"{origin} must hold questions, 0 {split} questions")
 
 
 def nearest(context: str, text: str, start: int) -> int | None:

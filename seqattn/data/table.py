@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqattn.checking import checked
 from seqattn.data.arrow_tables import TEXT, TEXTS, hub_table, quiet_datasets
@@ -97,14 +99,13 @@ class Table(FileOrHub):
             table = _read_file(self.paths[split], cache_dir)
         else:
             table = hub_table(self.dataset, self.name, self.hub_splits[split], cache_dir)
-        with quiet_datasets(cache_dir):
-            table = table.flatten()
-            columns = self._columns(table.column_names, origin)
-            references = self._references(split)
-            if references:
-                columns["references"] = references
-            _check(table, columns, origin)
-            return _sides(table, columns)
+        table = table.flatten()
+        columns = self._columns(table.column_names, origin)
+        references = self._references(split)
+        if references:
+            columns["references"] = references
+        _check(table, columns, origin)
+        return _sides(table, columns)
 
     def _references(self, split: str) -> str | None:
         return self.references_column
@@ -146,30 +147,17 @@ def _check(table: datasets.Dataset, columns: dict[str, str], origin: str) -> Non
 
 def _sides(table: datasets.Dataset, columns: dict[str, str]) -> datasets.Dataset:
     """The columns under the names of their sides, nothing as empty text."""
-    table = table.select_columns(list(dict.fromkeys(columns.values())))
-    missing = any(table.data.column(column).null_count for column in columns.values())
-    if not missing and list(columns.values()) == ["source", "target"][: len(columns)]:
-        return table
-    features = {"source": TEXT, "target": TEXT, "references": TEXTS}
-    return table.map(
-        _named,
-        batched=True,
-        fn_kwargs={"columns": columns},
-        remove_columns=table.column_names,
-        features=datasets.Features({side: features[side] for side in columns}),
-    )
-
-
-def _named(rows: dict[str, list[Any]], columns: dict[str, str]) -> dict[str, list[Any]]:
-    sides = [side for side in columns if side != "references"]
-    named = {side: [text or "" for text in rows[columns[side]]] for side in sides}
-    if "references" in columns:
-        own = named.get("target", [""] * len(named["source"]))
-        named["references"] = [
-            [text or "" for text in texts or []] or [target]
-            for texts, target in zip(rows[columns["references"]], own, strict=True)
-        ]
-    return named
+    sides = {}
+    for side, name in columns.items():
+        column = table.data.column(name)
+        if side == "references":
+            targets = sides["target"].to_pylist() if "target" in sides else [""] * len(table)
+            rows = zip(column.to_pylist(), targets, strict=True)
+            lists = [[text or "" for text in texts or []] or [target] for texts, target in rows]
+            sides[side] = pa.array(lists, TEXTS)
+        else:
+            sides[side] = pc.fill_null(column.cast(TEXT), "") if column.null_count else column
+    return datasets.Dataset(pa.table(sides), fingerprint=table._fingerprint)
 
 
 def _read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:

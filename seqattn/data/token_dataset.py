@@ -47,7 +47,7 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
                 yield {"source": source, "target": target}
 
     content = f"{content_digest(texts)} {tokenizer.fingerprint}"
-    return table_of(rows, {"source": NUMBERS, "target": NUMBERS}, content, cache_dir)
+    return table_of(rows(), {"source": NUMBERS, "target": NUMBERS}, content, cache_dir)
 
 
 class TokenDataset(TokenRows[Batch]):

@@ -32,7 +32,7 @@ def dataset(cache, reader):
     def build(rows=ROWS, contexts=CONTEXTS, drops=True, tokenizer=reader.tokenizer, **limits):
         table = FewQuestions(rows, contexts).load("train")
         tables = tokenize_questions(table, tokenizer, cache)
-        return SpanDataset(tables, SpanOptions(**limits), drops)
+        return SpanDataset(*tables, SpanOptions(**limits), drops)
 
     return build
 
