@@ -147,7 +147,7 @@ def _check(table: datasets.Dataset, columns: dict[str, str], origin: str) -> Non
 
 def _sides(table: datasets.Dataset, columns: dict[str, str]) -> datasets.Dataset:
     """The columns under the names of their sides, nothing as empty text."""
-    sides = {}
+    sides: dict[str, Any] = {}
     for side, name in columns.items():
         column = table.data.column(name)
         if side == "references":

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
+import numpy as np
 from annotated_types import Ge, Le
 
 from seqattn import __version__
 from seqattn.checking import checked
 from seqattn.errors import UserError
-from seqattn.metrics.means import Means
+from seqattn.metrics.means import Floats, Means, TextMeans
 from seqattn.metrics.text import References, TextScore, reference_lists
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -58,6 +59,12 @@ def _overlap(words: list[str], gold: list[str]) -> float:
         return float(words == gold)
     shared = sum((Counter(words) & Counter(gold)).values())
     return 2 * shared / (len(words) + len(gold))
+
+
+def measures(predictions: Sequence[str], answers: Sequence[Iterable[str]]) -> Floats:
+    """Exact match and F1 of N predictions, (N, 2), on the scale of 0 to 100."""
+    rows = [(exact_match(*row), f1(*row)) for row in zip(predictions, answers, strict=True)]
+    return 100 * np.array(rows, np.float64).reshape(-1, 2)
 
 
 def _check(
@@ -120,40 +127,24 @@ class QaScorer:
             UserError: no question, or one without a prediction or a probability.
         """
         _check(predictions, questions, no_answer)
-        rows: dict[str, list[tuple[float, float]]] = {"": [], "HasAns ": [], "NoAns ": []}
-        for name, answers in questions.items():
-            left = no_answer is not None and no_answer[name] > self.threshold
-            text = "" if left else predictions[name]
-            for part in ("", "HasAns " if answers else "NoAns "):
-                rows[part].append((exact_match(text, answers), f1(text, answers)))
-        unanswerable = len(rows["NoAns "])
+        left = {name for name in questions if no_answer and no_answer[name] > self.threshold}
+        texts = ["" if name in left else predictions[name] for name in questions]
+        values = measures(texts, list(questions.values()))
+        answerable = np.array([bool(answers) for answers in questions.values()])
         threshold = "none" if no_answer is None else f"{self.threshold:g}"
         signature = (
-            f"questions:{len(questions)}|unanswerable:{unanswerable}|answers:best|"
+            f"questions:{len(questions)}|unanswerable:{np.sum(~answerable)}|answers:best|"
             f"norm:squad|threshold:{threshold}|version:seqattn-{__version__}"
         )
+        parts = {"": answerable | True}
+        if not answerable.all():
+            parts |= {"HasAns ": answerable, "NoAns ": ~answerable}
         return [
-            TextScore(part + name, 100 * sum(column) / len(column), signature)
-            for part, found in rows.items()
-            if unanswerable or not part
-            for name, column in zip(("EM", "F1"), zip(*found, strict=True), strict=False)
+            TextScore(part + name, mean, signature)
+            for part, rows in parts.items()
+            if rows.any()
+            for name, mean in zip(("EM", "F1"), values[rows].mean(0).tolist(), strict=True)
         ]
-
-
-class QaScores(Means):
-    """`em` and `f1`, from 0 to 100, of answers that arrive in batches and on several ranks."""
-
-    def __init__(self) -> None:
-        super().__init__(("em", "f1"))
-
-    def update(  # type: ignore[override]
-        self, predictions: Sequence[str], answers: Sequence[Sequence[str]]
-    ) -> None:
-        """Adds questions: a prediction ("" for "no answer") and the gold answers of each."""
-        rows = list(zip(predictions, answers, strict=True))
-        if rows:
-            sums = {"em": sum(exact_match(*r) for r in rows), "f1": sum(f1(*r) for r in rows)}
-            self.add({name: 100 * value for name, value in sums.items()}, len(rows))
 
 
 @dataclass(frozen=True)
@@ -166,7 +157,7 @@ class AnswerScorer:
     logged: ClassVar[tuple[str, ...]] = ("em", "f1")
 
     def corpus(self) -> Means:
-        return QaScores()
+        return TextMeans(self.logged, measures)
 
     def score(
         self,

@@ -8,17 +8,14 @@ from importlib.metadata import version
 from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from annotated_types import Ge, Le
 from rouge_score.rouge_scorer import RougeScorer as Scorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from seqattn.checking import checked
 from seqattn.errors import UserError
-from seqattn.metrics.means import Means
+from seqattn.metrics.means import Floats, Means, TextMeans
 from seqattn.metrics.text import References, TextScore, reference_lists
-
-Floats = npt.NDArray[np.float64]
 
 KINDS = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeL", "ROUGE-Lsum": "rougeLsum"}
 _LONGEST_NOVEL = 3
@@ -66,7 +63,7 @@ class RougeScorer:
         return np.array(scores, np.float64).reshape(-1, len(KINDS))
 
     def corpus(self) -> Means:
-        return CorpusRouge(self)
+        return TextMeans(self.logged, self.measures)
 
     def score(
         self,
@@ -160,19 +157,3 @@ def _novelty(
         for n in range(1, _LONGEST_NOVEL + 1)
         for whose, texts in (("", (hypotheses, sources)), (" of references", (written, theirs)))
     ]
-
-
-class CorpusRouge(Means):
-    """Mean ROUGE F1, from 0 to 100, of a corpus that arrives in batches and on several ranks."""
-
-    def __init__(self, scorer: RougeScorer) -> None:
-        super().__init__(KINDS.values())
-        self.scorer = scorer
-
-    def update(  # type: ignore[override]
-        self, hypotheses: Sequence[str], references: References
-    ) -> None:
-        """Adds line-aligned texts, with one reference or several each."""
-        values = self.scorer.measures(hypotheses, references)
-        if len(values):
-            self.add(dict(zip(KINDS.values(), values.sum(0), strict=True)), len(values))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -94,7 +94,7 @@ class TextScorer:
             known = ", ".join(sorted(BLEU.TOKENIZERS))
             raise UserError(f"scorer.tokenize must be one of {known}, got {self.tokenize}")
 
-    def bleu(self, **options: bool) -> BLEU:
+    def bleu(self, **options: Any) -> BLEU:
         """sacrebleu's BLEU (Papineni et al. 2002; Post 2018, arXiv 1804.08771)."""
         # force: text that is tokenised on purpose needs no warning
         return BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True, **options)

@@ -8,8 +8,8 @@ from torchmetrics.functional.text import squad
 
 from seqattn.errors import UserError
 from seqattn.metrics.qa import (
+    AnswerScorer,
     QaScorer,
-    QaScores,
     best_threshold,
     exact_match,
     f1,
@@ -172,7 +172,7 @@ def test_the_best_threshold_is_that_of_trying_all(name, measure, seed):
 
 def test_batches_and_ranks_add_up_to_the_scorers_figures():
     rows = drawn()
-    whole, left, right = QaScores(), QaScores(), QaScores()
+    whole, left, right = (AnswerScorer().corpus() for _ in range(3))
     for metric, part in ((whole, rows), (left, rows[::3]), (right, rows[1::3] + rows[2::3])):
         for start in (0, 1, 5):
             stop = {0: 1, 1: 5, 5: None}[start]
