@@ -56,10 +56,6 @@ class Source(ABC):
                 under its name.
         """
 
-    def files(self, split: str) -> list[str]:
-        """What `load` reads of a split: files, or a name on the hub, for who reports a score."""
-        return [f"{type(self).__name__} ({split})"]
-
     def report(self) -> list[str]:
         """Lines on what `load` had to mend or leave out."""
         return []
@@ -98,11 +94,6 @@ class FileOrHub(Source):
         self.dataset = dataset
         self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
-    def files(self, split: str) -> list[str]:
-        if self.dataset is None:
-            return [str(self.paths[split])]
-        return [f"{self.dataset} ({self.hub_splits[split]})"]
-
     def origin(self, split: str) -> str:
         """What a split is read from.
 
@@ -112,10 +103,12 @@ class FileOrHub(Source):
         known = self.paths or self.hub_splits
         if split not in known:
             raise UserError(f"the {split} split must have a file, got {', '.join(known)}")
-        [origin] = self.files(split)
-        if split == "test" and self.no_test and self.dataset is None and not is_file(Path(origin)):
-            raise UserError(f"the test split needs {origin}, which does not exist; {self.no_test}")
-        return origin
+        if self.dataset is not None:
+            return f"{self.dataset} ({self.hub_splits[split]})"
+        path = self.paths[split]
+        if split == "test" and self.no_test and not is_file(path):
+            raise UserError(f"the test split needs {path}, which does not exist; {self.no_test}")
+        return str(path)
 
 
 class Texts(NamedTuple):

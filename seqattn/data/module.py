@@ -43,9 +43,9 @@ class TextData(LightningDataModule):
 
     default_options: type[BatchLimits]
     unit: ClassVar[str]
-    """What a split has, in words."""
-    longest_key: ClassVar[str]
-    """The option that bounds their length."""
+    """What a split has."""
+    bound: ClassVar[str]
+    """The option that bounds its length."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class TextData(LightningDataModule):
             if len(data) == 0:
                 raise UserError(
                     f"the {split} split must keep some {self.unit}, {data.account(split)}; "
-                    f"raise {self.longest_key}"
+                    f"raise {self.bound}"
                 )
             self._splits[split] = data
 
@@ -141,7 +141,7 @@ class Seq2SeqData(TextData):
 
     options: LoaderOptions
     default_options = LoaderOptions
-    unit, longest_key = "pairs", "max_length"
+    unit, bound = "pairs", "max_length"
 
     def rows(self, split: str) -> Texts:
         """A split's texts as they came, nothing left out. Args: split: such as val."""
@@ -165,7 +165,7 @@ class SpanData(TextData):
 
     options: SpanOptions
     default_options = SpanOptions
-    unit, longest_key = "questions", "max_question"
+    unit, bound = "questions", "max_question"
 
     def __init__(
         self, source: Source, tokenizer_config: TokenizerConfig, *rest: Any, **more: Any

@@ -47,9 +47,6 @@ class ParallelText(Source):
             self.suffixes["target"] = target_suffix
         self.names = {"train": train, "val": val, "test": test}
 
-    def files(self, split: str) -> list[str]:
-        return [str(path) for path in self._paths(split)]
-
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         """Reads a split; see `Source.load`.
 
@@ -58,27 +55,24 @@ class ParallelText(Source):
                 different numbers of lines.
         """
         paths = self._paths(split)
-        self._check_there(split, paths)
-        scans = [scan_text(path) for path in paths]
-        if len({scan.lines for scan in scans}) > 1:
-            said = " and ".join(f"{scan.path} has {scan.lines:,}" for scan in scans)
+        lines, digests = zip(*map(scan_text, paths), strict=True)
+        if len(set(lines)) > 1:
+            said = " and ".join(f"{path} has {n:,}" for path, n in zip(paths, lines, strict=True))
             raise UserError(f"both sides must have as many lines, {said}")
-        if scans[0].lines == 0:
+        if lines[0] == 0:
             raise UserError(f"the {split} split must hold text, {paths[0]} is empty")
 
-        lines = zip(*map(read_lines, paths), strict=True)
-        rows = (dict(zip(self.suffixes, both, strict=True)) for both in lines)
+        pairs = zip(*map(read_lines, paths), strict=True)
+        rows = (dict(zip(self.suffixes, pair, strict=True)) for pair in pairs)
         # the content names the cache, not the path: a changed file is read anew
-        sides = zip(self.suffixes, scans, strict=True)
-        content = "".join(f"{side}{scan.digest}" for side, scan in sides)
+        content = " ".join([*self.suffixes, *digests])
         return table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
 
     def _paths(self, split: str) -> list[Path]:
+        """A split's files, which are there."""
         if split not in self.names:
             raise UserError(f"split must be one of {', '.join(self.names)}, got {split!r}")
-        return [self.root / f"{self.names[split]}.{suffix}" for suffix in self.suffixes.values()]
-
-    def _check_there(self, split: str, paths: list[Path]) -> None:
+        paths = [self.root / f"{self.names[split]}.{suffix}" for suffix in self.suffixes.values()]
         with file_faults("read", self.root):
             if not self.root.is_dir():
                 raise UserError(f"the data's root must be a directory, {self.root} is not")
@@ -90,6 +84,7 @@ class ParallelText(Source):
                     f"the {split} split needs {path.name} in {self.root}, "
                     f"which holds {', '.join(names[:12]) or 'no file'}{more}"
                 )
+        return paths
 
 
 @checked
@@ -115,9 +110,6 @@ class Multi30k(ParallelText):
         with file_faults("read", self.root):
             found = sorted(path.stem for path in self.root.glob(f"test_*.{source}"))
         self.names.update(zip(found, found, strict=True))
-
-    def files(self, split: str) -> list[str]:
-        return super().files(split) if self.hub is None else self.hub.files(split)
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         if self.hub is None:

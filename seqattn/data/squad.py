@@ -153,12 +153,6 @@ class AnswerPairs(Source):
         self.questions = questions
         self.unanswerable = unanswerable
 
-    def files(self, split: str) -> list[str]:
-        return self.questions.files(split)
-
-    def report(self) -> list[str]:
-        return self.questions.report()
-
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         """Reads a split; see `Source.load`.
 

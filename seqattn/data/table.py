@@ -164,7 +164,7 @@ def _read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     kind, options = _READERS[path.suffix]
     if kind == "parquet" and not is_file(path):
         raise UserError(f"{path} must be a parquet file, it does not exist")
-    if kind != "parquet" and scan_text(path).lines == 0:
+    if kind != "parquet" and scan_text(path)[0] == 0:
         raise UserError(f"{path} must hold text, it is empty")
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir):

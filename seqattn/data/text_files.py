@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from seqattn.errors import UserError
 from seqattn.storage import check_json, file_faults, is_file
@@ -16,17 +15,11 @@ LONGEST_LINE = 1_000_000
 """Bytes of a line; a document is far shorter, and sentencepiece would leave longer ones out."""
 
 
-class TextFile(NamedTuple):
-    """A UTF-8 text file that has been read through once: `digest` is its content's SHA-256."""
+def scan_text(path: Path) -> tuple[int, str]:
+    """Reads a UTF-8 file through once.
 
-    path: Path
-    lines: int
-    """A last line without its line break counts."""
-    digest: str
-
-
-def scan_text(path: Path) -> TextFile:
-    """Reads a file through once.
+    Returns:
+        How many lines it has, one without a line break at the end too, and its SHA-256.
 
     Raises:
         UserError: the file is not there, is not UTF-8, has a line beyond `LONGEST_LINE` (but for
@@ -54,7 +47,7 @@ def scan_text(path: Path) -> TextFile:
         if path.suffix in (".json", ".jsonl"):
             file.seek(0)
             check_json(file, path, by_line=path.suffix == ".jsonl")
-    return TextFile(path, lines, digest.hexdigest())
+    return lines, digest.hexdigest()
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import sentencepiece
 
@@ -25,17 +24,6 @@ _ESCAPED = {"▁": _SPACE, "▅": _BLOCK} | {sign: _KEEP + sign for sign in (_KE
 _UNESCAPED = {value: key for key, value in _ESCAPED.items()}
 _SPECIAL = re.compile("|".join(_ESCAPED))
 _SPELT = re.compile(f"{_KEEP}.|[{_SPACE}{_BLOCK}]")
-
-
-class Pieces(NamedTuple):
-    """The ids of a text, and where each begins and ends in it, in characters.
-
-    The space before a word counts as a character of its piece. Of several pieces that spell one
-    character the last has it, and the others have none.
-    """
-
-    ids: list[int]
-    offsets: list[tuple[int, int]]
 
 
 class Side:
@@ -73,11 +61,15 @@ class Side:
         ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
         return ids
 
-    def offsets(self, texts: Sequence[str]) -> list[Pieces]:
-        """Ids of texts of one line without marks, and the characters that each stands for."""
+    def offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Ids of texts of one line without marks, and where each begins and ends, in characters.
+
+        The space before a word counts as a character of its piece. Of several pieces that spell
+        one character the last has it, and the others have none.
+        """
         encode = self._processor.encode
         found = [encode(text, return_type="offset_mapping") for text in _checked(texts)]
-        return [Pieces(one["ids"], one["offsets"]) for one in found]
+        return [(one["ids"], one["offsets"]) for one in found]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Each row's text; pad, begin and end marks say nothing, unknown says "⁇"."""
