@@ -135,7 +135,7 @@ class BucketSampler(Sampler[list[int]]):
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
-        """This rank's batches in a whole epoch, whatever `start_batch` leaves out."""
+        """This rank's batches in a whole epoch."""
         return len(self.sizes) // self.world
 
     def __iter__(self) -> Iterator[list[int]]:

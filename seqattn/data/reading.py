@@ -36,7 +36,7 @@ def pieces(lengths: Ints, options: LoaderOptions | SpanOptions) -> tuple[Ints, I
 
     Args:
         lengths: (N,) their tokens.
-        options: what becomes of those that are too long.
+        options: of the loader.
 
     Returns:
         (M,) the text of each piece, in order, and (M,) its first token.

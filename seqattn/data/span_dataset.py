@@ -18,8 +18,7 @@ from seqattn.data.span_text import ReadText, TextReader, TokenSpan, find_span, t
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 
-_COLUMNS = ("ids", "begins", "ends", "word")
-_CONTEXT = {**dict.fromkeys(_COLUMNS, NUMBERS), "words": TEXT}
+_CONTEXT = {"tokens": NUMBERS, "words": TEXT}
 # the row of its context, whether it has an answer, and the answer's tokens, -1 for none
 _NUMBERS = ("context", "answered", "first", "last", "exact")
 _QUESTION = {**_CONTEXT, **dict.fromkeys(_NUMBERS, NUMBER)}
@@ -42,7 +41,7 @@ def tokenize_questions(
         UserError: an answer that does not stand where its start says.
     """
     rows = rows.select_columns(["question", "context", "answers", "starts"])
-    content = f"spans-2 {content_digest(rows)} {tokenizer.fingerprint}"
+    content = f"spans-3 {content_digest(rows)} {tokenizer.fingerprint}"
     reader = TextReader(tokenizer)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(rows["context"]))}
 
@@ -55,17 +54,15 @@ def tokenize_questions(
             number = numbers[row["context"]]
             [context] = texts.fetch(np.array([number]))
             span = _answer(f"question {place}", row, context)
-            asked = zip(_NUMBERS, (number, bool(row["answers"]), *span), strict=True)
-            numbers_asked = {name: int(value) for name, value in asked}
-            yield {**_row(reader.question(row["question"])), **numbers_asked}
+            found = map(int, (number, bool(row["answers"]), *span))
+            asked = dict(zip(_NUMBERS, found, strict=True))
+            yield {**_row(reader.question(row["question"])), **asked}
 
-    questions = table_of(read_questions(), _QUESTION, f"{content} questions", cache_dir)
-    return questions, contexts
+    return table_of(read_questions(), _QUESTION, f"{content} questions", cache_dir), contexts
 
 
 def _row(read: ReadText) -> dict[str, Any]:
-    columns = {name: getattr(read, name) for name in _COLUMNS}
-    return {**columns, "words": " ".join(read.words)}
+    return {"tokens": np.concatenate(read[:4]), "words": " ".join(read.words)}
 
 
 def _answer(name: str, row: dict[str, Any], context: ReadText) -> TokenSpan:
@@ -86,17 +83,16 @@ class _Texts:
     """Texts as ids, fetched from a memory-mapped table."""
 
     def __init__(self, table: datasets.Dataset) -> None:
-        self._lists = [Lists(table, name) for name in _COLUMNS]
+        self._tokens = Lists(table, "tokens")  # ids, begins, ends and word one after the other
         self._words = table.data.column("words")
-        self.lengths = self._lists[0].lengths
+        self.lengths = self._tokens.lengths // 4
 
     def fetch(self, rows: Ints) -> list[ReadText]:
-        """Some texts, each that comes several times read once."""
-        distinct, inverse = np.unique(rows, return_inverse=True)
-        columns = [lists.fetch(distinct) for lists in self._lists]
-        words = [self._words[row].as_py().split() for row in distinct.tolist()]
-        read = [ReadText(*one) for one in zip(*columns, words, strict=True)]
-        return [read[place] for place in inverse.tolist()]
+        found = []
+        for tokens, row in zip(self._tokens.fetch(rows), rows.tolist(), strict=True):
+            ids, begins, ends, word = tokens.reshape(4, -1)
+            found.append(ReadText(ids, begins, ends, word, self._words[row].as_py().split()))
+        return found
 
 
 class SpanDataset(TokenRows[SpanBatch]):
@@ -146,19 +142,17 @@ class SpanDataset(TokenRows[SpanBatch]):
 
     def windows(self, places: Sequence[int]) -> list[Window]:
         """Some windows. Args: places: B numbers from 0 to N - 1."""
-        chosen = np.asarray(places)
-        rows = self.rows[chosen]
+        rows = self.rows[np.asarray(places)]
         questions = self._questions.fetch(rows)
         contexts = self._contexts.fetch(self._context[rows])
-        spans = zip(self._first[rows].tolist(), self._last[rows].tolist(), strict=True)
-        answers = [
-            TokenSpan(*span, True) if holds else None
-            for span, holds in zip(spans, self._holds[chosen].tolist(), strict=True)
-        ]
-        asked = [question.cut(self.options.max_question) for question in questions]
-        ranges = (self.starts[chosen].tolist(), self._stops[chosen].tolist())
-        columns = zip(asked, contexts, *ranges, answers, rows.tolist(), strict=True)
-        return [Window(*one) for one in columns]
+        windows = []
+        for place, row, asked, read in zip(places, rows.tolist(), questions, contexts, strict=True):
+            start, stop = int(self.starts[place]), int(self._stops[place])
+            span = TokenSpan(int(self._first[row]), int(self._last[row]), True)
+            answer = span if self._holds[place] else None
+            question = asked.cut(self.options.max_question)
+            windows.append(Window(question, read, start, stop, answer, row))
+        return windows
 
     def account(self, split: str) -> str:
         line = f"{self._total:,} {split} questions in {len(self):,} windows"

@@ -93,10 +93,10 @@ def train_tokenizer(
         with file_faults("make", kept):  # before the work
             kept.mkdir(parents=True, exist_ok=True)
     _announce([len(text) for text in chain(source, target)], config)
-    parts = (
-        {"joint": [source, target]} if config.joint else {"source": [source], "target": [target]}
-    )
-    tokenizer = Tokenizer(*(_model(texts, config, side) for side, texts in parts.items()))
+    sides = {"joint": [source, target]}
+    if not config.joint:
+        sides = {"source": [source], "target": [target]}
+    tokenizer = Tokenizer(*(_model(texts, config, side) for side, texts in sides.items()))
     tokenizer.save(kept)
     return tokenizer
 
