@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from seqattn.data.bucketing import BatchLimits, BucketSampler
 from seqattn.errors import UserError
@@ -18,7 +18,7 @@ BatchT = TypeVar("BatchT")
 Ints = npt.NDArray[np.int64]
 
 
-class TokenRows(Dataset[BatchT]):
+class TokenRows(ABC, Generic[BatchT]):
     """A split as rows of ids, its long texts in pieces.
 
     Attributes:
@@ -34,15 +34,11 @@ class TokenRows(Dataset[BatchT]):
     target_lengths: Ints
 
     def __len__(self) -> int:
-        """N."""
         return len(self.rows)
 
-    def __getitem__(self, place: int) -> BatchT:
-        return self.__getitems__([place])
-
     @abstractmethod
-    def __getitems__(self, places: Sequence[int]) -> BatchT:
-        """A batch; `DataLoader` calls it with a batch sampler's list."""
+    def batch(self, places: Sequence[int]) -> BatchT:
+        """A batch of some rows. Args: places: B numbers from 0 to N - 1."""
 
     @abstractmethod
     def account(self, split: str) -> str:
@@ -62,17 +58,12 @@ class BatchLoader(DataLoader[BatchT]):
         order: seed, rank, world and shuffle of the `BucketSampler`.
     """
 
-    def __init__(
-        self,
-        data: TokenRows[BatchT],
-        limits: BatchLimits,
-        **order: Any,
-    ) -> None:
+    def __init__(self, data: TokenRows[BatchT], limits: BatchLimits, **order: Any) -> None:
         batches = BucketSampler(data.source_lengths, data.target_lengths, limits, **order)
         super().__init__(
-            data,
+            range(len(data)),  # type: ignore[arg-type]
             batch_sampler=batches,
-            collate_fn=_as_it_is,  # `__getitems__` gives a batch
+            collate_fn=data.batch,
             num_workers=limits.num_workers,
             pin_memory=limits.pin_memory,
             # a generator of its own: making an iterator draws from it, and dropout must not notice
@@ -136,7 +127,3 @@ class BatchLoader(DataLoader[BatchT]):
         epoch, seen = self._seen
         # In an epoch of which nothing has been loaded, `_seen` still speaks of another.
         return seen if epoch == self.batches.epoch else self.batches.start_batch
-
-
-def _as_it_is(batch: BatchT) -> BatchT:
-    return batch

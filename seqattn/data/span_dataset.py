@@ -137,7 +137,7 @@ class SpanDataset(TokenRows[SpanBatch]):
             (found - held, "have an answer that no window holds"),
         ]
 
-    def __getitems__(self, places: Sequence[int]) -> SpanBatch:
+    def batch(self, places: Sequence[int]) -> SpanBatch:
         return collate_windows(self.windows(places))
 
     def windows(self, places: Sequence[int]) -> list[Window]:

@@ -75,7 +75,7 @@ class TokenDataset(TokenRows[Batch]):
         self._total, self._long, self._empty = len(table), int(long.sum()), int(empty.sum())
         self._cut, self._pieces = int(beyond[kept].sum()), int(beyond[self.rows].sum())
 
-    def __getitems__(self, places: Sequence[int]) -> Batch:
+    def batch(self, places: Sequence[int]) -> Batch:
         rows = self.rows[np.asarray(places)]
         sources = self._source.fetch(rows)
         if self._cut:

@@ -57,7 +57,7 @@ def test_each_answer_is_recovered_from_the_places_of_its_windows(dataset, window
     data = dataset(window=window, stride=stride)
     held = set()
     for place in range(len(data)):
-        batch = data[place]
+        batch = data.batch([place])
         row = int(batch.index)
         answers, context = ROWS[row][3], CONTEXTS[ROWS[row][2]]
         width = batch.context.shape[1]
@@ -85,9 +85,9 @@ def test_a_window_without_the_whole_answer_says_that_it_holds_none(dataset):
 
 def test_a_batch_is_its_rows_padded(dataset):
     data = dataset()
-    batch = data.__getitems__([0, 4, 5])
+    batch = data.batch([0, 4, 5])
     for row, place in enumerate([0, 4, 5]):
-        alone = data[place]
+        alone = data.batch([place])
         width, asked = alone.context.shape[1], alone.question.shape[1]
         for name in ("context", "match", "begins", "ends"):
             padded = getattr(batch, name)[row]
@@ -95,14 +95,18 @@ def test_a_batch_is_its_rows_padded(dataset):
             assert not padded[width:].any()
         assert torch.equal(batch.question[row, :asked], alone.question[0])
         assert not batch.question[row, asked:].any()
-    assert batch.start.tolist() == [data[0].start, data[4].start, batch.context.shape[1]]
+    assert batch.start.tolist() == [
+        data.batch([0]).start,
+        data.batch([4]).start,
+        batch.context.shape[1],
+    ]
     assert batch.index.tolist() == [0, 4, 5]
     assert len(MATCHES) == MODEL_MATCHES == batch.match.shape[2]
 
 
 def test_tokens_carry_the_match_of_their_word(dataset):
     data = dataset([ROWS[0]])
-    batch, read = data[0], windows(data)[0].context
+    batch, read = data.batch([0]), windows(data)[0].context
     marked = {read.words[read.word[place]] for place in batch.match[0, :, 1].nonzero()}
     assert marked == {"the", "mill", "down"}
     assert {read.words[read.word[place]] for place in batch.match[0, :, 2].nonzero()} == marked
@@ -122,7 +126,7 @@ def test_what_cannot_be_trained_on_is_left_out_and_counted(dataset, reader):
     long = next(window.question for window in windows(kept) if window.row == 7)
     whole = reader.question("Why " * 60).ids
     assert long.ids.tolist() == [*whole[:39].tolist(), 3]
-    assert kept.__getitems__([len(kept) - 1]).context.tolist() == [[0]]
+    assert kept.batch([len(kept) - 1]).context.tolist() == [[0]]
 
 
 def test_answers_that_are_no_tokens_or_in_no_window_are_counted(dataset, tmp_path):
