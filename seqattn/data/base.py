@@ -28,13 +28,10 @@ class Source(ABC):
 
             def load(self, split, cache_dir=None):
                 return datasets.Dataset.from_dict({"source": [...], "target": [...]})
-
-    Attributes:
-        yields: "pairs" of texts, or "questions" on contexts; a class attribute, by which a task
-            knows whether it can use the source.
     """
 
     yields: ClassVar[Literal["pairs", "questions"]] = "pairs"
+    """Pairs of texts, or questions on contexts: so a task knows whether it can use the source."""
 
     @abstractmethod
     def load(self, split: str, cache_dir: Path | None = None) -> Dataset:

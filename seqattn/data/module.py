@@ -80,11 +80,7 @@ class TextData(LightningDataModule):
             self._dataset(split)
 
     def setup(self, stage: str | None = None) -> None:
-        """Makes the training and validation data ready, if `stage` wants them.
-
-        Raises:
-            UserError: a split cannot be read, or nothing of it can be used.
-        """
+        """Makes the data that `stage` wants ready; a split of nothing usable is a `UserError`."""
         wanted = {"fit": ["train", "val"], "validate": ["val"], None: ["train", "val"]}
         for split in wanted.get(stage, []):
             if split in self._splits:

@@ -21,9 +21,6 @@ Length = Annotated[int, Ge(2), Le(10**6)]
 class LoaderOptions(BatchLimits):
     """How batches of pairs are made.
 
-    Attributes:
-        batches: what a task must learn from to use these options; a class attribute.
-
     Args:
         max_tokens, max_rows, max_square, num_workers, pin_memory: as `BatchLimits`.
         max_length: pairs with more tokens on either side (the end mark counted) are left out.
@@ -35,11 +32,11 @@ class LoaderOptions(BatchLimits):
         window_stride: tokens from one window's first to the next one's; None for half a window.
 
     Raises:
-        UserError: a value out of its range, a length beyond `max_tokens`, or a stride without
-            windows.
+        UserError: a length beyond `max_tokens`, or a stride without windows or beyond them.
     """
 
     batches: ClassVar[Literal["pairs", "spans"]] = "pairs"
+    """What a task must learn from to use these options."""
 
     max_length: Length = 256
     long_sources: Literal["drop", "truncate", "window"] = "drop"
@@ -82,9 +79,6 @@ class LoaderOptions(BatchLimits):
 class SpanOptions(BatchLimits):
     """How batches of questions, each with a window of its context, are made.
 
-    Attributes:
-        batches: what a task must learn from to use these options; a class attribute.
-
     Args:
         max_tokens, max_rows, max_square, num_workers, pin_memory: as `BatchLimits`; a row is a
             window and its question.
@@ -94,8 +88,7 @@ class SpanOptions(BatchLimits):
             training and cut elsewhere.
 
     Raises:
-        UserError: a value out of its range, a stride beyond the window, or a window or question
-            that no batch can hold.
+        UserError: a stride beyond the window, or a window or question that no batch can hold.
     """
 
     batches: ClassVar[Literal["pairs", "spans"]] = "spans"

@@ -27,9 +27,7 @@ class ParallelText(Source):
         root: the directory.
         source_suffix: ends the names of the source files, such as "en".
         target_suffix: ends those of the target files; None where there are only sources.
-        train: the training files' name without the suffix.
-        val: the validation files' name.
-        test: the test files' name.
+        train, val, test: the files' names without the suffix.
     """
 
     def __init__(
@@ -48,12 +46,6 @@ class ParallelText(Source):
         self.names = {"train": train, "val": val, "test": test}
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        """Reads a split; see `Source.load`.
-
-        Raises:
-            UserError: an unknown split; a file that is missing, empty or not UTF-8; files with
-                different numbers of lines.
-        """
         paths = self._paths(split)
         lines, digests = zip(*map(scan_text, paths), strict=True)
         if len(set(lines)) > 1:

@@ -40,9 +40,7 @@ class Window(NamedTuple):
 
     Attributes:
         question: with its end mark.
-        context: the whole of it.
-        start: the first token that is read.
-        stop: the token after the last.
+        context: the whole of it, of which the tokens from `start` up to `stop` are read.
         answer: tokens of the context; None where the window does not hold an answer.
         row: the question's number.
     """

@@ -68,11 +68,6 @@ class Squad(FileOrHub):
         self._told: dict[str, list[str]] = {}
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        """Reads a split, once; see `Source.load`.
-
-        Raises:
-            UserError: the split is not there, or is not what SQuAD's format wants.
-        """
         origin = self.origin(split)
         questions, content = self._questions(split, cache_dir)
         columns = {**_COLUMNS, **dict.fromkeys(EVENTS, NUMBER)}
@@ -154,11 +149,6 @@ class AnswerPairs(Source):
         self.unanswerable = unanswerable
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        """Reads a split; see `Source.load`.
-
-        Raises:
-            UserError: as the questions', or none is left.
-        """
         rows = self.questions.load(split, cache_dir)
         with quiet_datasets(cache_dir):
             if not self.unanswerable:

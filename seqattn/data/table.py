@@ -49,8 +49,8 @@ class Table(FileOrHub):
     that CNN/DailyMail and XSum work as they are.
 
     Args:
-        files: a file for each of train, val, test; the suffix says how to read it.
-        dataset: instead of files, a dataset's name on the hub, such as "wmt/wmt16".
+        files, dataset, splits: as `FileOrHub`; a file's suffix says how to read it, and a dataset
+            is such as "wmt/wmt16".
         name: the dataset's configuration, such as "de-en"; None for its only one.
         source_column: the source texts' column; a dot leads into nested ones
             ("translation.en"); None finds it.
@@ -58,8 +58,6 @@ class Table(FileOrHub):
             given and none is known to go with it, there are only sources.
         references_column: a column with a list of texts for each row, all of them references to
             score against; a row with an empty list has its target. None for none.
-        splits: the hub dataset's own names for train, val, test; those left out keep
-            "train", "validation", "test".
 
     Raises:
         UserError: both or neither of `files` and `dataset`; an unknown split or suffix.
@@ -88,12 +86,6 @@ class Table(FileOrHub):
         self.references_column = references_column
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        """Reads a split; see `Source.load`.
-
-        Raises:
-            UserError: the split, a file or a column is not there, a file or the hub cannot be
-                read, a column holds no text, or there is no row.
-        """
         origin = self.origin(split)
         if self.dataset is None:
             table = _read_file(self.paths[split], cache_dir)

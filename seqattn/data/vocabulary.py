@@ -52,7 +52,7 @@ class TokenizerConfig:
             them; "identity" keeps them as any character, within pieces.
 
     Raises:
-        UserError: a value outside its range, or line breaks kept twice over.
+        UserError: line breaks kept twice over.
     """
 
     kind: Literal["unigram", "bpe"] = "unigram"

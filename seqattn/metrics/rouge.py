@@ -54,7 +54,7 @@ class RougeScorer:
             (N, 4), the columns in the order of `KINDS`.
 
         Raises:
-            UserError: other numbers of hypotheses and references, or a row without a reference.
+            UserError: as `reference_lists`.
         """
         scorer = Scorer(list(KINDS.values()), use_stemmer=self.stemmer)
         texts = reference_lists(references, len(hypotheses))
