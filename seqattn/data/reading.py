@@ -51,10 +51,7 @@ def read_sources(
 ) -> list[list[list[int]]]:
     """The ids of each text in the pieces in which a model reads it when it generates.
 
-    Args:
-        texts: sources as written.
-        tokenizer: what encodes them.
-        options: of training; where they leave long sources out, these are read whole here.
+    Where the options leave long sources out of training, they are read whole here.
 
     Returns:
         For each text one piece, or its windows; a text of white space has one piece of no ids.

@@ -163,10 +163,8 @@ class TextReader:
 
 
 def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
-    """The smallest run of tokens that covers the characters from `start` up to `end`, exclusive.
-
-    Returns:
-        The run; None where no token stands for any of these characters.
+    """The smallest run of tokens that covers the characters from `start` up to `end`, exclusive;
+    None where no token stands for any of them.
     """
     # tokens that stand for nothing can neither begin nor end an answer
     meets = np.flatnonzero((text.begins < end) & (text.ends > start) & (text.ends > text.begins))

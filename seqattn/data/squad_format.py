@@ -29,8 +29,7 @@ def read_questions(path: Path) -> Iterator[Question]:
     """Reads a SQuAD v1.1 or v2.0 file.
 
     Raises:
-        UserError: the file is not there, is not JSON (with the line), or has another form (with
-            the place).
+        UserError: it is not JSON (with the line), or has another form (with the place).
     """
     form = 'JSON as SQuAD\'s ({"data": [{"paragraphs": [...]}]})'
     top = _Place(path, "", read_json(path, "a file in SQuAD's format", form))
@@ -111,10 +110,8 @@ def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any
 
 
 def nearest(context: str, text: str, start: int) -> int | None:
-    """The place of a text as near to a character as can be, before it if both sides are equal.
-
-    Returns:
-        Its first character; None where the text is empty or stands nowhere in the context.
+    """The place of a text as near to a character as can be, before it if both sides are equal;
+    None where the text is empty or stands nowhere in the context.
     """
     if not text.strip():
         return None

@@ -64,11 +64,9 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def json_fault(path: Path) -> str | None:
-    """Where a UTF-8 file stops being a list of JSON objects, or of ".jsonl" one in each line.
+    """Where a file stops being a list of JSON objects, or of ".jsonl" one in each line, if it does.
 
-    Returns:
-        Such as "line 3 must be a JSON object: Expecting value at column 9"; None where there is
-        no fault of this kind.
+    Such as "line 3 must be a JSON object: Expecting value at column 9".
     """
     by_line = path.suffix == ".jsonl"
     texts = read_lines(path) if by_line else [path.read_text(encoding="utf-8-sig")]

@@ -24,8 +24,8 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
 
     Args:
         texts: string columns "source" and "target".
-        tokenizer: what encodes them.
-        cache_dir: where the ids are kept; made if absent.
+        tokenizer: of both sides.
+        cache_dir: where the ids are kept.
 
     Returns:
         Columns "source" and "target" of int32 lists, each with its end mark, memory-mapped.

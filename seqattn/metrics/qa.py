@@ -172,12 +172,11 @@ class AnswerScorer:
 
 
 class Threshold(NamedTuple):
-    """Which no-answer probability is too much to answer, and the score that this gives."""
+    """A no-answer probability, above which questions are left unanswered (-1: all are), and the
+    score from 0 to 100 that this gives on the questions where it was found."""
 
     value: float
-    """A question whose probability lies above it is left unanswered; -1 leaves all so."""
     score: float
-    """From 0 to 100, on the questions where it was found."""
 
 
 def best_threshold(
@@ -200,7 +199,7 @@ def best_threshold(
         together, so that its score is what applying it gives; the official script parts them.
 
     Raises:
-        UserError: a question without a prediction or a probability.
+        UserError: as `QaScorer.score`.
     """
     _check(predictions, questions, no_answer)
     gains: dict[float, float] = defaultdict(float)

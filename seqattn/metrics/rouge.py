@@ -80,9 +80,8 @@ class RougeScorer:
 
         Returns:
             The mean F1 of ROUGE-1, -2, -L and -Lsum, each with its interval; then, with
-            `sources`, the share of 1-, 2- and 3-grams that do not stand in the source, in per
-            cent of all in the summaries, "novel 1-grams", and the references' own share beside
-            it, "novel 1-grams of references".
+            `sources`, the per cent of 1-, 2- and 3-grams that do not stand in the source, of the
+            summaries ("novel 1-grams") and of the references ("novel 1-grams of references").
 
         Raises:
             UserError: no summary, or as `measures`.
@@ -116,17 +115,10 @@ class RougeScorer:
 
 
 def novel_share(texts: Iterable[str], sources: Iterable[str], n: int) -> float:
-    """Measures how much of some texts their sources do not say.
+    """The share of n-grams that do not stand in the source of their text, 0 to 1.
 
-    Words are ROUGE's, not stemmed. Each occurrence counts, over all texts together.
-
-    Args:
-        texts: summaries.
-        sources: the text that each was made from.
-        n: words in an n-gram.
-
-    Returns:
-        The share of n-grams that do not stand in the source, 0 to 1; 0 where there are none.
+    Words are ROUGE's, not stemmed. Each occurrence counts, over all texts together; without any
+    the share is 0.
     """
     tokenizer = DefaultTokenizer(False)
 

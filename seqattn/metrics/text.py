@@ -20,11 +20,11 @@ References = Sequence[str] | Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class TextScore:
-    """One score of a whole corpus, from 0 to 100, with its signature.
+    """One score of a whole corpus.
 
     Attributes:
         name: such as "BLEU".
-        value: on sacrebleu's scale.
+        value: from 0 to 100.
         signature: all that another must know to get the same figure.
         interval: where 95 % of resampled corpora lie; None where that was not asked.
     """
