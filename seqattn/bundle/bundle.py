@@ -102,7 +102,7 @@ class TextBundle(Bundle):
 
     def encode(self, texts: Sequence[str]) -> list[list[list[int]]]:
         """Source ids of each text as the model reads it, in one part or in several windows."""
-        return read_sources(texts, self.tokenizer, self._made("loader", "batches").sources)
+        return read_sources(texts, self.tokenizer, self._made("loader", "batches"))
 
     def generator(self, generation: Choice = None) -> Generator:
         """The search over the model."""

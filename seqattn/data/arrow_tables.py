@@ -4,20 +4,52 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from datasets.exceptions import DatasetGenerationError, DatasetsError
 from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
 from seqattn.errors import UserError
+from seqattn.storage import file_faults, is_file
 
 Ints = npt.NDArray[np.int64]
+TEXT, NUMBER = pa.string(), pa.int32()
+TEXTS, NUMBERS = pa.list_(TEXT), pa.list_(NUMBER)
+
+
+def table_of(
+    rows: Iterable[dict[str, Any]], columns: dict[str, Any], content: str, cache_dir: Path | None
+) -> datasets.Dataset:
+    """A memory-mapped table, made once for the same `content`.
+
+    Args:
+        rows: what `content` decides; not read where the table is there.
+        columns: the type of each.
+        content: names the table.
+        cache_dir: where it is kept, made if absent; None for the place of `datasets`.
+    """
+    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
+    path = folder / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.arrow"
+    with file_faults("make", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not is_file(path):
+        some, schema = iter(rows), pa.schema(columns)
+        with file_faults("write", path), tempfile.TemporaryDirectory(dir=folder) as temporary:
+            whole = Path(temporary) / path.name
+            with whole.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
+                while batch := list(islice(some, 1000)):
+                    writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
+            whole.replace(path)
+    return datasets.Dataset.from_file(str(path))
 
 
 @contextmanager
@@ -28,58 +60,30 @@ def quiet_datasets(cache_dir: Path | None = None) -> Iterator[None]:
         cache_dir: where they write.
 
     Raises:
-        UserError: a file cannot be written, or the one that a generator of rows has raised.
+        UserError: a file cannot be written.
     """
     bars = datasets.are_progress_bars_disabled()
-    loggers = [logging.getLogger("datasets"), logging.getLogger("huggingface_hub")]
-    levels = [logger.level for logger in loggers]
+    loggers = map(logging.getLogger, ("datasets", "huggingface_hub"))
+    levels = {logger: logger.level for logger in loggers}
     datasets.disable_progress_bars()
-    for logger in loggers:
+    for logger in levels:
         logger.setLevel(logging.CRITICAL)
     try:
         yield
     except (OSError, DatasetGenerationError) as error:
-        raise _in_one_line(error, cache_dir) from error
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        where = cause.filename or cache_dir or datasets.config.HF_DATASETS_CACHE
+        reason = cause.strerror or str(cause).splitlines()[0]
+        raise UserError(f"cannot use the cache {where}: {reason}") from error
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)
         if not bars:
             datasets.enable_progress_bars()
-
-
-def short_digest(content: str) -> str:
-    """SHA-256 of a text, as files of the cache are named."""
-    return hashlib.sha256(content.encode()).hexdigest()[:32]
-
-
-def _in_one_line(error: BaseException, cache_dir: Path | None) -> BaseException:
-    """What lies beneath an error, where it is for the user to mend; else the error itself."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, UserError):
-            return cause
-        if isinstance(cause, OSError):
-            where = cause.filename or cache_dir or datasets.config.HF_DATASETS_CACHE
-            reason = cause.strerror or str(cause).splitlines()[0]
-            return UserError(f"cannot use the cache {where}: {reason}")
-        cause = cause.__cause__ or cause.__context__
-    return error
-
-
-def table_of(
-    rows: Callable[[], Iterator[dict[str, Any]]],
-    features: dict[str, Any],
-    content: str,
-    cache_dir: Path | None,
-) -> datasets.Dataset:
-    """A memory-mapped table of rows, made once for the same `content`, which decides the rows."""
-    with quiet_datasets(cache_dir):
-        return datasets.Dataset.from_generator(
-            rows,
-            features=datasets.Features(features),
-            cache_dir=None if cache_dir is None else str(cache_dir),
-            fingerprint=short_digest(content),
-        )
 
 
 def hub_table(
@@ -98,36 +102,6 @@ def hub_table(
         except (OSError, ValueError, RuntimeError, LookupError, DatasetsError, HTTPError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise UserError(f"cannot load {dataset} ({split}) from the hub: {reason}") from error
-
-
-def mapped(
-    table: datasets.Dataset,
-    encode: Callable[..., dict[str, Any]],
-    features: dict[str, Any],
-    cache_file: Path,
-    **options: Any,
-) -> datasets.Dataset:
-    """What `encode` makes of each batch of rows, from the cache if it has been made before.
-
-    Args:
-        table: rows.
-        encode: gives the new columns.
-        features: of these.
-        cache_file: named by all that decides them.
-        options: of `Dataset.map`.
-    """
-    with quiet_datasets(cache_file.parent):
-        cache_file.parent.mkdir(parents=True, exist_ok=True)
-        return table.map(
-            encode,
-            batched=True,
-            remove_columns=table.column_names,
-            features=datasets.Features(features),
-            cache_file_name=str(cache_file),
-            load_from_cache_file=True,
-            new_fingerprint=cache_file.stem,
-            **options,
-        )
 
 
 def content_digest(table: datasets.Dataset) -> str:

@@ -28,13 +28,10 @@ class Source(ABC):
 
             def load(self, split, cache_dir=None):
                 return datasets.Dataset.from_dict({"source": [...], "target": [...]})
-
-    Attributes:
-        yields: "pairs" of texts, or "questions" on contexts; a class attribute, by which a task
-            knows whether it can use the source.
     """
 
     yields: ClassVar[Literal["pairs", "questions"]] = "pairs"
+    """Pairs of texts, or questions on contexts: so a task knows whether it can use the source."""
 
     @abstractmethod
     def load(self, split: str, cache_dir: Path | None = None) -> Dataset:
@@ -56,10 +53,6 @@ class Source(ABC):
                 under its name.
         """
 
-    def files(self, split: str) -> list[str]:
-        """What `load` reads of a split: files, or a name on the hub, for who reports a score."""
-        return [f"{type(self).__name__} ({split})"]
-
     def report(self) -> list[str]:
         """Lines on what `load` had to mend or leave out."""
         return []
@@ -71,6 +64,8 @@ class FileOrHub(Source):
     Args:
         files: a file for each of train, val, test; null for none.
         dataset: a dataset's name on the hub.
+        splits: its own names for train, val, test; those left out keep "train", "validation",
+            "test".
 
     Raises:
         UserError: an unknown split.
@@ -79,20 +74,22 @@ class FileOrHub(Source):
     no_test: ClassVar[str] = ""
     """Why the test file may be absent."""
 
-    def __init__(self, files: Mapping[str, str | None] | None, dataset: str | None) -> None:
+    def __init__(
+        self,
+        files: Mapping[str, str | None] | None,
+        dataset: str | None,
+        splits: Mapping[str, str] | None = None,
+    ) -> None:
         given = {split: path for split, path in (files or {}).items() if path is not None}
-        check_splits(given)
+        for split in (*given, *(splits or {})):
+            if split not in HUB_SPLITS:
+                raise UserError(f"split must be one of {', '.join(HUB_SPLITS)}, got {split!r}")
         for split, path in given.items():
             if not isinstance(path, str) or not path:
                 raise UserError(f"data.files.{split} must be a file's name, got {path!r}")
         self.paths = {split: Path(path).expanduser() for split, path in given.items()}
         self.dataset = dataset
-        self.hub_splits: Mapping[str, str] = HUB_SPLITS
-
-    def files(self, split: str) -> list[str]:
-        if self.dataset is None:
-            return [str(self.paths[split])]
-        return [f"{self.dataset} ({self.hub_splits[split]})"]
+        self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
     def origin(self, split: str) -> str:
         """What a split is read from.
@@ -103,27 +100,22 @@ class FileOrHub(Source):
         known = self.paths or self.hub_splits
         if split not in known:
             raise UserError(f"the {split} split must have a file, got {', '.join(known)}")
-        [origin] = self.files(split)
-        if split == "test" and self.no_test and self.dataset is None and not is_file(Path(origin)):
-            raise UserError(f"the test split needs {origin}, which does not exist; {self.no_test}")
-        return origin
-
-
-def check_splits(splits: Mapping[str, object]) -> None:
-    """Refuses others than train, val and test."""
-    for split in splits:
-        if split not in HUB_SPLITS:
-            raise UserError(f"split must be one of {', '.join(HUB_SPLITS)}, got {split!r}")
+        if self.dataset is not None:
+            return f"{self.dataset} ({self.hub_splits[split]})"
+        path = self.paths[split]
+        if split == "test" and self.no_test and not is_file(path):
+            raise UserError(f"the test split needs {path}, which does not exist; {self.no_test}")
+        return str(path)
 
 
 class Texts(NamedTuple):
-    """Rows as they came, nothing left out."""
+    """Rows of pairs as they came, nothing left out."""
 
     sources: list[str]
     targets: list[str]
     """Empty where the split has only sources."""
     references: list[list[str]]
-    """One or more for each source; the target alone where there are no others."""
+    """One or more for each source, the target alone where there are no others; empty without."""
     ids: list[str] | None
     """What names each row; None where nothing does."""
 
@@ -132,19 +124,8 @@ class Texts(NamedTuple):
         """Reads the columns "source", "target", "references", "id", as far as they are there."""
         names = table.column_names
         targets = list(table["target"]) if "target" in names else []
-        references = references_of(table) if {"target", "references"} & set(names) else []
+        references = [[text] for text in targets]
+        if "references" in names:
+            references = [list(row) for row in table["references"]]
         ids = [str(name) for name in table["id"]] if "id" in names else None
         return cls(list(table["source"]), targets, references, ids)
-
-
-def references_of(texts: Dataset) -> list[list[str]]:
-    """Each row's references to score against: its "references", or else its "target".
-
-    Raises:
-        UserError: the rows have neither.
-    """
-    if "references" in texts.column_names:
-        return [list(row) for row in texts["references"]]
-    if "target" not in texts.column_names:
-        raise UserError("there must be references to score against, the data has only sources")
-    return [[text] for text in texts["target"]]

@@ -85,9 +85,9 @@ def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int]
 
 
 def pad_rows(rows: Sequence[Ids]) -> npt.NDArray[np.int64]:
-    """B rows of ids as one array (B, L), `PAD` where a row has ended; L is the longest's length."""
+    """B rows of ids as an array (B, L), `PAD` where a row has ended; L is the longest's, or 1."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    padded = np.full((len(rows), int(lengths.max())), PAD, np.int64)
+    padded = np.full((len(rows), max(1, int(lengths.max()))), PAD, np.int64)
     # Row-major order of the real places is the order of the concatenated rows.
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return padded

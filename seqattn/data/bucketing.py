@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge, Le
 from torch.utils.data import Sampler
 
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
 
+BatchT = TypeVar("BatchT")
 Ints = npt.NDArray[np.integer[Any]]
 
 # Rows whose source-target differences fall into one step of this many tokens are shuffled
@@ -24,18 +27,22 @@ _DIFFERENCE_STEP = 3
 @checked
 @dataclass(frozen=True)
 class BatchLimits:
-    """How large a batch may be.
+    """How large a batch may be, and who prepares it.
 
     Args:
         max_tokens: bound on rows x the longest row of either side, marks and padding counted.
         max_rows: bound on rows; None for none.
         max_square: bound on rows x (longest row of either side) squared, which is what attention
             weights take in memory; None for none.
+        num_workers: processes that prepare batches; 0 is quick enough.
+        pin_memory: page-locked memory, of use with a GPU only.
     """
 
     max_tokens: Count = 4096
     max_rows: Count | None = None
     max_square: Count | None = None
+    num_workers: Annotated[int, Ge(0), Le(256)] = 0
+    pin_memory: bool = False
 
     def rows(self, length: int) -> int:
         """How many rows of `length` tokens fit, 0 if not even one does."""
@@ -55,67 +62,108 @@ class BatchLimits:
             )
 
 
-@dataclass(frozen=True)
-class BatchPlan:
-    """The shapes of an epoch's batches, the same in every epoch; only who fills them changes.
-
-    Attributes:
-        cell: (N,) each row's group of alike lengths; rows of one cell may change places.
-        sizes: (M,) rows of each batch, over the rows in order of their cells.
-        lengths: (M,) the longest row of either side that a batch can hold.
-    """
-
-    cell: Ints
-    sizes: Ints
-    lengths: Ints
-
-    def batches(self, generator: np.random.Generator | None) -> list[Ints]:
-        """M arrays of row numbers that hold each row once, shuffled within the cells."""
-        rows = np.arange(len(self.cell))
-        if generator is not None:
-            rows = generator.permutation(len(rows))
-        rows = rows[np.argsort(self.cell[rows], kind="stable")]
-        return np.split(rows, np.cumsum(self.sizes)[:-1])
-
-
-def length_batches(
-    source_lengths: Ints, target_lengths: Ints, limits: BatchLimits, multiple: int = 1
-) -> BatchPlan:
-    """Plans batches of alike lengths.
+class BucketSampler(Sampler[list[int]]):
+    """A `DataLoader`'s batches: lists of row numbers, on this rank, in this epoch.
 
     Rows are grouped into cells by their longer side and by how much longer it is; cells are laid
     out from the longest to the shortest, the difference running to and fro like a snake, so that
     neighbours are alike; and batches are cut from that line, each as large as the limits let it
-    be for the longest row of the cells it meets. Cuts depend on the cells alone: an epoch that
-    shuffles rows within cells has as many batches, of the same sizes.
+    be for the longest row of the cells it meets. An epoch shuffles rows within cells, so that all
+    epochs have batches of the same sizes, and in each no row comes twice and none is left out.
+
+    Every rank has the same number of batches (the fullest are halved for it). The order depends
+    on the seed and the epoch alone. In epoch 0 the batch with the longest rows comes first (on
+    rank r the r-th such batch), so that what does not fit into memory fails at once.
 
     Args:
         source_lengths: (N,) tokens of each source, its end mark counted.
         target_lengths: (N,) tokens of each target, its end mark counted.
         limits: what a batch may hold.
-        multiple: what divides the number of batches (the ranks); the fullest are halved for it.
+        seed: of the order; any integer from 0.
+        rank: this process, from 0.
+        world: processes in all.
+        shuffle: False gives the same batches in the same order always, the longest first.
+
+    Attributes:
+        epoch: the epoch whose batches come next.
+        sampler: who is told the trainer's epoch; a loader puts itself here, None until then.
+        start_batch: batches that the next iteration leaves out at the start, then 0 again; to
+            go on in the midst of an epoch.
 
     Raises:
-        UserError: no rows, fewer rows than `multiple`, or a row that alone exceeds the limits.
+        UserError: fewer rows than ranks, or a row that alone exceeds the limits.
     """
-    if len(source_lengths) < multiple:
-        raise UserError(f"{multiple} ranks need a row each at least, got {len(source_lengths)}")
-    longer = np.maximum(source_lengths, target_lengths)
-    longest = int(longer.max())
-    advice = "; raise them or lower max_length"
-    limits.check_holds(longest, f"the longest row ({longest} tokens)", advice)
-    cell = _cells(longer, np.subtract(source_lengths, target_lengths))
-    counts = np.bincount(cell)
-    bounds = np.zeros(len(counts), np.int64)
-    np.maximum.at(bounds, cell, longer)
-    sizes, lengths = _cut(counts.tolist(), bounds.tolist(), limits)
-    while len(sizes) % multiple:
-        # A batch of one row cannot be halved, but then there are at least `multiple` rows left.
-        largest = int(np.argmax(sizes))
-        half = sizes[largest] // 2
-        sizes[largest : largest + 1] = [sizes[largest] - half, half]
-        lengths.insert(largest, lengths[largest])
-    return BatchPlan(cell, np.array(sizes), np.array(lengths))
+
+    def __init__(
+        self,
+        source_lengths: Ints,
+        target_lengths: Ints,
+        limits: BatchLimits,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        shuffle: bool = True,
+    ) -> None:
+        if len(source_lengths) < world:
+            raise UserError(f"{world} ranks need a row each at least, got {len(source_lengths)}")
+        longer = np.maximum(source_lengths, target_lengths)
+        longest = int(longer.max())
+        advice = "; raise them or lower max_length"
+        limits.check_holds(longest, f"the longest row ({longest} tokens)", advice)
+        self.cell = _cells(longer, np.subtract(source_lengths, target_lengths))
+        counts = np.bincount(self.cell)
+        bounds = np.zeros(len(counts), np.int64)
+        np.maximum.at(bounds, self.cell, longer)
+        sizes, lengths = _cut(counts.tolist(), bounds.tolist(), limits)
+        while len(sizes) % world:
+            # A batch of one row cannot be halved, but then there are at least `world` rows left.
+            largest = int(np.argmax(sizes))
+            half = sizes[largest] // 2
+            sizes[largest : largest + 1] = [sizes[largest] - half, half]
+            lengths.insert(largest, lengths[largest])
+        self.sizes, self.lengths = np.array(sizes), np.array(lengths)
+        self.seed, self.rank, self.world, self.shuffle = seed, rank, world, shuffle
+        self.epoch = 0
+        self.start_batch = 0
+        self.sampler: object = None
+
+    @property
+    def plan(self) -> str:
+        """Names the batches of all epochs, in 16 hexadecimal digits."""
+        digest = hashlib.sha256(self.sizes.tobytes() + self.cell.tobytes())
+        digest.update(f"{self.seed} {self.world} {self.shuffle}".encode())
+        return digest.hexdigest()[:16]
+
+    def __len__(self) -> int:
+        """This rank's batches in a whole epoch."""
+        return len(self.sizes) // self.world
+
+    def __iter__(self) -> Iterator[list[int]]:
+        start, self.start_batch = self.start_batch, 0
+        generator = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
+        rows = np.arange(len(self.cell))
+        if generator is not None:
+            rows = generator.permutation(len(rows))
+        rows = rows[np.argsort(self.cell[rows], kind="stable")]
+        batches = np.split(rows, np.cumsum(self.sizes)[:-1])
+        for number in self._order(generator)[self.rank :: self.world][start:]:
+            yield batches[number].tolist()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch; another than the present one begins at its start."""
+        if epoch != self.epoch:
+            self.epoch, self.start_batch = epoch, 0
+
+    def _order(self, generator: np.random.Generator | None) -> Ints:
+        count = len(self.sizes)
+        longest = np.argsort(-self.lengths * count + np.arange(count))
+        if generator is None:
+            return longest
+        order = generator.permutation(count)
+        if self.epoch > 0:
+            return order
+        first = longest[: self.world]
+        return np.concatenate([first, order[~np.isin(order, first)]])
 
 
 def _cells(longer: Ints, difference: Ints) -> npt.NDArray[np.int64]:
@@ -127,8 +175,7 @@ def _cells(longer: Ints, difference: Ints) -> npt.NDArray[np.int64]:
     skew = np.sign(difference) * np.searchsorted(skew_edges, np.abs(difference))
     snake = np.where(band % 2 == 0, skew, -skew)
     width = 2 * len(skew_edges) + 1
-    key = -band * width + snake
-    _, cell = np.unique(key, return_inverse=True)
+    _, cell = np.unique(-band * width + snake, return_inverse=True)
     return cell.reshape(-1).astype(np.int64)
 
 
@@ -155,69 +202,3 @@ def _cut(counts: list[int], bounds: list[int], limits: BatchLimits) -> tuple[lis
                 lengths.append(length)
                 rows = length = 0
     return [*sizes, rows], [*lengths, length]
-
-
-class BucketSampler(Sampler[list[int]]):
-    """A `DataLoader`'s batches: lists of row numbers, on this rank, in this epoch.
-
-    Every rank has the same number of batches, the same in every epoch (Lightning asks once); in
-    an epoch no row comes twice and none is left out. The order depends on the seed and the epoch
-    alone. In epoch 0 the batch with the longest rows comes first (on rank r the r-th such batch),
-    so that what does not fit into memory fails at once.
-
-    Args:
-        source_lengths, target_lengths, limits: as for `length_batches`.
-        seed: of the order; any integer from 0.
-        rank: this process, from 0.
-        world: processes in all.
-        shuffle: False gives the same batches in the same order always, the longest first.
-
-    Attributes:
-        epoch: the epoch whose batches come next.
-        sampler: who is told the trainer's epoch; a loader puts itself here, None until then.
-        start_batch: batches that the next iteration leaves out at the start, then 0 again; to
-            go on in the midst of an epoch.
-    """
-
-    def __init__(
-        self,
-        source_lengths: Ints,
-        target_lengths: Ints,
-        limits: BatchLimits,
-        seed: int = 0,
-        rank: int = 0,
-        world: int = 1,
-        shuffle: bool = True,
-    ) -> None:
-        self.plan = length_batches(source_lengths, target_lengths, limits, multiple=world)
-        self.seed, self.rank, self.world, self.shuffle = seed, rank, world, shuffle
-        self.epoch = 0
-        self.start_batch = 0
-        self.sampler: object = None
-
-    def __len__(self) -> int:
-        """This rank's batches in a whole epoch, whatever `start_batch` leaves out."""
-        return len(self.plan.sizes) // self.world
-
-    def __iter__(self) -> Iterator[list[int]]:
-        start, self.start_batch = self.start_batch, 0
-        generator = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
-        batches = self.plan.batches(generator)
-        for number in self._order(generator)[self.rank :: self.world][start:]:
-            yield batches[number].tolist()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch; another than the present one begins at its start."""
-        if epoch != self.epoch:
-            self.epoch, self.start_batch = epoch, 0
-
-    def _order(self, generator: np.random.Generator | None) -> Ints:
-        count = len(self.plan.sizes)
-        longest = np.argsort(-self.plan.lengths * count + np.arange(count))
-        if generator is None:
-            return longest
-        order = generator.permutation(count)
-        if self.epoch > 0:
-            return order
-        first = longest[: self.world]
-        return np.concatenate([first, order[~np.isin(order, first)]])

@@ -1,18 +1,48 @@
-"""A loader that goes on where a checkpoint left it."""
+"""Rows that are fetched a batch at a time, by a loader that goes on where a checkpoint left it."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from seqattn.data.bucketing import BucketSampler
+from seqattn.data.bucketing import BatchLimits, BucketSampler
 from seqattn.errors import UserError
 
 BatchT = TypeVar("BatchT")
+Ints = npt.NDArray[np.int64]
+
+
+class TokenRows(ABC, Generic[BatchT]):
+    """A split as rows of ids, its long texts in pieces.
+
+    Attributes:
+        rows: (N,) the number that each has in the split; one read in windows comes as often.
+        starts: (N,) the first token that is read of each source, or context.
+        source_lengths: (N,) tokens of it that are read.
+        target_lengths: (N,) tokens of each target, or question, the end mark counted.
+    """
+
+    rows: Ints
+    starts: Ints
+    source_lengths: Ints
+    target_lengths: Ints
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @abstractmethod
+    def batch(self, places: Sequence[int]) -> BatchT:
+        """A batch of some rows. Args: places: B numbers from 0 to N - 1."""
+
+    @abstractmethod
+    def account(self, split: str) -> str:
+        """Says in a line what of a split was left out, and what was cut."""
 
 
 class BatchLoader(DataLoader[BatchT]):
@@ -21,21 +51,21 @@ class BatchLoader(DataLoader[BatchT]):
     Lightning puts `state_dict()` into each checkpoint and hands it back on resuming, so that an
     epoch goes on with exactly the batches that had not been seen. A batch counts as seen once it
     has been handed out, not when a worker has prepared it.
+
+    Args:
+        data: the rows.
+        limits: what a batch may hold, and who prepares it.
+        order: seed, rank, world and shuffle of the `BucketSampler`.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset[BatchT],
-        batches: BucketSampler,
-        num_workers: int = 0,
-        pin_memory: bool = False,
-    ) -> None:
+    def __init__(self, data: TokenRows[BatchT], limits: BatchLimits, **order: Any) -> None:
+        batches = BucketSampler(data.source_lengths, data.target_lengths, limits, **order)
         super().__init__(
-            dataset,
+            range(len(data)),  # type: ignore[arg-type]
             batch_sampler=batches,
-            collate_fn=_as_it_is,  # the data set's `__getitems__` gives a batch
-            num_workers=num_workers,
-            pin_memory=pin_memory,
+            collate_fn=data.batch,
+            num_workers=limits.num_workers,
+            pin_memory=limits.pin_memory,
             # a generator of its own: making an iterator draws from it, and dropout must not notice
             generator=torch.Generator(),
         )
@@ -72,7 +102,7 @@ class BatchLoader(DataLoader[BatchT]):
     def state_dict(self) -> dict[str, Any]:
         """The epoch, how many of its batches have been seen, and what batches they are."""
         position = {"epoch": self.batches.epoch, "batch": self._position()}
-        return {**position, "told": self._told, "plan": self._plan()}
+        return {**position, "told": self._told, "plan": self.batches.plan}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to where `state_dict` was taken.
@@ -82,7 +112,7 @@ class BatchLoader(DataLoader[BatchT]):
                 limits, seed or number of ranks.
         """
         within = 0 < state["batch"] < len(self.batches)
-        if within and state["plan"] != self._plan():
+        if within and state["plan"] != self.batches.plan:
             raise UserError(
                 f"resuming after batch {state['batch']:,} of an epoch must find the same data, "
                 "batch limits, seed and number of devices as before, they have changed; restore "
@@ -97,13 +127,3 @@ class BatchLoader(DataLoader[BatchT]):
         epoch, seen = self._seen
         # In an epoch of which nothing has been loaded, `_seen` still speaks of another.
         return seen if epoch == self.batches.epoch else self.batches.start_batch
-
-    def _plan(self) -> str:
-        sampler = self.batches
-        digest = hashlib.sha256(sampler.plan.sizes.tobytes() + sampler.plan.cell.tobytes())
-        digest.update(f"{sampler.seed} {sampler.world} {sampler.shuffle}".encode())
-        return digest.hexdigest()[:16]
-
-
-def _as_it_is(batch: BatchT) -> BatchT:
-    return batch

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
 
 from seqattn.checking import checked
-from seqattn.data.arrow_tables import table_of
+from seqattn.data.arrow_tables import TEXT, table_of
 from seqattn.data.base import Source
 from seqattn.data.table import Table
-from seqattn.data.text_files import files_in, read_lines, scan_text
+from seqattn.data.text_files import read_lines, scan_text
 from seqattn.errors import UserError
 from seqattn.places import shipped
 from seqattn.storage import file_faults, is_file
@@ -28,9 +27,7 @@ class ParallelText(Source):
         root: the directory.
         source_suffix: ends the names of the source files, such as "en".
         target_suffix: ends those of the target files; None where there are only sources.
-        train: the training files' name without the suffix.
-        val: the validation files' name.
-        test: the test files' name.
+        train, val, test: the files' names without the suffix.
     """
 
     def __init__(
@@ -48,51 +45,42 @@ class ParallelText(Source):
             self.suffixes["target"] = target_suffix
         self.names = {"train": train, "val": val, "test": test}
 
-    def files(self, split: str) -> list[str]:
-        return [str(path) for path in self._paths(split)]
-
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        """Reads a split; see `Source.load`.
-
-        Raises:
-            UserError: an unknown split; a file that is missing, empty or not UTF-8; files with
-                different numbers of lines.
-        """
         paths = self._paths(split)
+        lines, digests = zip(*map(scan_text, paths), strict=True)
+        if len(set(lines)) > 1:
+            said = " and ".join(f"{path} has {n:,}" for path, n in zip(paths, lines, strict=True))
+            raise UserError(f"both sides must have as many lines, {said}")
+        if lines[0] == 0:
+            raise UserError(f"the {split} split must hold text, {paths[0]} is empty")
+
+        pairs = zip(*map(read_lines, paths), strict=True)
+        rows = (dict(zip(self.suffixes, pair, strict=True)) for pair in pairs)
+        # the content names the cache, not the path: a changed file is read anew
+        content = " ".join([*self.suffixes, *digests])
+        return table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
+
+    def _paths(self, split: str) -> list[Path]:
+        """A split's files, which are there."""
+        if split not in self.names:
+            raise UserError(f"split must be one of {', '.join(self.names)}, got {split!r}")
+        paths = [self.root / f"{self.names[split]}.{suffix}" for suffix in self.suffixes.values()]
         with file_faults("read", self.root):
             if not self.root.is_dir():
                 raise UserError(f"the data's root must be a directory, {self.root} is not")
+            names = sorted(path.name for path in self.root.iterdir() if path.is_file())
+        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
         for path in paths:
             if not is_file(path):
                 raise UserError(
                     f"the {split} split needs {path.name} in {self.root}, "
-                    f"which holds {files_in(self.root)}"
+                    f"which holds {', '.join(names[:12]) or 'no file'}{more}"
                 )
-        scans = [scan_text(path) for path in paths]
-        if len({scan.lines for scan in scans}) > 1:
-            said = " and ".join(f"{scan.path} has {scan.lines:,}" for scan in scans)
-            raise UserError(f"both sides must have as many lines, {said}")
-        if scans[0].lines == 0:
-            raise UserError(f"the {split} split must hold text, {paths[0]} is empty")
-
-        def rows() -> Iterator[dict[str, str]]:
-            for lines in zip(*map(read_lines, paths), strict=True):
-                yield dict(zip(self.suffixes, lines, strict=True))
-
-        # the content names the cache, not the path: a changed file is read anew
-        sides = zip(self.suffixes, scans, strict=True)
-        content = "".join(f"{side}{scan.digest}" for side, scan in sides)
-        features = dict.fromkeys(self.suffixes, datasets.Value("string"))
-        return table_of(rows, features, content, cache_dir)
-
-    def _paths(self, split: str) -> list[Path]:
-        if split not in self.names:
-            raise UserError(f"split must be one of {', '.join(self.names)}, got {split!r}")
-        return [self.root / f"{self.names[split]}.{suffix}" for suffix in self.suffixes.values()]
+        return paths
 
 
 @checked
-class Multi30k(Source):
+class Multi30k(ParallelText):
     """Multi30k (Elliott 2016, arXiv 1605.00459): image captions; test is test_2016_flickr.
 
     Args:
@@ -104,26 +92,23 @@ class Multi30k(Source):
     """
 
     def __init__(self, root: str | None = None, source: str = "en", target: str = "de") -> None:
-        self._inner: ParallelText | Table
+        super().__init__(root or "", source, target, test="test_2016_flickr")
+        self.hub = None
         if root is None:
-            self._inner = Table(
+            self.hub = Table(
                 dataset="bentrevett/multi30k", source_column=source, target_column=target
             )
             return
-        self._inner = ParallelText(root, source, target, test="test_2016_flickr")
-        with file_faults("read", self._inner.root):
-            found = sorted(path.stem for path in self._inner.root.glob(f"test_*.{source}"))
-        self._inner.names.update(zip(found, found, strict=True))
-
-    def files(self, split: str) -> list[str]:
-        return self._inner.files(split)
+        with file_faults("read", self.root):
+            found = sorted(path.stem for path in self.root.glob(f"test_*.{source}"))
+        self.names.update(zip(found, found, strict=True))
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
+        if self.hub is None:
+            return super().load(split, cache_dir)
         try:
-            return self._inner.load(split, cache_dir)
+            return self.hub.load(split, cache_dir)
         except UserError as error:
-            if isinstance(self._inner, ParallelText):
-                raise
             raise UserError(
                 f"{error}; give data.root=DIR, a directory with train.en, train.de and so on"
             ) from error

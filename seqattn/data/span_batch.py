@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -33,8 +32,7 @@ class Questions(NamedTuple):
     @classmethod
     def of(cls, table: Dataset) -> Questions:
         """Reads the columns "id", "question", "context" and "answers"."""
-        columns = (list(table[name]) for name in ("id", "question", "context", "answers"))
-        return cls(*columns)
+        return cls(*(list(table[name]) for name in ("id", "question", "context", "answers")))
 
 
 class Window(NamedTuple):
@@ -42,9 +40,7 @@ class Window(NamedTuple):
 
     Attributes:
         question: with its end mark.
-        context: the whole of it.
-        start: the first token that is read.
-        stop: the token after the last.
+        context: the whole of it, of which the tokens from `start` up to `stop` are read.
         answer: tokens of the context; None where the window does not hold an answer.
         row: the question's number.
     """
@@ -96,21 +92,19 @@ class SpanBatch(Tensors):
     @property
     def padding_share(self) -> float:
         """Padded places of contexts and questions, as a share of all their places (0 to 1)."""
-        sides = (self.context, self.question)
-        real = sum(int((side != PAD).sum()) for side in sides)
-        return 1.0 - real / sum(side.numel() for side in sides)
+        real = self.context_tokens + int((self.question != PAD).sum())
+        return 1.0 - real / (self.context.numel() + self.question.numel())
 
 
 def collate_windows(windows: Sequence[Window]) -> SpanBatch:
     """Pads B windows into a batch."""
-    parts = [(window, slice(window.start, window.stop)) for window in windows]
-    context = _at_least_one([window.context.ids[part] for window, part in parts])
-    places = context.shape[1]
+    parts = [(window.context, slice(window.start, window.stop)) for window in windows]
+    context = pad_rows([text.ids[part] for text, part in parts])
     match = np.zeros((*context.shape, len(MATCHES)), np.float32)
-    spans = np.full((len(windows), 2), places, np.int64)
-    for row, (window, part) in enumerate(parts):
-        by_word = match_words(window.context.words, window.question.words)
-        match[row, : window.stop - window.start] = by_word[window.context.word[part]]
+    spans = np.full((len(windows), 2), context.shape[1], np.int64)
+    for row, (window, (text, part)) in enumerate(zip(windows, parts, strict=True)):
+        by_word = match_words(text.words, window.question.words)
+        match[row, : window.stop - window.start] = by_word[text.word[part]]
         if window.answer is not None:
             spans[row] = np.array(window.answer[:2]) - window.start
     arrays = {
@@ -119,17 +113,12 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
         "match": match,
         "start": spans[:, 0],
         "end": spans[:, 1],
-        "begins": _at_least_one([window.context.begins[part] for window, part in parts]),
-        "ends": _at_least_one([window.context.ends[part] for window, part in parts]),
+        "begins": pad_rows([text.begins[part] for text, part in parts]),
+        "ends": pad_rows([text.ends[part] for text, part in parts]),
         "offset": np.array([window.start for window in windows], np.int64),
         "index": np.array([window.row for window in windows], np.int64),
     }
     return SpanBatch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
-
-
-def _at_least_one(rows: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    padded = pad_rows(rows)
-    return padded if padded.shape[1] else np.zeros((len(rows), 1), np.int64)
 
 
 class SpanEncoder:
@@ -138,15 +127,11 @@ class SpanEncoder:
     Args:
         tokenizer: of the model.
         options: how contexts are read, and what a batch may hold; a longer question is cut.
-
-    Attributes:
-        cut: questions that were longer than `options.max_question` so far.
     """
 
     def __init__(self, tokenizer: Tokenizer, options: SpanOptions) -> None:
         self.reader = TextReader(tokenizer)
         self.options = options
-        self.cut = 0
 
     def __call__(self, questions: Sequence[str], contexts: Sequence[str]) -> Iterator[SpanBatch]:
         """The windows of N questions, each on its context, the longest first.
@@ -169,10 +154,8 @@ class SpanEncoder:
         return self._batches([window for windows in read for window in windows])
 
     def _windows(self, row: int, text: str, context: str) -> list[Window]:
-        options = self.options
-        question, read = self.reader.question(text), self.reader.context(context)
-        self.cut += len(question.ids) > options.max_question
-        question, tokens = question.cut(options.max_question), len(read.ids)
+        options, read = self.options, self.reader.context(context)
+        question, tokens = self.reader.question(text).cut(options.max_question), len(read.ids)
         return [
             Window(question, read, start, min(start + options.window, tokens), None, row)
             for start in options.starts(tokens)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.tokens import EOS
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float32]
 
 MATCHES = ("exact", "lower", "stem", "frequency")
@@ -36,8 +36,8 @@ class Cut(NamedTuple):
 
     text: str
     words: list[str]
-    starts: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int64]
+    starts: Ints
+    places: Ints
 
 
 def cut_words(text: str) -> Cut:
@@ -157,21 +157,14 @@ class TextReader:
 
     def question(self, text: str) -> ReadText:
         """A question's ids, with the end mark after them."""
-        read = self.context(text)
-        end = len(text)
-        return read._replace(
-            ids=np.append(read.ids, EOS),
-            begins=np.append(read.begins, end),
-            ends=np.append(read.ends, end),
-            word=np.append(read.word, len(read.words)),
-        )
+        ids, begins, ends, word, words = self.context(text)
+        begins, ends = (np.append(places, len(text)) for places in (begins, ends))
+        return ReadText(np.append(ids, EOS), begins, ends, np.append(word, len(words)), words)
 
 
 def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
-    """The smallest run of tokens that covers the characters from `start` up to `end`, exclusive.
-
-    Returns:
-        The run; None where no token stands for any of these characters.
+    """The smallest run of tokens that covers the characters from `start` up to `end`, exclusive;
+    None where no token stands for any of them.
     """
     # tokens that stand for nothing can neither begin nor end an answer
     meets = np.flatnonzero((text.begins < end) & (text.ends > start) & (text.ends > text.begins))
@@ -180,11 +173,6 @@ def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
     first, last = int(meets[0]), int(meets[-1])
     exact = int(text.begins[first]) == start and int(text.ends[last]) == end
     return TokenSpan(first, last, exact)
-
-
-def vocabulary_texts(texts: Iterable[str]) -> list[str]:
-    """Each different text as it is tokenised, in their first order: what to train on."""
-    return [cut_words(text).text for text in dict.fromkeys(texts)]
 
 
 def trimmed(answer: str, start: int) -> tuple[int, int]:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import datasets
+import numpy as np
+import pyarrow as pa
 
 from seqattn.checking import checked
-from seqattn.data.arrow_tables import hub_table, quiet_datasets, short_digest, table_of
+from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, Ints, hub_table, quiet_datasets, table_of
 from seqattn.data.base import FileOrHub, Source
 from seqattn.data.reading import question_source
-from seqattn.data.squad_format import Question, QuestionTally, kept, read_questions
+from seqattn.data.squad_format import EVENTS, Question, mended, read_questions
 from seqattn.errors import UserError
 from seqattn.places import shipped
-from seqattn.storage import file_faults, is_file, write_whole
+from seqattn.storage import file_faults, is_file
 
 NO_ANSWER = "unanswerable"
 _FILES = {"train": "train.json", "val": "dev.json", "test": "test.json"}
 _HUB_COLUMNS = ["id", "question", "context", "answers.text", "answers.answer_start"]
-_TEXT = datasets.Value("string")
-_TEXTS = datasets.Sequence(_TEXT)
-_FEATURES = {**dict.fromkeys(("id", "question", "context"), _TEXT), "answers": _TEXTS}
-_QUESTION_FEATURES = {**_FEATURES, "starts": datasets.Sequence(datasets.Value("int64"))}
-_PAIR_FEATURES = {**_FEATURES, "source": _TEXT, "target": _TEXT, "references": _TEXTS}
+_COLUMNS = {**dict.fromkeys(("id", "question", "context"), TEXT), "answers": TEXTS}
+_COLUMNS |= {"starts": pa.list_(pa.int64())}
 
 
 @checked
@@ -69,62 +65,45 @@ class Squad(FileOrHub):
         if root is not None:
             found = {split: Path(root).expanduser() / name for split, name in _FILES.items()}
             self.paths = {**found, **self.paths}
-        self._tallies: dict[str, QuestionTally] = {}
+        self._told: dict[str, list[str]] = {}
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        """Reads a split, once; see `Source.load`.
-
-        Raises:
-            UserError: the split is not there, or is not what SQuAD's format wants.
-        """
         origin = self.origin(split)
-        read, content = self._reader(split, cache_dir)
-        content = f"questions-1 {split == 'train'} {content}"
+        questions, content = self._questions(split, cache_dir)
+        columns = {**_COLUMNS, **dict.fromkeys(EVENTS, NUMBER)}
+        table = table_of(mended(questions, origin), columns, f"questions-2 {content}", cache_dir)
+        events = {name: table.data.column(name).to_numpy() for name in EVENTS}
+        left_out = events["empty"] * (split == "train")
+        kept = (left_out | events["unfounded"]) == 0
+        told = [f"{len(table):,} {split} questions", *_told(events, left_out, kept, split)]
+        if not kept.any():
+            raise UserError(f"{origin} must hold questions, {', '.join(told)}")
+        self._told[split] = told
+        table = table.select_columns(list(_COLUMNS))
+        return table if kept.all() else table.select(np.flatnonzero(kept))
 
-        def rows(tally: QuestionTally) -> Iterator[dict[str, Any]]:
-            for row in kept(read(), tally, split == "train", origin):
-                yield row._asdict()
-
-        tally = _counted(rows, content, cache_dir)
-        if tally.kept == 0:
-            raise UserError(f"{origin} must hold questions, {tally.describe(split)}")
-        self._tallies[split] = tally
-        return table_of(lambda: rows(QuestionTally()), _QUESTION_FEATURES, content, cache_dir)
-
-    def _reader(
-        self, split: str, cache_dir: Path | None
-    ) -> tuple[Callable[[], Iterator[Question]], str]:
-        """What reads a split's questions, and what names their content."""
+    def _questions(self, split: str, cache_dir: Path | None) -> tuple[Iterator[Question], str]:
+        """A split's questions, read when they are asked for, and what names their content."""
         if self.dataset is not None:
             table = _hub_questions(self.dataset, self.hub_splits[split], cache_dir)
-            return lambda: (Question(*row.values()) for row in table), table._fingerprint
+            return (Question(*row.values()) for row in table), table._fingerprint
         path = self.paths[split]
         if not is_file(path):
             raise UserError(f"{path} must be a file in SQuAD's format, it does not exist")
         with file_faults("read", path):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
-        return lambda: read_questions(path), content
+        return read_questions(path), content
 
     def report(self) -> list[str]:
-        return [tally.describe(split) for split, tally in self._tallies.items() if tally.events()]
+        return [", ".join(told) for told in self._told.values() if len(told) > 1]
 
 
-def _counted(
-    rows: Callable[[QuestionTally], Iterator[object]], content: str, cache_dir: Path | None
-) -> QuestionTally:
-    """What is mended and left out of some questions, counted once and kept with their content."""
-    folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE) / "questions"
-    path = folder / f"{short_digest(content)}.json"
-    try:
-        return QuestionTally(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):  # absent or damaged
-        tally = QuestionTally()
-    for _ in rows(tally):
-        pass
-    with file_faults("make", folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(asdict(tally)).encode())
-    return tally
+class DemoQA(Squad):
+    """The bundled stories with questions, written by a generator: see its README."""
+
+    def __init__(self) -> None:
+        folder = shipped("data") / "demo_qa"
+        super().__init__(files={split: str(folder / f"{split}.json") for split in _FILES})
 
 
 def _hub_questions(name: str, split: str, cache_dir: Path | None) -> datasets.Dataset:
@@ -138,12 +117,18 @@ def _hub_questions(name: str, split: str, cache_dir: Path | None) -> datasets.Da
     return table.select_columns(_HUB_COLUMNS)
 
 
-class DemoQA(Squad):
-    """The bundled stories with questions, written by a generator: see its README."""
-
-    def __init__(self) -> None:
-        folder = shipped("data") / "demo_qa"
-        super().__init__(files={split: str(folder / f"{split}.json") for split in _FILES})
+def _told(events: Mapping[str, Ints], left_out: Ints, kept: Ints, split: str) -> list[str]:
+    """Says what was mended and left out; what did not happen is not mentioned."""
+    treated = "left out" if split == "train" else "kept, unanswerable where the context is empty"
+    read = left_out == 0
+    said = [
+        (events["unanswerable"][kept].sum(), "unanswerable"),
+        (events["moved"][read].sum(), "answers moved to where they stand"),
+        (events["dropped"][read].sum(), "answers dropped that stand nowhere in their context"),
+        (events["unfounded"][read].sum(), "questions left out that lost all their answers"),
+        (events["empty"].sum(), f"with an empty question or context ({treated})"),
+    ]
+    return [f"{count:,} {what}" for count, what in said if count]
 
 
 class AnswerPairs(Source):
@@ -163,18 +148,7 @@ class AnswerPairs(Source):
         self.questions = questions
         self.unanswerable = unanswerable
 
-    def files(self, split: str) -> list[str]:
-        return self.questions.files(split)
-
-    def report(self) -> list[str]:
-        return self.questions.report()
-
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        """Reads a split; see `Source.load`.
-
-        Raises:
-            UserError: as the questions', or none is left.
-        """
         rows = self.questions.load(split, cache_dir)
         with quiet_datasets(cache_dir):
             if not self.unanswerable:
@@ -183,19 +157,11 @@ class AnswerPairs(Source):
                 raise UserError(
                     f"the {split} split must hold questions with an answer, it has none"
                 )
-            return rows.map(
-                _as_pairs,
-                batched=True,
-                remove_columns=["starts"],
-                features=datasets.Features(_PAIR_FEATURES),
-                keep_in_memory=True,
-            )
-
-
-def _as_pairs(rows: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    references = [list(dict.fromkeys(answers)) or [NO_ANSWER] for answers in rows["answers"]]
-    return {
-        "source": list(map(question_source, rows["question"], rows["context"])),
-        "target": [texts[0] for texts in references],
-        "references": references,
-    }
+            references = [list(dict.fromkeys(found)) or [NO_ANSWER] for found in rows["answers"]]
+            columns = {
+                "source": list(map(question_source, rows["question"], rows["context"])),
+                "target": [texts[0] for texts in references],
+                "references": references,
+            }
+            both = [rows.remove_columns("starts"), datasets.Dataset.from_dict(columns)]
+            return datasets.concatenate_datasets(both, axis=1)

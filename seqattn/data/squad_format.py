@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqattn.errors import UserError
 from seqattn.storage import read_json
+
+EVENTS = ("unanswerable", "moved", "dropped", "unfounded", "empty")
+"""What `mended` counts of each question: whether no answer is left, answers that stand elsewhere
+than the data says and that stand nowhere, whether all were dropped, and whether the question or
+the context is white space."""
 
 
 class Question(NamedTuple):
@@ -21,53 +25,11 @@ class Question(NamedTuple):
     starts: list[int]
 
 
-@dataclass
-class QuestionTally:
-    """What had to be mended or left out.
-
-    Attributes:
-        questions: that came.
-        unanswerable: of those that are kept, how many have no answer.
-        moved: answers that stand elsewhere than the data says.
-        dropped: answers that stand nowhere in their context.
-        unfounded: questions left out because all their answers were dropped.
-        empty: questions with nothing but white space in the question or the context.
-        left_out: whether these have been left out.
-        kept: questions that are left.
-    """
-
-    questions: int = 0
-    unanswerable: int = 0
-    moved: int = 0
-    dropped: int = 0
-    unfounded: int = 0
-    empty: int = 0
-    left_out: bool = False
-    kept: int = 0
-
-    def describe(self, split: str) -> str:
-        """Says it in one line; what did not happen is not mentioned."""
-        return ", ".join([f"{self.questions:,} {split} questions", *self.events()])
-
-    def events(self) -> list[str]:
-        """Says each thing that happened."""
-        treated = "left out" if self.left_out else "kept, unanswerable where the context is empty"
-        said = [
-            (self.unanswerable, "unanswerable"),
-            (self.moved, "answers moved to where they stand"),
-            (self.dropped, "answers dropped that stand nowhere in their context"),
-            (self.unfounded, "questions left out that lost all their answers"),
-            (self.empty, f"with an empty question or context ({treated})"),
-        ]
-        return [f"{count:,} {what}" for count, what in said if count]
-
-
 def read_questions(path: Path) -> Iterator[Question]:
     """Reads a SQuAD v1.1 or v2.0 file.
 
     Raises:
-        UserError: the file is not there, is not JSON (with the line), or has another form (with
-            the place).
+        UserError: it is not JSON (with the line), or has another form (with the place).
     """
     form = 'JSON as SQuAD\'s ({"data": [{"paragraphs": [...]}]})'
     top = _Place(path, "", read_json(path, "a file in SQuAD's format", form))
@@ -116,21 +78,12 @@ _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false
 _KINDS |= {int: "a whole number", float: "a number with a point", type(None): "null"}
 
 
-def kept(
-    questions: Iterable[Question], tally: QuestionTally, training: bool, origin: str
-) -> Iterator[Question]:
-    """The questions that are fit for use, their answers at their places.
-
-    Args:
-        questions: as they came.
-        tally: counts what is mended and left out.
-        training: whether questions with an empty side are left out.
-        origin: where they come from, for the message.
+def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any]]:
+    """Rows of questions with their answers at their places, and what was mended in each.
 
     Raises:
         UserError: two questions of one id, or other numbers of answers and starts.
     """
-    tally.left_out = training
     seen: set[str] = set()
     for row in questions:
         if row.id in seen:
@@ -141,39 +94,24 @@ def kept(
                 f"{origin} must have a start for each answer, {row.id!r} has "
                 f"{len(row.answers)} answers and {len(row.starts)} starts"
             )
-        tally.questions += 1
-        hollow = not row.context.strip()
-        if hollow or not row.question.strip():
-            tally.empty += 1
-            if training:
-                continue
-        mended = row._replace(answers=[], starts=[]) if hollow else _mended(row, tally)
-        if row.answers and not mended.answers and not hollow:
-            tally.unfounded += 1
-            continue
-        tally.unanswerable += not mended.answers
-        tally.kept += 1
-        yield mended
-
-
-def _mended(row: Question, tally: QuestionTally) -> Question:
-    answers, starts = [], []
-    for text, start in zip(row.answers, row.starts, strict=True):
-        place = nearest(row.context, text, start)
-        if place is None:
-            tally.dropped += 1
-            continue
-        tally.moved += place != start
-        answers.append(text)
-        starts.append(place)
-    return row._replace(answers=answers, starts=starts)
+        given = list(zip(row.answers, row.starts)) if row.context.strip() else []
+        places = [nearest(row.context, *answer) for answer in given]
+        found = [(text, place) for (text, _), place in zip(given, places) if place is not None]
+        yield {
+            **row._asdict(),
+            "answers": [text for text, _ in found],
+            "starts": [place for _, place in found],
+            "unanswerable": int(not found),
+            "moved": sum(place not in (None, start) for (_, start), place in zip(given, places)),
+            "dropped": places.count(None),
+            "unfounded": int(bool(given) and not found),
+            "empty": int(not (row.context.strip() and row.question.strip())),
+        }
 
 
 def nearest(context: str, text: str, start: int) -> int | None:
-    """The place of a text as near to a character as can be, before it if both sides are equal.
-
-    Returns:
-        Its first character; None where the text is empty or stands nowhere in the context.
+    """The place of a text as near to a character as can be, before it if both sides are equal;
+    None where the text is empty or stands nowhere in the context.
     """
     if not text.strip():
         return None

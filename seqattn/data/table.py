@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqattn.checking import checked
-from seqattn.data.arrow_tables import hub_table, quiet_datasets
-from seqattn.data.base import HUB_SPLITS, FileOrHub, check_splits
+from seqattn.data.arrow_tables import TEXT, TEXTS, hub_table, quiet_datasets
+from seqattn.data.base import FileOrHub
 from seqattn.data.text_files import json_fault, scan_text
 from seqattn.errors import UserError
+from seqattn.places import shipped
 from seqattn.storage import is_file
 
 # What `load_dataset` is told for each suffix. Words such as "null" or "NA" are text here, and
@@ -31,19 +34,11 @@ _READERS: dict[str, tuple[str, dict[str, Any]]] = {
 # are those of CNN/DailyMail (article, highlights), XSum (document, summary), arXiv and PubMed
 # (article, abstract), SAMSum (dialogue, summary), BillSum (text, summary) and AESLC on the hub.
 KNOWN_PAIRS = (
-    ("source", "target"),
-    ("document", "summary"),
-    ("article", "highlights"),
-    ("article", "abstract"),
-    ("article", "summary"),
-    ("dialogue", "summary"),
-    ("text", "summary"),
-    ("text", "headline"),
-    ("text", "title"),
-    ("email_body", "subject_line"),
-    ("input", "output"),
-    ("src", "tgt"),
-)
+    ("source", "target"), ("document", "summary"), ("article", "highlights"),
+    ("article", "abstract"), ("article", "summary"), ("dialogue", "summary"),
+    ("text", "summary"), ("text", "headline"), ("text", "title"),
+    ("email_body", "subject_line"), ("input", "output"), ("src", "tgt"),
+)  # fmt: skip
 
 
 @checked
@@ -54,8 +49,8 @@ class Table(FileOrHub):
     that CNN/DailyMail and XSum work as they are.
 
     Args:
-        files: a file for each of train, val, test; the suffix says how to read it.
-        dataset: instead of files, a dataset's name on the hub, such as "wmt/wmt16".
+        files, dataset, splits: as `FileOrHub`; a file's suffix says how to read it, and a dataset
+            is such as "wmt/wmt16".
         name: the dataset's configuration, such as "de-en"; None for its only one.
         source_column: the source texts' column; a dot leads into nested ones
             ("translation.en"); None finds it.
@@ -63,8 +58,6 @@ class Table(FileOrHub):
             given and none is known to go with it, there are only sources.
         references_column: a column with a list of texts for each row, all of them references to
             score against; a row with an empty list has its target. None for none.
-        splits: the hub dataset's own names for train, val, test; those left out keep
-            "train", "validation", "test".
 
     Raises:
         UserError: both or neither of `files` and `dataset`; an unknown split or suffix.
@@ -80,11 +73,10 @@ class Table(FileOrHub):
         references_column: str | None = None,
         splits: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(files, dataset)
+        super().__init__(files, dataset, splits)
         if bool(self.paths) == (dataset is not None):
             got = "both; set the other to null" if self.paths else "neither"
             raise UserError(f"a table must come from data.files or from data.dataset, got {got}")
-        check_splits(splits or {})
         for path in self.paths.values():
             if path.suffix not in _READERS:
                 ends = ", ".join(_READERS)
@@ -92,51 +84,23 @@ class Table(FileOrHub):
         self.name = name
         self.source_column, self.target_column = source_column, target_column
         self.references_column = references_column
-        self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        """Reads a split; see `Source.load`.
-
-        Raises:
-            UserError: the split, a file or a column is not there, a file or the hub cannot be
-                read, a column holds no text, or there is no row.
-        """
         origin = self.origin(split)
         if self.dataset is None:
             table = _read_file(self.paths[split], cache_dir)
         else:
             table = hub_table(self.dataset, self.name, self.hub_splits[split], cache_dir)
-        with quiet_datasets(cache_dir):
-            return self._sides(table.flatten(), self._references(split), origin)
+        table = table.flatten()
+        columns = self._columns(table.column_names, origin)
+        references = self._references(split)
+        if references:
+            columns["references"] = references
+        _check(table, columns, origin)
+        return _sides(table, columns)
 
     def _references(self, split: str) -> str | None:
         return self.references_column
-
-    def _sides(
-        self, table: datasets.Dataset, references: str | None, origin: str
-    ) -> datasets.Dataset:
-        columns = self._columns(table.column_names, origin)
-        if references:
-            columns["references"] = references
-        for side, column in columns.items():
-            if column not in table.column_names:
-                known = ", ".join(table.column_names)
-                raise UserError(f"{origin} has no column {column!r}, it has {known}")
-            if len(table):
-                _check_kind(table.features[column], side, f"column {column!r} of {origin}")
-        if len(table) == 0:
-            raise UserError(f"{origin} must hold text, it has no rows")
-        table = table.select_columns(list(dict.fromkeys(columns.values())))
-        missing = any(table.data.column(c).null_count for c in columns.values())
-        if missing or list(columns.values()) != ["source", "target"][: len(columns)]:
-            table = table.map(
-                _named,
-                batched=True,
-                fn_kwargs={"columns": columns},
-                remove_columns=table.column_names,
-                features=datasets.Features({side: _FEATURES[side] for side in columns}),
-            )
-        return table
 
     def _columns(self, there: list[str], origin: str) -> dict[str, str]:
         """The column of each side: the named ones, and those that can be found."""
@@ -156,36 +120,43 @@ class Table(FileOrHub):
         return {"source": source} if target is None else {"source": source, "target": target}
 
 
-_TEXT = datasets.Value("string")
-_FEATURES = {"source": _TEXT, "target": _TEXT, "references": datasets.Sequence(_TEXT)}
+def _check(table: datasets.Dataset, columns: dict[str, str], origin: str) -> None:
+    """Refuses a table without rows, or with a column that is not there or holds no text."""
+    for side, column in columns.items():
+        if column not in table.column_names:
+            known = ", ".join(table.column_names)
+            raise UserError(f"{origin} has no column {column!r}, it has {known}")
+        feature, must, other = table.features[column], "text", "nested values"
+        if side == "references":
+            feature = getattr(feature, "feature", None)
+            must, other = "lists of texts", "something else"
+        kind = getattr(feature, "dtype", other)
+        if len(table) and kind not in ("string", "large_string", "null"):
+            raise UserError(f"column {column!r} of {origin} must hold {must}, it holds {kind}")
+    if len(table) == 0:
+        raise UserError(f"{origin} must hold text, it has no rows")
 
 
-def _check_kind(feature: Any, side: str, column: str) -> None:
-    must, other = "text", "nested values"
-    if side == "references":
-        must, other, feature = "lists of texts", "something else", getattr(feature, "feature", None)
-    kind = getattr(feature, "dtype", other)
-    if kind not in ("string", "large_string", "null"):
-        raise UserError(f"{column} must hold {must}, it holds {kind}")
-
-
-def _named(rows: dict[str, list[Any]], columns: dict[str, str]) -> dict[str, list[Any]]:
-    sides = [side for side in columns if side != "references"]
-    named = {side: [text or "" for text in rows[columns[side]]] for side in sides}
-    if "references" in columns:
-        own = named.get("target", [""] * len(named["source"]))
-        named["references"] = [
-            [text or "" for text in texts or []] or [target]
-            for texts, target in zip(rows[columns["references"]], own, strict=True)
-        ]
-    return named
+def _sides(table: datasets.Dataset, columns: dict[str, str]) -> datasets.Dataset:
+    """The columns under the names of their sides, nothing as empty text."""
+    sides: dict[str, Any] = {}
+    for side, name in columns.items():
+        column = table.data.column(name)
+        if side == "references":
+            targets = sides["target"].to_pylist() if "target" in sides else [""] * len(table)
+            rows = zip(column.to_pylist(), targets, strict=True)
+            lists = [[text or "" for text in texts or []] or [target] for texts, target in rows]
+            sides[side] = pa.array(lists, TEXTS)
+        else:
+            sides[side] = pc.fill_null(column.cast(TEXT), "") if column.null_count else column
+    return datasets.Dataset(pa.table(sides), fingerprint=table._fingerprint)
 
 
 def _read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     kind, options = _READERS[path.suffix]
     if kind == "parquet" and not is_file(path):
         raise UserError(f"{path} must be a parquet file, it does not exist")
-    if kind != "parquet" and scan_text(path).lines == 0:
+    if kind != "parquet" and scan_text(path)[0] == 0:
         raise UserError(f"{path} must hold text, it is empty")
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir):
@@ -202,3 +173,40 @@ def _read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
             reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
             must = f"{path} must be {path.suffix[1:]}"
             raise UserError(f"{must}, cannot read it: {reason}") from error
+
+
+@checked
+class Aeslc(Table):
+    """AESLC (Zhang and Tetreault 2019, arXiv 1906.03497): business e-mails and their subjects.
+
+    Files `ROOT/train.jsonl`, `ROOT/dev.jsonl` and, where there is one, `ROOT/test.jsonl` with
+    `document`, `summary` and, except in train, `references`. The public files have no test part.
+
+    Args:
+        root: the directory.
+        all_references: score against the several subjects of each e-mail, the original among
+            them; else against the original alone, as published figures do. The best of several
+            counts, so the two do not compare.
+    """
+
+    no_test = "dev.jsonl is split=val"
+
+    def __init__(self, root: str, all_references: bool = False) -> None:
+        names = {"train": "train.jsonl", "val": "dev.jsonl", "test": "test.jsonl"}
+        super().__init__(
+            {split: str(Path(root) / name) for split, name in names.items()},
+            source_column="document",
+            target_column="summary",
+            references_column="references" if all_references else None,
+        )
+
+    def _references(self, split: str) -> str | None:
+        return None if split == "train" else self.references_column
+
+
+class DemoSummarization(Table):
+    """The bundled reports and their headlines, written by a generator: see its README."""
+
+    def __init__(self) -> None:
+        folder = shipped("data") / "demo_summarization"
+        super().__init__({s: str(folder / f"{s}.jsonl") for s in ("train", "val", "test")})

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from seqattn.errors import UserError
 from seqattn.storage import check_json, file_faults, is_file
@@ -16,17 +15,11 @@ LONGEST_LINE = 1_000_000
 """Bytes of a line; a document is far shorter, and sentencepiece would leave longer ones out."""
 
 
-class TextFile(NamedTuple):
-    """A UTF-8 text file that has been read through once: `digest` is its content's SHA-256."""
+def scan_text(path: Path) -> tuple[int, str]:
+    """Reads a UTF-8 file through once.
 
-    path: Path
-    lines: int
-    """A last line without its line break counts."""
-    digest: str
-
-
-def scan_text(path: Path) -> TextFile:
-    """Reads a file through once.
+    Returns:
+        How many lines it has, one without a line break at the end too, and its SHA-256.
 
     Raises:
         UserError: the file is not there, is not UTF-8, has a line beyond `LONGEST_LINE` (but for
@@ -54,7 +47,7 @@ def scan_text(path: Path) -> TextFile:
         if path.suffix in (".json", ".jsonl"):
             file.seek(0)
             check_json(file, path, by_line=path.suffix == ".jsonl")
-    return TextFile(path, lines, digest.hexdigest())
+    return lines, digest.hexdigest()
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -70,39 +63,25 @@ def read_lines(path: Path) -> Iterator[str]:
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
 
 
-def files_in(directory: Path) -> str:
-    """Names a directory's files for an error message, at most a dozen."""
-    with file_faults("read", directory):
-        names = sorted(path.name for path in directory.iterdir() if path.is_file())
-    shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-    return shown or "no file"
-
-
 def json_fault(path: Path) -> str | None:
-    """Where a UTF-8 file stops being a list of JSON objects, or of ".jsonl" one in each line.
+    """Where a file stops being a list of JSON objects, or of ".jsonl" one in each line, if it does.
 
-    Returns:
-        Such as "line 3 must be a JSON object: Expecting value at column 9"; None where there is
-        no fault of this kind.
+    Such as "line 3 must be a JSON object: Expecting value at column 9".
     """
-    whole = path.suffix != ".jsonl"
-    texts = [path.read_text(encoding="utf-8-sig")] if whole else read_lines(path)
+    by_line = path.suffix == ".jsonl"
+    texts = read_lines(path) if by_line else [path.read_text(encoding="utf-8-sig")]
     for number, text in enumerate(texts, 1):
         try:
             value = json.loads(text) if text.strip() else {}
         except json.JSONDecodeError as error:
-            said = f"line {error.lineno} is not JSON" if whole else _no_object(f"line {number}")
-            return f"{said}: {error.msg} at column {error.colno}"
+            must = f"{number} must be a JSON object" if by_line else f"{error.lineno} is not JSON"
+            return f"line {must}: {error.msg} at column {error.colno}"
         except ValueError as error:
             return f"line {number}: {error}"
-        if whole and not isinstance(value, list):
+        if not (by_line or isinstance(value, list)):
             return f"it must be a list of objects, it is a {type(value).__name__}"
-        for place, row in enumerate(value if whole else [value], 1):
+        for place, row in enumerate([value] if by_line else value, 1):
             if not isinstance(row, dict):
-                where = f"row {place}" if whole else f"line {number}"
-                return f"{_no_object(where)}, it is a {type(row).__name__}"
+                where = f"line {number}" if by_line else f"row {place}"
+                return f"{where} must be a JSON object, it is a {type(row).__name__}"
     return None
-
-
-def _no_object(where: str) -> str:
-    return f"{where} must be a JSON object"

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import sentencepiece
 
@@ -17,6 +16,7 @@ from seqattn.tokens import BOS, EOS, PAD, UNK
 
 LINE_BREAK = "\n"
 _FORMAT = "seqattn-tokenizer-1"
+_NAMES = {True: ["joint.model"], False: ["source.model", "target.model"]}
 _SPACED_BREAK = re.compile(r" *\n *")
 # sentencepiece writes "▁" for a space, and leaves lines with "▅" out of its training
 _KEEP, _SPACE, _BLOCK = "\U0010fffb", "\U0010fffc", "\U0010fffd"
@@ -26,47 +26,57 @@ _SPECIAL = re.compile("|".join(_ESCAPED))
 _SPELT = re.compile(f"{_KEEP}.|[{_SPACE}{_BLOCK}]")
 
 
-class Pieces(NamedTuple):
-    """The ids of a text, and where each begins and ends in it, in characters.
+class Side:
+    """The vocabulary of the source or the target: a serialised sentencepiece model at work.
 
-    The space before a word counts as a character of its piece. Of several pieces that spell one
-    character the last has it, and the others have none.
+    Raises:
+        UserError: bytes that are no sentencepiece model with our marks.
     """
 
-    ids: list[int]
-    offsets: list[tuple[int, int]]
-
-
-class Side:
-    """The vocabulary of the source or the target: a serialised sentencepiece model at work."""
-
     def __init__(self, model: bytes) -> None:
-        self._processor = _processor(model)
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise UserError("a tokenizer model must be a sentencepiece model, it is not") from error
+        names = ("pad_id", "unk_id", "bos_id", "eos_id")
+        marks = tuple(getattr(self._processor, name)() for name in names)
+        if marks != (PAD, UNK, BOS, EOS):
+            raise UserError(
+                f"a tokenizer model must number pad, unk, bos, eos as {PAD}, {UNK}, {BOS}, {EOS}, "
+                f"got {', '.join(map(str, marks))}"
+            )
+        self.size = int(self._processor.get_piece_size())
         first = self._processor.id_to_piece(EOS + 1) if self.size > EOS + 1 else None
         # a model that folds nothing may have learned this piece like any other
         self._folds = self._processor.normalize("a  b") == self._processor.normalize("a b")
         self._line_breaks = self._folds and first == LINE_BREAK
 
-    @property
-    def size(self) -> int:
-        return int(self._processor.get_piece_size())
-
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text's ids with the end mark and no begin mark."""
+        read = _checked(texts)
         if self._line_breaks:
-            read = [set_apart(text) for text in texts]
-        else:
-            read = list(texts) if self._folds else [escaped(text) for text in texts]
+            read = [set_apart(text) for text in read]
+        elif not self._folds:
+            read = [escaped(text) for text in read]
         ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
         return ids
 
-    def offsets(self, text: str) -> Pieces:
-        """A line's ids without marks, and the characters that each stands for."""
-        found = self._processor.encode(text, return_type="offset_mapping")
-        return Pieces(found["ids"], found["offsets"])
+    def offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Ids of texts of one line without marks, and where each begins and ends, in characters.
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids without marks; unknown says "⁇"."""
+        The space before a word counts as a character of its piece. Of several pieces that spell
+        one character the last has it, and the others have none.
+        """
+        encode = self._processor.encode
+        found = [encode(text, return_type="offset_mapping") for text in _checked(texts)]
+        return [(one["ids"], one["offsets"]) for one in found]
+
+    def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Each row's text; pad, begin and end marks say nothing, unknown says "⁇"."""
+        marks = (PAD, BOS, EOS)
+        return [self._text([int(token) for token in row if token not in marks]) for row in rows]
+
+    def _text(self, ids: list[int]) -> str:
         # sentencepiece takes [] for no row at all, where we mean one empty sentence
         text: str = self._processor.decode(ids) if ids else ""
         if self._line_breaks:
@@ -76,7 +86,7 @@ class Side:
         return _SPELT.sub(lambda found: _UNESCAPED.get(found[0], found[0]), text)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Names each id: "▁" begins a word, "↵" breaks a line."""
+        """Names each id, for plots: "▁" begins a word, "↵" breaks a line."""
         names = [self._processor.id_to_piece(int(token)) for token in ids]
         return [name.replace(LINE_BREAK, "↵") for name in names]
 
@@ -91,60 +101,33 @@ class Tokenizer:
     Attributes:
         joint: whether both sides share one vocabulary.
         fingerprint: the models' content in 16 hexadecimal digits.
+        source_size, target_size: pieces of each `Side`.
+        encode_source, encode_target, source_offsets, decode_target, source_pieces, target_pieces:
+            methods of the `Side`s.
 
     Raises:
-        UserError: bytes that are no sentencepiece model with our marks, or text that is none.
+        UserError: bytes that are no sentencepiece model with our marks.
     """
 
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
         self.joint = target_model is None
         self._models = [source_model] if target_model is None else [source_model, target_model]
-        self._source = Side(source_model)
-        self._target = self._source if target_model is None else Side(target_model)
+        sides = [Side(model) for model in self._models]
+        source, target = sides[0], sides[-1]
+        self.source_size, self.target_size = source.size, target.size
+        self.encode_source, self.encode_target = source.encode, target.encode
+        self.source_offsets, self.decode_target = source.offsets, target.decode
+        self.source_pieces, self.target_pieces = source.pieces, target.pieces
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)
         self.fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
-
-    @property
-    def source_size(self) -> int:
-        return self._source.size
-
-    @property
-    def target_size(self) -> int:
-        return self._target.size
-
-    def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
-        """Each text's ids with the end mark and no begin mark."""
-        return self._source.encode(checked_texts(texts))
-
-    def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """As `encode_source`, of the target side."""
-        return self._target.encode(checked_texts(texts))
-
-    def source_offsets(self, texts: Sequence[str]) -> list[Pieces]:
-        """Ids of texts of one line without marks, and the characters that each stands for."""
-        return [self._source.offsets(text) for text in checked_texts(texts)]
-
-    def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Each row's text; pad, begin and end marks say nothing, unknown says "⁇"."""
-        marks = (PAD, BOS, EOS)
-        rows = [[int(token) for token in row if token not in marks] for row in ids]
-        return [self._target.decode(row) for row in rows]
-
-    def source_pieces(self, ids: Sequence[int]) -> list[str]:
-        """Names each id of a source row, for plots: "▁" begins a word, "↵" breaks a line."""
-        return self._source.pieces(ids)
-
-    def target_pieces(self, ids: Sequence[int]) -> list[str]:
-        return self._target.pieces(ids)
 
     def save(self, directory: Path) -> None:
         """Writes `tokenizer.json` and the models beside it, the json last and each file whole."""
         directory = Path(directory)
         with file_faults("make", directory):
             directory.mkdir(parents=True, exist_ok=True)
-        names = ["joint.model"] if self.joint else ["source.model", "target.model"]
         files = {}
-        for name, model in zip(names, self._models, strict=True):
+        for name, model in zip(_NAMES[self.joint], self._models, strict=True):
             write_whole(directory / name, model)
             files[name] = hashlib.sha256(model).hexdigest()
         head = {"format": _FORMAT, "joint": self.joint, "files": files}
@@ -167,10 +150,9 @@ class Tokenizer:
             raise UserError(foreign) from error
         files = head.get("files") if isinstance(head, dict) else None
         names = sorted(files) if isinstance(files, dict) and head.get("format") == _FORMAT else []
-        if names not in (["joint.model"], ["source.model", "target.model"]):
+        if not isinstance(files, dict) or names not in _NAMES.values():
             raise UserError(foreign)
-        assert isinstance(files, dict)
-        return cls(*(_read(Path(directory) / name, files[name]) for name in names))
+        return cls(*(_read(path.with_name(name), files[name]) for name in names))
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[bytes, ...]]:
         return type(self), tuple(self._models)
@@ -188,7 +170,7 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(lambda found: _ESCAPED[found[0]], text)
 
 
-def checked_texts(texts: Sequence[str]) -> Sequence[str]:
+def _checked(texts: Sequence[str]) -> list[str]:
     """The same texts; half of a surrogate pair, which is no character, raises a `UserError`."""
     for number, text in enumerate(texts, 1):
         try:
@@ -198,21 +180,7 @@ def checked_texts(texts: Sequence[str]) -> Sequence[str]:
                 f"a text must be Unicode, number {number:,} has half a surrogate pair "
                 f"(U+{ord(text[error.start]):04X} at character {error.start + 1:,})"
             ) from error
-    return texts
-
-
-def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as error:
-        raise UserError("a tokenizer model must be a sentencepiece model, it is not") from error
-    marks = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
-    if marks != (PAD, UNK, BOS, EOS):
-        raise UserError(
-            f"a tokenizer model must number pad, unk, bos, eos as {PAD}, {UNK}, {BOS}, {EOS}, "
-            f"got {', '.join(map(str, marks))}"
-        )
-    return processor
+    return list(texts)
 
 
 def _read(path: Path, digest: object) -> bytes:

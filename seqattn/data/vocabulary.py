@@ -29,6 +29,7 @@ LONGEST_LEARNT = 20_000
 """Characters of a text that a vocabulary learns from: a run of letters without a space costs
 sentencepiece the square of its length, minutes for a million."""
 _LARGEST_UNASKED = 8000
+_TOO_LARGE = re.compile(r"set it to a value <= (\d+)")
 
 
 @checked
@@ -51,7 +52,7 @@ class TokenizerConfig:
             them; "identity" keeps them as any character, within pieces.
 
     Raises:
-        UserError: a value outside its range, or line breaks kept twice over.
+        UserError: line breaks kept twice over.
     """
 
     kind: Literal["unigram", "bpe"] = "unigram"
@@ -85,18 +86,22 @@ def train_tokenizer(
     # An iterator could be read once only, and the texts are read to hash and again to train.
     source = list(source) if isinstance(source, Iterator) else source
     target = list(target) if isinstance(target, Iterator) else target
-    kept = Path(cache_dir) / "tokenizers" / content_key(source, target, config)
+    kept = Path(cache_dir) / "tokenizers" / _content_key(source, target, config)
     try:
         return Tokenizer.load(kept)
     except UserError:  # absent, or damaged from outside: either way it can be made again
         with file_faults("make", kept):  # before the work
             kept.mkdir(parents=True, exist_ok=True)
-    tokenizer = Tokenizer(*train_models(source, target, config))
+    _announce([len(text) for text in chain(source, target)], config)
+    sides = {"joint": [source, target]}
+    if not config.joint:
+        sides = {"source": [source], "target": [target]}
+    tokenizer = Tokenizer(*(_model(texts, config, side) for side, texts in sides.items()))
     tokenizer.save(kept)
     return tokenizer
 
 
-def content_key(source: Iterable[str], target: Iterable[str], config: TokenizerConfig) -> str:
+def _content_key(source: Iterable[str], target: Iterable[str], config: TokenizerConfig) -> str:
     """Names a vocabulary by all that decides it: the texts, the config, the trainer's version."""
     digest = hashlib.sha256(json.dumps(asdict(config), sort_keys=True).encode())
     digest.update(sentencepiece.__version__.encode())
@@ -111,31 +116,19 @@ def content_key(source: Iterable[str], target: Iterable[str], config: TokenizerC
     return digest.hexdigest()[:32]
 
 
-def train_models(
-    source: Iterable[str], target: Iterable[str], config: TokenizerConfig
-) -> list[bytes]:
-    """Trains one joint model, or one for each side, and says so on standard error."""
-    sizes = [len(text) for text in chain(source, target)]
-    said = (
-        f"a joint {config.kind} vocabulary" if config.joint else f"two {config.kind} vocabularies"
-    )
-    size = config.vocab_size
+def _announce(sizes: list[int], config: TokenizerConfig) -> None:
+    """Says on standard error what is trained, on texts of so many characters."""
+    kind, size = config.kind, config.vocab_size
+    said = f"a joint {kind} vocabulary" if config.joint else f"two {kind} vocabularies"
     most = f"at most {_LARGEST_UNASKED:,}" if size is None else f"{size:,}"
-    _say(f"training {said} of {most} pieces on {len(sizes):,} lines ...")
+    lines = [f"training {said} of {most} pieces on {len(sizes):,} lines ..."]
     long = [number for number, size in enumerate(sizes, 1) if size > LONGEST_LEARNT]
     if long:
-        _say(
+        lines.append(
             f"{len(long):,} of them (line {long[0]:,} first) are longer than {LONGEST_LEARNT:,} "
             "characters: only their beginnings are learnt from"
         )
-    if config.joint:
-        return [_fitting_model([source, target], config, "joint")]
-    sides = (("source", source), ("target", target))
-    return [_fitting_model([texts], config, side) for side, texts in sides]
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 def _learnt(text: str, config: TokenizerConfig) -> str:
@@ -146,65 +139,56 @@ def _learnt(text: str, config: TokenizerConfig) -> str:
     return escaped(text) if config.normalization == "identity" else text
 
 
-def _fitting_model(parts: list[Iterable[str]], config: TokenizerConfig, side: str) -> bytes:
+def _model(parts: list[Iterable[str]], config: TokenizerConfig, side: str) -> bytes:
     """A model of the size that was asked for, or of the largest that needs no asking."""
-    if config.vocab_size is not None:
-        return _train_model(chain(*parts), config, config.vocab_size, side)
-    try:
-        return _train_model(chain(*parts), config, _LARGEST_UNASKED, side)
-    except TooLarge as error:
-        return _train_model(chain(*parts), config, error.most, side)
+    size = config.vocab_size or _LARGEST_UNASKED
+    while True:
+        try:
+            return _train(chain(*parts), config, size)
+        except RuntimeError as error:
+            largest = _TOO_LARGE.search(str(error))
+            if config.vocab_size is not None or largest is None or int(largest[1]) >= size:
+                raise _explained(str(error), config.kind, size, side) from error
+            size = int(largest[1])
 
 
-def _train_model(texts: Iterable[str], config: TokenizerConfig, size: int, side: str) -> bytes:
+def _train(texts: Iterable[str], config: TokenizerConfig, size: int) -> bytes:
     model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(_learnt(text, config) for text in texts),
-            model_writer=model,
-            model_type=config.kind,
-            vocab_size=size,
-            byte_fallback=config.byte_fallback,
-            character_coverage=config.character_coverage,
-            normalization_rule_name=config.normalization,
-            user_defined_symbols=[LINE_BREAK] if config.line_breaks else [],
-            remove_extra_whitespaces=config.normalization != "identity",
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_surface="⁇",  # the default has spaces around it
-            max_sentence_length=1_000_000,
-            num_threads=_THREADS,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise _explained(str(error), config.kind, size, side) from error
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=(_learnt(text, config) for text in texts),
+        model_writer=model,
+        model_type=config.kind,
+        vocab_size=size,
+        byte_fallback=config.byte_fallback,
+        character_coverage=config.character_coverage,
+        normalization_rule_name=config.normalization,
+        user_defined_symbols=[LINE_BREAK] if config.line_breaks else [],
+        remove_extra_whitespaces=config.normalization != "identity",
+        pad_id=PAD,
+        unk_id=UNK,
+        bos_id=BOS,
+        eos_id=EOS,
+        unk_surface="⁇",  # the default has spaces around it
+        max_sentence_length=1_000_000,
+        num_threads=_THREADS,
+        minloglevel=2,
+    )
     return model.getvalue()
 
 
-class TooLarge(UserError):
-    """A vocabulary that these texts cannot give; `most` is the largest they can."""
-
-    def __init__(self, most: int, message: str) -> None:
-        super().__init__(message)
-        self.most = most
-
-
 def _explained(message: str, kind: str, size: int, side: str) -> Exception:
-    got = f"got {size:,}"
-    if largest := re.search(r"set it to a value <= (\d+)", message):
-        most = int(largest.group(1))
-        return TooLarge(
-            most,
-            f"vocab_size must be at most {most:,} for this {side} corpus ({kind}), {got}; "
-            f"set tokenizer.vocab_size={most} or less, or null",
+    """What the user can do about a refusal of sentencepiece."""
+    if largest := _TOO_LARGE.search(message):
+        most = int(largest[1])
+        return UserError(
+            f"vocab_size must be at most {most:,} for this {side} corpus ({kind}), got {size:,}; "
+            f"set tokenizer.vocab_size={most} or less, or null"
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        least = int(smallest.group(1))
+        least = int(smallest[1])
         return UserError(
             f"vocab_size must be at least {least:,} to hold every character of this {side} "
-            f"corpus, {got}; set tokenizer.vocab_size={least} or more"
+            f"corpus, got {size:,}; set tokenizer.vocab_size={least} or more"
         )
     if "sentences_.empty()" in message:
         return UserError(f"the {side} corpus must hold some text, every line is empty")

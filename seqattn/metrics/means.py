@@ -1,11 +1,15 @@
 """Means that add up over batches and ranks."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torchmetrics import MeanMetric, Metric, MetricCollection
+
+Floats = npt.NDArray[np.float64]
 
 
 class Means(MetricCollection):
@@ -33,6 +37,28 @@ class Means(MetricCollection):
     def compute(self) -> dict[str, Tensor]:
         """Each mean by its name, float32."""
         return {name: value.float() for name, value in super().compute().items()}
+
+
+class TextMeans(Means):
+    """Means over texts of what is measured of each.
+
+    Args:
+        names: of the measures.
+        measure: texts and references, line by line, to values (N, measures).
+    """
+
+    def __init__(self, names: Iterable[str], measure: Callable[..., Floats]) -> None:
+        self.names = list(names)
+        super().__init__(self.names)
+        self.measure = measure
+
+    def update(  # type: ignore[override]
+        self, hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]]
+    ) -> None:
+        """Adds line-aligned texts, with one reference or several each."""
+        values = self.measure(hypotheses, references)
+        if len(values):
+            self.add(dict(zip(self.names, values.sum(0), strict=True)), len(values))
 
 
 class TokenScores(Means):

@@ -2,17 +2,18 @@
 
 import re
 import string
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
+import numpy as np
 from annotated_types import Ge, Le
 
 from seqattn import __version__
 from seqattn.checking import checked
 from seqattn.errors import UserError
-from seqattn.metrics.means import Means
+from seqattn.metrics.means import Floats, Means, TextMeans
 from seqattn.metrics.text import References, TextScore, reference_lists
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -32,15 +33,14 @@ def exact_match(prediction: str, answers: Iterable[str]) -> float:
         answers: the gold answers; none for an unanswerable question. Those of which `normalize`
             leaves nothing do not count, as in the scorer of SQuAD 2.0.
     """
-    return max(float(normalize(prediction) == gold) for gold in _gold(answers))
+    return float(normalize(prediction) in _gold(answers))
 
 
 def f1(prediction: str, answers: Iterable[str]) -> float:
     """Measures how many words a prediction shares with the gold answer that it meets best.
 
     Args:
-        prediction: the text, "" for "no answer".
-        answers: as for `exact_match`.
+        prediction, answers: as for `exact_match`.
 
     Returns:
         The harmonic mean of precision and recall over words, 0 to 1 (Rajpurkar et al. 2016,
@@ -61,30 +61,33 @@ def _overlap(words: list[str], gold: list[str]) -> float:
     return 2 * shared / (len(words) + len(gold))
 
 
-def check_complete(
-    values: Mapping[str, object], questions: Mapping[str, Sequence[str]], noun: str
+def measures(predictions: Sequence[str], answers: Sequence[Iterable[str]]) -> Floats:
+    """Exact match and F1 of N predictions, (N, 2), on the scale of 0 to 100."""
+    rows = [(exact_match(*row), f1(*row)) for row in zip(predictions, answers, strict=True)]
+    return 100 * np.array(rows, np.float64).reshape(-1, 2)
+
+
+def _check(
+    predictions: Mapping[str, str],
+    questions: Mapping[str, Sequence[str]],
+    no_answer: Mapping[str, float] | None,
 ) -> None:
-    """Refuses questions of which some have no value. Args: noun: what is missing, in words."""
+    """Refuses questions of which some have no prediction, or no probability from 0 to 1."""
     if not questions:
         raise UserError("there must be a question to score, there is none")
-    missing = [name for name in questions if name not in values]
-    if missing:
-        raise UserError(
-            f"every question must have a {noun}, {len(missing):,} of {len(questions):,} have none, "
-            f"such as {missing[0]!r}; is this the file of another split?"
-        )
-
-
-def check_probabilities(
-    no_answer: Mapping[str, float], questions: Mapping[str, Sequence[str]]
-) -> None:
-    """Refuses questions of which some have no probability from 0 to 1."""
-    check_complete(no_answer, questions, "no-answer probability")
-    for name in questions:
-        if not 0 <= no_answer[name] <= 1:
+    given: dict[str, Mapping[str, object]] = {"prediction": predictions}
+    if no_answer is not None:
+        given["no-answer probability"] = no_answer
+    for noun, values in given.items():
+        missing = [name for name in questions if name not in values]
+        if missing:
             raise UserError(
-                f"a no-answer probability must be in [0, 1], got {no_answer[name]} for {name!r}"
+                f"every question must have a {noun}, {len(missing):,} of {len(questions):,} have "
+                f"none, such as {missing[0]!r}; is this the file of another split?"
             )
+    for name, value in (no_answer or {}).items():
+        if name in questions and not 0 <= value <= 1:
+            raise UserError(f"a no-answer probability must be in [0, 1], got {value} for {name!r}")
 
 
 @checked
@@ -123,27 +126,25 @@ class QaScorer:
         Raises:
             UserError: no question, or one without a prediction or a probability.
         """
-        check_complete(predictions, questions, "prediction")
-        if no_answer is not None:
-            check_probabilities(no_answer, questions)
-        rows: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-        for name, answers in questions.items():
-            left = no_answer is not None and no_answer[name] > self.threshold
-            text = "" if left else predictions[name]
-            rows[bool(answers)].append((exact_match(text, answers), f1(text, answers)))
-        signature = self._signature(len(rows[True]), len(rows[False]), no_answer is not None)
-        scores = _named("", rows[True] + rows[False], signature)
-        if rows[False]:
-            scores += _named("HasAns ", rows[True], signature)
-            scores += _named("NoAns ", rows[False], signature)
-        return scores
-
-    def _signature(self, answerable: int, unanswerable: int, probable: bool) -> str:
-        threshold = f"{self.threshold:g}" if probable else "none"
-        return (
-            f"questions:{answerable + unanswerable}|unanswerable:{unanswerable}|answers:best|"
+        _check(predictions, questions, no_answer)
+        left = {name for name in questions if no_answer and no_answer[name] > self.threshold}
+        texts = ["" if name in left else predictions[name] for name in questions]
+        values = measures(texts, list(questions.values()))
+        answerable = np.array([bool(answers) for answers in questions.values()])
+        threshold = "none" if no_answer is None else f"{self.threshold:g}"
+        signature = (
+            f"questions:{len(questions)}|unanswerable:{np.sum(~answerable)}|answers:best|"
             f"norm:squad|threshold:{threshold}|version:seqattn-{__version__}"
         )
+        parts = {"": answerable | True}
+        if not answerable.all():
+            parts |= {"HasAns ": answerable, "NoAns ": ~answerable}
+        return [
+            TextScore(part + name, mean, signature)
+            for part, rows in parts.items()
+            if rows.any()
+            for name, mean in zip(("EM", "F1"), values[rows].mean(0).tolist(), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class AnswerScorer:
     logged: ClassVar[tuple[str, ...]] = ("em", "f1")
 
     def corpus(self) -> Means:
-        return QaScores()
+        return TextMeans(self.logged, measures)
 
     def score(
         self,
@@ -170,46 +171,19 @@ class AnswerScorer:
         return QaScorer().score(predictions, {str(place): row for place, row in enumerate(rows)})
 
 
-def _named(prefix: str, rows: list[tuple[float, float]], signature: str) -> list[TextScore]:
-    if not rows:
-        return []
-    means = [100 * sum(column) / len(rows) for column in zip(*rows, strict=True)]
-    return [TextScore(prefix + n, m, signature) for n, m in zip(("EM", "F1"), means, strict=True)]
-
-
-class QaScores(Means):
-    """`em` and `f1`, from 0 to 100, of answers that arrive in batches and on several ranks."""
-
-    def __init__(self) -> None:
-        super().__init__(("em", "f1"))
-
-    def update(  # type: ignore[override]
-        self, predictions: Sequence[str], answers: Sequence[Sequence[str]]
-    ) -> None:
-        """Adds questions: a prediction ("" for "no answer") and the gold answers of each."""
-        rows = list(zip(predictions, answers, strict=True))
-        if rows:
-            sums = {"em": sum(exact_match(*r) for r in rows), "f1": sum(f1(*r) for r in rows)}
-            self.add({name: 100 * value for name, value in sums.items()}, len(rows))
-
-
 class Threshold(NamedTuple):
-    """Which no-answer probability is too much to answer, and the score that this gives."""
+    """A no-answer probability, above which questions are left unanswered (-1: all are), and the
+    score from 0 to 100 that this gives on the questions where it was found."""
 
     value: float
-    """A question whose probability lies above it is left unanswered; -1 leaves all so."""
     score: float
-    """From 0 to 100, on the questions where it was found."""
-
-
-_MEASURES: Mapping[str, Callable[[str, Iterable[str]], float]] = {"em": exact_match, "f1": f1}
 
 
 def best_threshold(
     predictions: Mapping[str, str],
     questions: Mapping[str, Sequence[str]],
     no_answer: Mapping[str, float],
-    measure: str = "f1",
+    measure: Callable[[str, Iterable[str]], float] = f1,
 ) -> Threshold:
     """Finds the no-answer threshold that scores best (Rajpurkar et al. 2018, arXiv 1806.03822).
 
@@ -218,28 +192,23 @@ def best_threshold(
 
     Args:
         predictions, questions, no_answer: as for `QaScorer.score`.
-        measure: "em" or "f1", what is to be best.
+        measure: what is to be best, `f1` or `exact_match`.
 
     Returns:
         The lowest of the best thresholds. Questions of one probability are answered or left
         together, so that its score is what applying it gives; the official script parts them.
 
     Raises:
-        UserError: another measure, or a question without a prediction or a probability.
+        UserError: as `QaScorer.score`.
     """
-    if measure not in _MEASURES:
-        raise UserError(f"measure must be one of {', '.join(_MEASURES)}, got {measure!r}")
-    check_complete(predictions, questions, "prediction")
-    check_probabilities(no_answer, questions)
-    score = _MEASURES[measure]
-    gains: dict[float, float] = {}
+    _check(predictions, questions, no_answer)
+    gains: dict[float, float] = defaultdict(float)
     for name, answers in questions.items():
-        gain = score(predictions[name], answers) - score("", answers)
-        gains[no_answer[name]] = gains.get(no_answer[name], 0.0) + gain
-    total = sum(score("", answers) for answers in questions.values())
+        gains[no_answer[name]] += measure(predictions[name], answers) - measure("", answers)
+    total = sum(measure("", answers) for answers in questions.values())
     best = Threshold(-1.0, total)
     for value in sorted(gains):
         total += gains[value]
         if total > best.score:
             best = Threshold(value, total)
-    return Threshold(best.value, 100 * best.score / len(questions))
+    return best._replace(score=100 * best.score / len(questions))

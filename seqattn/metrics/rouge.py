@@ -8,17 +8,14 @@ from importlib.metadata import version
 from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from annotated_types import Ge, Le
 from rouge_score.rouge_scorer import RougeScorer as Scorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from seqattn.checking import checked
 from seqattn.errors import UserError
-from seqattn.metrics.means import Means
+from seqattn.metrics.means import Floats, Means, TextMeans
 from seqattn.metrics.text import References, TextScore, reference_lists
-
-Floats = npt.NDArray[np.float64]
 
 KINDS = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeL", "ROUGE-Lsum": "rougeLsum"}
 _LONGEST_NOVEL = 3
@@ -57,7 +54,7 @@ class RougeScorer:
             (N, 4), the columns in the order of `KINDS`.
 
         Raises:
-            UserError: other numbers of hypotheses and references, or a row without a reference.
+            UserError: as `reference_lists`.
         """
         scorer = Scorer(list(KINDS.values()), use_stemmer=self.stemmer)
         texts = reference_lists(references, len(hypotheses))
@@ -66,7 +63,7 @@ class RougeScorer:
         return np.array(scores, np.float64).reshape(-1, len(KINDS))
 
     def corpus(self) -> Means:
-        return CorpusRouge(self)
+        return TextMeans(self.logged, self.measures)
 
     def score(
         self,
@@ -83,9 +80,8 @@ class RougeScorer:
 
         Returns:
             The mean F1 of ROUGE-1, -2, -L and -Lsum, each with its interval; then, with
-            `sources`, the share of 1-, 2- and 3-grams that do not stand in the source, in per
-            cent of all in the summaries, "novel 1-grams", and the references' own share beside
-            it, "novel 1-grams of references".
+            `sources`, the per cent of 1-, 2- and 3-grams that do not stand in the source, of the
+            summaries ("novel 1-grams") and of the references ("novel 1-grams of references").
 
         Raises:
             UserError: no summary, or as `measures`.
@@ -99,53 +95,42 @@ class RougeScorer:
             f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}|measure:f1|agg:mean|"
             f"stem:{'yes' if self.stemmer else 'no'}|lsum:lines|version:{version('rouge-score')}"
         )
-        lows, highs = self._intervals(values)
-        scores = []
-        for place, name in enumerate(KINDS):
-            interval = (float(lows[place]), float(highs[place])) if self.resamples else None
-            mean = float(values[:, place].mean())
-            scores.append(TextScore(name, mean, signature, interval))
+        intervals = self._intervals(values) if self.resamples else [None] * len(KINDS)
+        scores = [
+            TextScore(name, mean, signature, interval)
+            for name, mean, interval in zip(KINDS, values.mean(0).tolist(), intervals, strict=True)
+        ]
         return scores if sources is None else scores + _novelty(hypotheses, texts, sources)
 
-    def _intervals(self, values: Floats) -> tuple[Floats, Floats]:
+    def _intervals(self, values: Floats) -> list[tuple[float, float]]:
         """95 % of the means of corpora drawn from this one with replacement (Koehn 2004)."""
-        if self.resamples == 0:
-            return values[0], values[0]
         generator = np.random.default_rng(self.seed)
         count = len(values)
         # one by one: all draws of a corpus of 10,000 at once would take 80 MB
         means = [
             values[generator.integers(count, size=count)].mean(0) for _ in range(self.resamples)
         ]
-        low, high = np.percentile(np.array(means), [2.5, 97.5], axis=0)
-        return low, high
+        low, high = np.percentile(np.array(means), [2.5, 97.5], axis=0).tolist()
+        return list(zip(low, high, strict=True))
 
 
 def novel_share(texts: Iterable[str], sources: Iterable[str], n: int) -> float:
-    """Measures how much of some texts their sources do not say.
+    """The share of n-grams that do not stand in the source of their text, 0 to 1.
 
-    Words are ROUGE's, not stemmed. Each occurrence counts, over all texts together.
-
-    Args:
-        texts: summaries.
-        sources: the text that each was made from.
-        n: words in an n-gram.
-
-    Returns:
-        The share of n-grams that do not stand in the source, 0 to 1; 0 where there are none.
+    Words are ROUGE's, not stemmed. Each occurrence counts, over all texts together; without any
+    the share is 0.
     """
     tokenizer = DefaultTokenizer(False)
-    novel = total = 0
+
+    def grams(text: str) -> list[tuple[str, ...]]:
+        words = tokenizer.tokenize(text)
+        return list(zip(*(words[start:] for start in range(n)), strict=False))
+
+    novel: list[bool] = []
     for text, source in zip(texts, sources, strict=True):
-        known = set(_grams(tokenizer.tokenize(source), n))
-        grams = _grams(tokenizer.tokenize(text), n)
-        novel += sum(gram not in known for gram in grams)
-        total += len(grams)
-    return novel / total if total else 0.0
-
-
-def _grams(words: list[str], n: int) -> list[tuple[str, ...]]:
-    return [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
+        known = set(grams(source))
+        novel += [gram not in known for gram in grams(text)]
+    return sum(novel) / max(1, len(novel))
 
 
 def _novelty(
@@ -159,26 +144,8 @@ def _novelty(
     # a source as often as it has references
     theirs = [source for row, source in zip(references, sources, strict=True) for _ in row]
     signature = f"per:n-grams|case:lc|stem:no|version:{version('rouge-score')}"
-    scores = []
-    for n in range(1, _LONGEST_NOVEL + 1):
-        name, share = f"novel {n}-grams", novel_share(hypotheses, sources, n)
-        scores.append(TextScore(name, 100 * share, signature))
-        share = novel_share(written, theirs, n)
-        scores.append(TextScore(f"{name} of references", 100 * share, signature))
-    return scores
-
-
-class CorpusRouge(Means):
-    """Mean ROUGE F1, from 0 to 100, of a corpus that arrives in batches and on several ranks."""
-
-    def __init__(self, scorer: RougeScorer) -> None:
-        super().__init__(KINDS.values())
-        self.scorer = scorer
-
-    def update(  # type: ignore[override]
-        self, hypotheses: Sequence[str], references: References
-    ) -> None:
-        """Adds line-aligned texts, with one reference or several each."""
-        values = self.scorer.measures(hypotheses, references)
-        if len(values):
-            self.add(dict(zip(KINDS.values(), values.sum(0), strict=True)), len(values))
+    return [
+        TextScore(f"novel {n}-grams{whose}", 100 * novel_share(*texts, n), signature)
+        for n in range(1, _LONGEST_NOVEL + 1)
+        for whose, texts in (("", (hypotheses, sources)), (" of references", (written, theirs)))
+    ]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from sacrebleu.metrics.bleu import BLEU
@@ -20,11 +20,11 @@ References = Sequence[str] | Sequence[Sequence[str]]
 
 @dataclass(frozen=True)
 class TextScore:
-    """One score of a whole corpus, from 0 to 100, with its signature.
+    """One score of a whole corpus.
 
     Attributes:
         name: such as "BLEU".
-        value: on sacrebleu's scale.
+        value: from 0 to 100.
         signature: all that another must know to get the same figure.
         interval: where 95 % of resampled corpora lie; None where that was not asked.
     """
@@ -90,20 +90,14 @@ class TextScorer:
     lowercase: bool = False
 
     def __post_init__(self) -> None:
-        known = sorted(BLEU.TOKENIZERS)
-        if self.tokenize not in known:
-            choices = ", ".join(known)
-            raise UserError(f"scorer.tokenize must be one of {choices}, got {self.tokenize}")
+        if self.tokenize not in BLEU.TOKENIZERS:
+            known = ", ".join(sorted(BLEU.TOKENIZERS))
+            raise UserError(f"scorer.tokenize must be one of {known}, got {self.tokenize}")
 
-    def bleu(self, by_sentence: bool = False) -> BLEU:
+    def bleu(self, **options: Any) -> BLEU:
         """sacrebleu's BLEU (Papineni et al. 2002; Post 2018, arXiv 1804.08771)."""
         # force: text that is tokenised on purpose needs no warning
-        return BLEU(
-            tokenize=self.tokenize,
-            lowercase=self.lowercase,
-            force=True,
-            effective_order=by_sentence,
-        )
+        return BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True, **options)
 
     def corpus(self) -> Metric:
         return CorpusBleu(self)
@@ -115,12 +109,11 @@ class TextScorer:
         sources: Sequence[str] | None = None,
     ) -> list[TextScore]:
         """BLEU and chrF (Popović 2015); see `Scorer.score`."""
-        bleu, chrf = self.bleu(), CHRF(lowercase=self.lowercase)
         # sacrebleu wants the first reference of every row, then the second, None where a row
         # has no more.
         streams = [list(row) for row in zip_longest(*reference_lists(references, len(hypotheses)))]
         scores = []
-        for name, metric in (("BLEU", bleu), ("chrF", chrf)):
+        for name, metric in (("BLEU", self.bleu()), ("chrF", CHRF(lowercase=self.lowercase))):
             value = metric.corpus_score(list(hypotheses), streams).score
             scores.append(TextScore(name, float(value), str(metric.get_signature())))
         return scores
@@ -148,7 +141,7 @@ class CorpusBleu(Metric):
 
     def __init__(self, scorer: TextScorer) -> None:
         super().__init__()
-        self.sentence = scorer.bleu(by_sentence=True)
+        self.sentence = scorer.bleu(effective_order=True)
         # matches and totals of 1- to 4-grams, then both lengths in words
         self.add_state("counts", default=torch.zeros(10, dtype=torch.float64), dist_reduce_fx="sum")
 
@@ -163,7 +156,5 @@ class CorpusBleu(Metric):
     def compute(self) -> dict[str, Tensor]:
         """`bleu` from 0 to 100."""
         row = [int(count) for count in self.counts.tolist()]
-        score = BLEU.compute_bleu(
-            row[:4], row[4:8], row[8], row[9], smooth_method="exp", effective_order=False
-        )
+        score = BLEU.compute_bleu(row[:4], row[4:8], row[8], row[9], smooth_method="exp")
         return {"bleu": torch.tensor(score.score)}

@@ -19,7 +19,6 @@ from seqattn.data.squad import AnswerPairs
 from seqattn.errors import UserError
 from seqattn.generation.base import generate_from_windows
 from seqattn.generation.span_search import Answered, Answerer, SpanSearch
-from seqattn.metrics.qa_files import write_predictions
 from seqattn.metrics.text import Scorer, TextScore
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.lines import in_one_line
@@ -223,9 +222,9 @@ def _of_bin(
 
 def _write_answers(directory: Path, asked: Questions, found: Sequence[Answered]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    write_predictions(directory / "predictions.json", best_texts(asked, found))
+    write_json(directory / "predictions.json", best_texts(asked, found))
     none = {name: answered.no_answer for name, answered in zip(asked.ids, found, strict=True)}
-    write_predictions(directory / "no_answer.json", none)
+    write_json(directory / "no_answer.json", none)
     with (directory / "answers.jsonl").open("w", encoding="utf-8") as file:
         for name, answered in zip(asked.ids, found, strict=True):
             row = {"id": name, "answers": [answer._asdict() for answer in answered.answers]}

@@ -86,7 +86,7 @@ class TextFitting(Fitting):
         return named(self.options.scorer.score(hypotheses, references, sources), "val")
 
     def _read(self, texts: Sequence[str]) -> list[list[list[int]]]:
-        return read_sources(texts, self.data.tokenizer, self.data.options.sources)
+        return read_sources(texts, self.data.tokenizer, self.data.options)
 
     def samples(self) -> list[tuple[str, str, str]]:
         sources = self._texts.sources

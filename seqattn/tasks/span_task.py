@@ -12,7 +12,7 @@ from seqattn.data.span_batch import Questions, SpanBatch
 from seqattn.errors import UserError
 from seqattn.generation.span_search import Answerer
 from seqattn.metrics.means import SpanPlaces
-from seqattn.metrics.qa import QaScores
+from seqattn.metrics.qa import AnswerScorer
 from seqattn.models.span_base import SpanModel
 from seqattn.ops.precision import wide
 from seqattn.tasks.base import BatchLoss, Optimization, Sample, SummedTask, Validation
@@ -42,7 +42,7 @@ class SpanValidation(Validation):
         return [Sample(row, text, asked.answers[row]) for row, text in zip(rows, texts)]
 
     def metric(self) -> Any:
-        return QaScores()
+        return AnswerScorer().corpus()
 
 
 class SpanTask(SummedTask):

@@ -9,7 +9,6 @@ import pytest
 import seqattn
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
-from seqattn.metrics.qa_files import read_no_answer, read_predictions
 from seqattn.runs import text_fitting
 from seqattn.runs.lines import read_texts
 from tests.cli.small import (
@@ -174,9 +173,11 @@ def test_an_evaluation_of_answers_writes_what_the_official_scorer_reads(folder, 
     run_dir = answering(folder)
     shown = succeed(capfd, "evaluate", f"bundle={run_dir / 'model'}", f"output={tmp_path}")
     assert "EM" in shown
-    predictions = read_predictions(tmp_path / "predictions.json")
+    predictions = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
     assert list(predictions) == [str(n) for n in range(25)]
-    assert list(read_no_answer(tmp_path / "no_answer.json")) == list(predictions)
+    assert list(json.loads((tmp_path / "no_answer.json").read_text(encoding="utf-8"))) == list(
+        predictions
+    )
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert set(scores["scores"]) == {"EM", "F1"}
 
@@ -191,8 +192,8 @@ def test_a_threshold_for_no_answer_is_chosen_in_training_and_kept_in_the_bundle(
         capfd, "evaluate", f"bundle={run_dir / 'model'}", "split=val", f"output={folder / 'kept'}"
     )
     assert "left unanswered" in lines
-    none = read_no_answer(folder / "kept" / "no_answer.json")
-    predictions = read_predictions(folder / "kept" / "predictions.json")
+    none = json.loads((folder / "kept" / "no_answer.json").read_text(encoding="utf-8"))
+    predictions = json.loads((folder / "kept" / "predictions.json").read_text(encoding="utf-8"))
     assert all((predictions[name] == "") == (none[name] > threshold) for name in predictions)
 
 
@@ -205,7 +206,7 @@ def test_answers_in_own_words_come_from_the_same_questions(folder, capfd, monkey
     rows = json_lines(succeed(capfd, "generate", f"bundle={run_dir / 'model'}"))
     assert [set(row) for row in rows] == [{"question", "answer"}] * 2
     succeed(capfd, "evaluate", f"bundle={run_dir / 'model'}", f"output={tmp_path}")
-    assert len(read_predictions(tmp_path / "predictions.json")) == 25
+    assert len(json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))) == 25
 
 
 def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):

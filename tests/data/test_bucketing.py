@@ -3,7 +3,7 @@ import time
 import numpy as np
 import pytest
 
-from seqattn.data.bucketing import BatchLimits, BucketSampler, length_batches
+from seqattn.data.bucketing import BatchLimits, BucketSampler
 from seqattn.errors import UserError
 
 LIMITS = BatchLimits(max_tokens=200)
@@ -178,12 +178,12 @@ def test_what_cannot_be_batched_is_refused():
     with pytest.raises(
         UserError, match=r"must hold the longest row \(40 tokens\), got 39 and None"
     ):
-        length_batches(*lengths(), BatchLimits(39))
+        BucketSampler(*lengths(), BatchLimits(39))
     with pytest.raises(
         UserError, match=r"must hold the longest row \(40 tokens\), got 90 and 1500"
     ):
-        length_batches(*lengths(), BatchLimits(90, max_square=1500))
+        BucketSampler(*lengths(), BatchLimits(90, max_square=1500))
     with pytest.raises(UserError, match="3 ranks need a row each at least, got 2"):
-        length_batches(np.array([3, 4]), np.array([3, 4]), LIMITS, multiple=3)
+        BucketSampler(np.array([3, 4]), np.array([3, 4]), LIMITS, world=3)
     with pytest.raises(UserError, match="max_rows must be a whole number from 1 to"):
         BatchLimits(max_rows=0)

@@ -5,7 +5,7 @@ import pytest
 
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
-from seqattn.data.reading import LongSources, cut, pieces
+from seqattn.data.reading import cut, pieces
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
@@ -13,22 +13,26 @@ from seqattn.tokens import EOS
 from tests.data.test_module import train
 
 
+def rule(how, maximum, stride=None):
+    return LoaderOptions(long_sources=how, max_source_length=maximum, window_stride=stride)
+
+
 def test_a_source_that_fits_stays_as_it_is():
     for how in ("drop", "truncate", "window"):
-        assert cut([7, 8, 9, EOS], LongSources(how, 4)) == [[7, 8, 9, EOS]]
+        assert cut([7, 8, 9, EOS], rule(how, 4)) == [[7, 8, 9, EOS]]
 
 
 def test_a_long_source_is_left_out_cut_or_read_in_windows():
     ids = [*range(10, 20), EOS]
 
-    assert cut(ids, LongSources("drop", 5)) == []
-    assert cut(ids, LongSources("truncate", 5)) == [[10, 11, 12, 13, EOS]]
-    assert cut(ids, LongSources("window", 5, stride=3)) == [
+    assert cut(ids, rule("drop", 5)) == []
+    assert cut(ids, rule("truncate", 5)) == [[10, 11, 12, 13, EOS]]
+    assert cut(ids, rule("window", 5, stride=3)) == [
         [10, 11, 12, 13, EOS],
         [13, 14, 15, 16, EOS],
         [16, 17, 18, 19, EOS],
     ]
-    assert cut(ids, LongSources("window", 8)) == [
+    assert cut(ids, rule("window", 8)) == [
         [10, 11, 12, 13, 14, 15, 16, EOS],
         [13, 14, 15, 16, 17, 18, 19, EOS],
     ]
@@ -39,7 +43,7 @@ def test_windows_are_full_overlap_and_leave_nothing_out(maximum):
     for stride in (None, *range(1, maximum)):
         for length in range(maximum + 1, 30):
             ids = [*range(100, 100 + length - 1), EOS]
-            found = cut(ids, LongSources("window", maximum, stride))
+            found = cut(ids, rule("window", maximum, stride))
             assert {len(piece) for piece in found} == {maximum}
             assert all(piece[-1] == EOS for piece in found)
             assert {token for piece in found for token in piece} == set(ids)
@@ -53,14 +57,16 @@ def test_windows_are_full_overlap_and_leave_nothing_out(maximum):
 
 @pytest.mark.parametrize("how", ["drop", "truncate", "window"])
 def test_many_sources_are_cut_like_each(how):
-    rule = LongSources(how, 4, 2 if how == "window" else None)
+    options = rule(how, 4, 2 if how == "window" else None)
     lengths = np.array([2, 9, 4, 5, 3, 12])
-    rows, starts = pieces(lengths, rule)
+    rows, starts = pieces(lengths, options)
     found = []
     for row, start in zip(rows, starts, strict=True):
         ids = [*range(100 * row, 100 * row + lengths[row] - 1)]
         found.append([*ids[start : start + 3], EOS])
-    each = [cut([*range(100 * n, 100 * n + size - 1), EOS], rule) for n, size in enumerate(lengths)]
+    each = [
+        cut([*range(100 * n, 100 * n + size - 1), EOS], options) for n, size in enumerate(lengths)
+    ]
     assert found == [piece for some in each for piece in some]
 
 
@@ -115,10 +121,10 @@ def test_batches_hold_just_what_cut_gives_with_the_whole_target(corpus, cache, c
     encoded = zip(data.tokenizer.encode_source(sources), data.tokenizer.encode_target(targets))
     for row, (source, target) in enumerate(encoded):
         if min(len(source), len(target)) > 1 and len(target) <= 9:
-            expected += [(row, piece, target) for piece in cut(source, data.options.sources)]
+            expected += [(row, piece, target) for piece in cut(source, data.options)]
     assert sorted(found) == sorted(expected)
     assert len(expected) >= 5
-    assert data.longest[0] <= data.options.sources.maximum
+    assert data.longest[0] <= data.options.source_length
 
 
 def test_the_report_says_what_was_cut(corpus, cache):
@@ -140,9 +146,8 @@ def test_the_report_says_what_was_cut(corpus, cache):
     )
     windows = build(corpus, cache, long_sources="window", max_source_length=4, window_stride=3)
     windows.setup("fit")
-    rule = windows.options.sources
     encoded = windows.tokenizer.encode_source(sources)
-    each = [cut(ids, rule) for ids, keep in zip(encoded, short) if keep]
+    each = [cut(ids, windows.options) for ids, keep in zip(encoded, short) if keep]
     several = [found for found in each if len(found) > 1]
     assert windows.report()[0].endswith(
         f"; cut {len(several)} sources ({100 * len(several) / 40:.1f} %) "

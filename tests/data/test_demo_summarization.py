@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from seqattn.data.summaries import DemoSummarization
+from seqattn.data.table import DemoSummarization
 from seqattn.metrics.rouge import RougeScorer
 from tests.data.generators import DATA, generator_of
 

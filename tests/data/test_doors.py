@@ -11,7 +11,7 @@ import pytest
 
 from seqattn.data.module import Seq2SeqData, SpanData
 from seqattn.data.options import LoaderOptions, SpanOptions
-from seqattn.data.reading import LONGEST_WHOLE, LongSources, read_sources
+from seqattn.data.reading import LONGEST_WHOLE, read_sources
 from seqattn.data.sources import ParallelText
 from seqattn.data.squad import AnswerPairs, Squad
 from seqattn.data.table import Table
@@ -105,10 +105,11 @@ def test_a_vocabulary_learns_from_the_beginnings_of_long_texts_and_says_so(tmp_p
 def test_a_text_that_is_read_whole_has_a_longest_length(tmp_path):
     tokenizer = train_tokenizer(["a b"], ["c d"], TokenizerConfig("bpe"), tmp_path)
     long = "a b " * LONGEST_WHOLE
-    assert refusal(lambda: read_sources(["a", long], tokenizer, LongSources("drop", 9))).startswith(
-        "a text must have at most 16,384 tokens to be read whole, number 2 has "
-    )
-    assert len(read_sources([long], tokenizer, LongSources("truncate", 9))[0][0]) == 9
+    cutting = LoaderOptions(max_length=9, long_sources="truncate")
+    assert refusal(
+        lambda: read_sources(["a", long], tokenizer, LoaderOptions(max_length=9))
+    ).startswith("a text must have at most 16,384 tokens to be read whole, number 2 has ")
+    assert len(read_sources([long], tokenizer, cutting)[0][0]) == 9
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
@@ -246,7 +247,7 @@ def test_questions_are_read_and_tokenised_once(tmp_path, monkeypatch):
     def never(*_, **__):
         raise AssertionError("read again")
 
-    monkeypatch.setattr("seqattn.data.squad.read_questions", never)
+    monkeypatch.setattr("seqattn.data.squad_format.read_json", never)
     monkeypatch.setattr("seqattn.data.span_dataset.TextReader.context", never)
     again = module()
     again.prepare_data()

@@ -5,7 +5,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from seqattn.data.base import references_of
+from seqattn.data.base import Texts
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.squad import AnswerPairs, Squad
@@ -30,6 +30,10 @@ def write(folder, content, name="train.json"):
     text = content if isinstance(content, str) else json.dumps(content)
     (folder / name).write_text(text, encoding="utf-8")
     return Squad(str(folder))
+
+
+def references_in(dataset):
+    return Texts.of(dataset).references
 
 
 def columns(dataset):
@@ -63,14 +67,12 @@ def test_questions_come_with_their_answers_and_places(tmp_path):
 def test_val_is_the_dev_file_and_test_the_test_file_or_nothing(tmp_path):
     source = write(tmp_path, document(entry("1", "Who?", ("Zoë", 0))), "dev.json")
 
-    assert source.files("val") == [f"{tmp_path}/dev.json"]
     assert refusal(lambda: source.load("test")) == (
         f"the test split needs {tmp_path}/test.json, which does not exist; SQuAD's test set is "
         "not public, and its dev set is split=val"
     )
     write(tmp_path, document(entry("2", "Which?", ("dog", 29))), "test.json")
     assert columns(source.load("test"))["id"] == ["2"]
-    assert source.files("test") == [f"{tmp_path}/test.json"]
     assert refusal(lambda: source.load("train")) == (
         f"{tmp_path}/train.json must be a file in SQuAD's format, it does not exist"
     )
@@ -198,8 +200,7 @@ def test_questions_have_one_origin():
         "got root=a, files={'train': 'b'}, dataset=c; set what is not meant to null"
     )
     mixed = Squad("a", {"val": "b.json", "train": None})
-    assert mixed.files("val") == ["b.json"]
-    assert mixed.files("train") == ["a/train.json"]
+    assert (mixed.origin("val"), mixed.origin("train")) == ("b.json", "a/train.json")
     assert refusal(lambda: Squad(files={"dev": "x"})) == (
         "split must be one of train, val, test, got 'dev'"
     )
@@ -261,7 +262,7 @@ def test_questions_as_pairs_are_texts_with_all_their_answers(tmp_path):
         "target": ["Zoë", "unanswerable"],
         "references": [["Zoë", "cat"], ["unanswerable"]],
     }
-    assert references_of(found) == [["Zoë", "cat"], ["unanswerable"]]
+    assert references_in(found) == [["Zoë", "cat"], ["unanswerable"]]
     answerable = AnswerPairs(write(tmp_path, content), unanswerable=False)
     assert columns(answerable.load("train"))["id"] == ["1"]
     write(tmp_path, document(entry("1", "Why?", is_impossible=True)))

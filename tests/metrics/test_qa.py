@@ -1,6 +1,5 @@
 """Answers are scored as SQuAD's own scripts score them."""
 
-import json
 import random
 
 import pytest
@@ -9,14 +8,13 @@ from torchmetrics.functional.text import squad
 
 from seqattn.errors import UserError
 from seqattn.metrics.qa import (
+    AnswerScorer,
     QaScorer,
-    QaScores,
     best_threshold,
     exact_match,
     f1,
     normalize,
 )
-from seqattn.metrics.qa_files import read_no_answer, read_predictions, write_predictions
 from tests.metrics.ranks import joined
 
 PARTS = [
@@ -153,9 +151,9 @@ def test_a_threshold_leaves_what_lies_above_it_unanswered():
     assert found["HasAns F1"] == pytest.approx(100 * (1 + 2 / 3) / 4)
 
 
-@pytest.mark.parametrize("measure", ["em", "f1"])
+@pytest.mark.parametrize(("name", "measure"), [("EM", exact_match), ("F1", f1)])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_best_threshold_is_that_of_trying_all(measure, seed):
+def test_the_best_threshold_is_that_of_trying_all(name, measure, seed):
     source = random.Random(seed)
     names = [str(number) for number in range(30)]
     questions = {n: source.choice([[], ["cat"], ["red cat", "x"]]) for n in names}
@@ -164,7 +162,7 @@ def test_the_best_threshold_is_that_of_trying_all(measure, seed):
 
     def score(threshold):
         found = QaScorer(threshold).score(predictions, questions, no_answer)
-        return values(found)[measure.upper()]
+        return values(found)[name]
 
     found = best_threshold(predictions, questions, no_answer, measure)
     tried = [-1.0, 0.0, 0.1, 0.25, 0.5, 1.0]
@@ -174,7 +172,7 @@ def test_the_best_threshold_is_that_of_trying_all(measure, seed):
 
 def test_batches_and_ranks_add_up_to_the_scorers_figures():
     rows = drawn()
-    whole, left, right = QaScores(), QaScores(), QaScores()
+    whole, left, right = (AnswerScorer().corpus() for _ in range(3))
     for metric, part in ((whole, rows), (left, rows[::3]), (right, rows[1::3] + rows[2::3])):
         for start in (0, 1, 5):
             stop = {0: 1, 1: 5, 5: None}[start]
@@ -206,16 +204,6 @@ def test_the_signature_says_what_was_scored_and_how():
     )
 
 
-def test_predictions_come_back_from_the_official_files(tmp_path):
-    texts = {"56a": "Zoë\u2019s “dog”\n", "0": ""}
-    write_predictions(tmp_path / "p.json", texts)
-    assert read_predictions(tmp_path / "p.json") == texts
-    assert json.loads((tmp_path / "p.json").read_text(encoding="utf-8")) == texts
-    write_predictions(tmp_path / "na.json", {"56a": 0.25, "0": 1.0})
-    assert read_no_answer(tmp_path / "na.json") == {"56a": 0.25, "0": 1.0}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["na.json", "p.json"]
-
-
 def refusal(action):
     with pytest.raises(UserError) as caught:
         action()
@@ -223,24 +211,7 @@ def refusal(action):
     return str(caught.value)
 
 
-def test_what_is_wrong_with_predictions_is_said(tmp_path):
-    path = tmp_path / "p.json"
-    assert refusal(lambda: read_predictions(path)) == (
-        f"{path} must be a file of predictions, it does not exist"
-    )
-    path.write_text('{"a": "x",\n "b" "y"}')
-    assert refusal(lambda: read_predictions(path)) == (
-        f"{path} must be JSON, line 2 column 6: Expecting ':' delimiter"
-    )
-    path.write_text('["x"]')
-    assert refusal(lambda: read_no_answer(path)) == (
-        f"{path} must be one JSON object {{id: probability}}, it is a list"
-    )
-    path.write_text('{"a": true}')
-    assert refusal(lambda: read_predictions(path)) == f"{path} must be {{id: text}}, 'a' has True"
-    assert refusal(lambda: read_no_answer(path)) == (
-        f"{path} must be {{id: probability}}, 'a' has True"
-    )
+def test_what_is_wrong_with_predictions_is_said():
     assert refusal(lambda: QaScorer().score({"a": "x"}, QUESTIONS)) == (
         "every question must have a prediction, 6 of 7 have none, such as 'b'; "
         "is this the file of another split?"
@@ -250,9 +221,6 @@ def test_what_is_wrong_with_predictions_is_said(tmp_path):
     )
     assert refusal(lambda: best_threshold(PREDICTIONS, QUESTIONS, {**NO_ANSWER, "c": -3.5})) == (
         "a no-answer probability must be in [0, 1], got -3.5 for 'c'"
-    )
-    assert refusal(lambda: best_threshold(PREDICTIONS, QUESTIONS, NO_ANSWER, "bleu")) == (
-        "measure must be one of em, f1, got 'bleu'"
     )
     assert refusal(lambda: QaScorer().score({}, {})) == (
         "there must be a question to score, there is none"

@@ -7,7 +7,7 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer as Plain
 
 from seqattn.errors import UserError
-from seqattn.metrics.rouge import KINDS, CorpusRouge, RougeScorer, novel_share
+from seqattn.metrics.rouge import KINDS, RougeScorer, novel_share
 from tests.metrics.ranks import joined
 
 PARTS = ["the", "meeting", "meetings", "met", "was", "running", "runs", "3.5", "35", "U.S.", "-"]
@@ -122,7 +122,7 @@ def test_novelty_counts_n_grams_that_the_source_does_not_say():
 def test_batches_and_ranks_add_up_to_the_corpus():
     hypotheses, references = drawn()
     scorer = RougeScorer()
-    left, right = CorpusRouge(scorer), CorpusRouge(scorer)
+    left, right = scorer.corpus(), scorer.corpus()
     left.update(hypotheses[:1], references[:1])
     left.update(hypotheses[1:90], references[1:90])
     right.update(hypotheses[90:], references[90:])

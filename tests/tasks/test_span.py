@@ -180,7 +180,7 @@ def test_the_losses_of_experts_are_added_per_window(data):
     model = make_transformer_reader(load_variant("moa"), dim=24).train()
     model.embedding.table = torch.nn.Embedding(80, 24)
     task = Recorded(model, Optimization(no_steps, constant(0)))
-    batch = data._splits["train"].__getitems__([0, 4])
+    batch = data._splits["train"].batch([0, 4])
     trainer = trainer_of()
     torch.manual_seed(3)
     trainer.fit(task, DataLoader([batch], batch_size=None, generator=torch.Generator()))
