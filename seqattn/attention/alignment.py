@@ -15,16 +15,11 @@ from seqattn.ops.precision import wide
 class Annotations(NamedTuple):
     """What the encoder says of each source token, made ready for being asked, once a source."""
 
-    keys: Tensor
-    """(B, S, A) what the score compares with."""
-    values: Tensor
-    """(B, S, M) what contexts are made of."""
-    real: Tensor
-    """(B, S) bool, True where a token stands."""
-    places: Tensor
-    """(B, S) how many tokens stand before each."""
-    padded: bool
-    """Whether any of them is padding."""
+    keys: Tensor  # (B, S, A) what the score compares with
+    values: Tensor  # (B, S, M) what contexts are made of
+    real: Tensor  # (B, S) bool, True where a token stands
+    places: Tensor  # (B, S) how many tokens stand before each
+    padded: bool  # whether any of them is padding
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, real: Tensor) -> "Annotations":
@@ -47,21 +42,23 @@ class Alignment(nn.Module, ABC):
 
     Args:
         context_dim: width of a context.
+
+    Attributes:
+        before: whether it was published with the decoder's state of before the step asking.
+        normalised: whether a query's weights sum to 1, or to 0 where it sees nothing.
     """
 
     before: ClassVar[bool] = False
-    """Whether it was published with the decoder's state of before the step asking."""
     has_weights: ClassVar[bool] = True
     normalised: ClassVar[bool] = True
-    """Whether a query's weights sum to 1, or to 0 where it sees nothing."""
 
     def __init__(self, context_dim: int) -> None:
         super().__init__()
         self.context_dim = context_dim
+        # called with the true weights (B, 1, T, S) while they are captured
         self.observer: Observer | None = None
-        """Called with the true weights (B, 1, T, S) while they are captured."""
+        # whether contexts are made from the observed weights, so that gradients reach them
         self.keep_weight_gradients = False
-        """Whether contexts are made from the observed weights, so that gradients reach them."""
 
     @abstractmethod
     def project(self, memory: Tensor, real: Tensor) -> Annotations:
@@ -95,34 +92,19 @@ class Alignment(nn.Module, ABC):
         return context.reshape(rows, length, self.context_dim), weights  # -> (B*K, T, M)
 
     def observe(self, weights: list[Tensor], beams: int) -> None:
-        """Shows the weights of a whole target at once, where gradients are not asked for.
-
-        Args:
-            weights: (B, K*T, S) of one or more calls, in the order of the target.
-            beams: K.
-        """
+        """Shows a whole target's `joined_steps` at once, where gradients are not asked for."""
         if self.observer is None or self.keep_weight_gradients or not weights:
             return
         self.observer(joined_steps(weights, beams).flatten(1, 2)[:, None])
 
 
 def joined_steps(weights: list[Tensor], beams: int) -> Tensor:
-    """The weights (B, K, T, S) of a whole target, from those of its calls.
-
-    Args:
-        weights: (B, K*T', S) of one or more calls, in the order of the target.
-        beams: K.
-    """
+    """The weights (B, K, T, S) of a whole target, from its calls' (B, K*T', S), in their order."""
     return torch.cat([part.unflatten(1, (beams, -1)) for part in weights], dim=2)
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax over the visible keys, in float32; rows that see nothing are 0.
-
-    Args:
-        scores: (B, T, S).
-        visible: bool, broadcastable to it; None where all are.
-    """
+    """Softmax of scores (B, T, S) over visible keys, in float32; rows that see nothing are 0."""
     scores = wide(scores)
     if visible is None:
         return scores.softmax(dim=-1)
@@ -186,10 +168,6 @@ class NoAlignment(Alignment):
     """No attention: the source reaches the decoder through its first state alone.
 
     The encoder-decoder of Sutskever et al. 2014 (arXiv 1409.3215). Its contexts have no width.
-
-    Args:
-        query_dim: width of the decoder's state.
-        memory_dim: width of an annotation.
     """
 
     has_weights = False

@@ -12,6 +12,8 @@ from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
+Observer = Callable[[Tensor], None]
+
 
 @dataclass(frozen=True)
 class Abilities:
@@ -24,7 +26,7 @@ class Abilities:
         causal: can hide what comes after a query.
         cross: queries and keys may come from different sequences.
         incremental: can decode token by token through its cache.
-        hooks: the position hooks it takes (`embed` always passes, it acts before attention).
+        hooks: the position hooks that it takes (`embed` always passes, it acts before attention).
         dropout: can drop attention weights in training.
         weights: has weights over keys to show.
         normalised: each query's weights sum to 1.
@@ -54,6 +56,7 @@ class Abilities:
         return self.cross and self.weights and self.normalised
 
 
+# what the conformance tests hold every attention to, unless it declares an exception
 LAWS = {
     "causality": "no output depends on a later token",
     "padding": "real outputs do not depend on padding, on either side",
@@ -65,35 +68,23 @@ LAWS = {
     "compile": "compiles as one graph and gives the same",
     "learning": "a tiny model learns to reverse",
 }
-"""What the conformance tests hold every attention to, unless it declares an exception."""
-
-Observer = Callable[[Tensor], None]
 
 
 @dataclass(frozen=True)
 class HeadShape:
-    """The sizes of an attention's heads, and what is dropped of their weights.
+    """The sizes of an attention's heads, and what is dropped of their weights."""
 
-    Args:
-        num_heads: query heads H.
-        num_kv_heads: key and value heads G, dividing H.
-        head_dim: width of a head Dh.
-        dropout: share of attention weights dropped in training, 0 to 1.
-    """
-
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    dropout: float = 0.0
+    num_heads: int  # query heads H
+    num_kv_heads: int  # key and value heads G, dividing H
+    head_dim: int  # width of a head Dh
+    dropout: float = 0.0  # share of attention weights dropped in training
 
 
 class Attended(NamedTuple):
     """What a kernel makes of queries."""
 
-    context: Tensor
-    """(B*K, H, T, Dh); zeros for a query with nothing to look at."""
-    weights: Tensor | None = None
-    """(B*K, H, T, S) where asked for, the ones that made the context, before any dropout."""
+    context: Tensor  # (B*K, H, T, Dh); zeros for a query with nothing to look at
+    weights: Tensor | None = None  # (B*K, H, T, S) where asked for, before any dropout
 
 
 class Kernel(nn.Module, ABC):
@@ -106,10 +97,8 @@ class Kernel(nn.Module, ABC):
     """
 
     abilities: ClassVar[Abilities]
-    exceptions: Mapping[str, str] = {}
-    """Laws of `LAWS` that cannot hold here, each with the reason in a few words."""
-    max_length: int | None = None
-    """Longest sequence in tokens, None where there is no limit."""
+    exceptions: Mapping[str, str] = {}  # laws of `LAWS` that cannot hold here, each with the reason
+    max_length: int | None = None  # longest sequence in tokens, None where there is no limit
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -117,10 +106,10 @@ class Kernel(nn.Module, ABC):
         self.num_kv_heads = shape.num_kv_heads
         self.head_dim = shape.head_dim
         self.dropout = shape.dropout
+        # called with the true weights (B, H, T, S) of each call while they are captured
         self.observer: Observer | None = None
-        """Called with the true weights (B, H, T, S) of each call while they are captured."""
+        # whether the context is made from the observed weights, so that gradients reach them
         self.keep_weight_gradients = False
-        """Whether the context is made from the observed weights, so that gradients reach them."""
 
     @abstractmethod
     def forward(
@@ -154,34 +143,54 @@ class Kernel(nn.Module, ABC):
         raise UserError(f"{name} cannot decode; it fits an encoder's self-attention")
 
 
-KernelFactory = Callable[[HeadShape], Kernel]
-"""Makes a layer's own kernel."""
+class EncoderKernel(Kernel):
+    """Every token may see every other, at once: neither causal, nor cross, nor incremental."""
+
+    only_padding: ClassVar[bool] = True  # that it can hide, as tokens meet in sums over all
+
+    @abstractmethod
+    def context(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> Tensor:
+        """The context (B, H, T, Dh). Args: as `forward`."""
+
+    def forward(
+        self,
+        query: Tensor,
+        new: KeysValues,
+        mask: Mask,
+        position: Position,
+        cache: Cache | None = None,
+        need_weights: bool = False,
+    ) -> Attended:
+        name = type(self).__name__
+        if self.only_padding and (mask.causal or mask.extra is not None):
+            raise UserError(f"{name} takes no mask but padding: its tokens meet in sums over all")
+        if mask.causal:
+            raise UserError(f"{name} cannot be causal; it fits an encoder's self-attention")
+        return Attended(self.context(query, new, mask, position))
+
+
+KernelFactory = Callable[[HeadShape], Kernel]  # makes a layer's own kernel
 
 
 class AuxiliaryLoss(NamedTuple):
     """What an attention adds to the loss of a batch, as routers do to keep all experts in use."""
 
-    loss: Tensor
-    """Scalar, per token, weighted by its coefficients: to be added to the task's loss."""
-    balance: Tensor
-    """Scalar without gradient: the load-balance loss alone, 1 where all experts are used alike."""
+    loss: Tensor  # scalar, per token, weighted by its coefficients: to be added to the task's loss
+    balance: Tensor  # scalar without gradient: load-balance alone, 1 where experts are used alike
 
 
 class AttentionOutput(NamedTuple):
     """What an attention makes of queries."""
 
-    output: Tensor
-    """(B*K, T, query_dim)."""
-    weights: Tensor | None = None
-    """(B*K, T, S) where asked for, the mean over heads; 0 on padding."""
+    output: Tensor  # (B*K, T, query_dim)
+    weights: Tensor | None = None  # (B*K, T, S) where asked for, the mean over heads; 0 on padding
 
 
 class Mixer(nn.Module, ABC):
     """What a layer asks of its self-attention slot: to mix the tokens of a sequence."""
 
     abilities: Abilities
-    max_length: int | None = None
-    """Longest sequence in tokens, None where there is no limit."""
+    max_length: int | None = None  # longest sequence in tokens, None where there is no limit
 
     @property
     def name(self) -> str:
@@ -190,17 +199,7 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def mix(self, x: Tensor, mask: Mask, position: Position, cache: Cache | None = None) -> Tensor:
-        """Lets tokens see each other.
-
-        Args:
-            x: (B*K, T, D).
-            mask: which tokens each may look at.
-            position: the layer's position scheme.
-            cache: the past, to which `x` is added; None for none.
-
-        Returns:
-            (B*K, T, D).
-        """
+        """Lets tokens x (B*K, T, D) see each other, and the past that `cache` adds them to."""
 
     @abstractmethod
     def make_cache(self, beams: int) -> Cache:
@@ -211,10 +210,9 @@ class Attention(Mixer):
     """Attention with its projections: queries from one sequence, keys and values from another."""
 
     num_heads: int
-    exceptions: Mapping[str, str] = {}
-    """As a kernel's."""
+    exceptions: Mapping[str, str] = {}  # as a kernel's
+    # called in training with its auxiliary loss, by those that have one, while it is set
     collector: Callable[[AuxiliaryLoss], None] | None = None
-    """Called in training with its auxiliary loss, by those that have one, while it is set."""
 
     @abstractmethod
     def project(self, memory: Tensor) -> KeysValues:
@@ -233,8 +231,8 @@ class Attention(Mixer):
         """Attends from query (B*K, T, query_dim) to `keys_values`; the rest as a kernel's."""
 
     def mix(self, x: Tensor, mask: Mask, position: Position, cache: Cache | None = None) -> Tensor:
-        attended: AttentionOutput = self(x, self.project(x), mask, position, cache)
-        return attended.output
+        output: Tensor = self(x, self.project(x), mask, position, cache)[0]
+        return output
 
 
 class AttentionFactory(Protocol):

@@ -17,12 +17,15 @@ class KeysValues(NamedTuple):
 
 
 class Past(NamedTuple):
-    """All keys and values so far, and which of them each row may see."""
+    """All keys and values so far, and which of them each row may see.
+
+    Args:
+        ancestry: (B, K, L*K) bool, True on the slots that a beam descends from; None for one beam.
+    """
 
     keys: Tensor
     values: Tensor
     ancestry: Tensor | None
-    """(B, K, L) bool per slot pair, or None where a row sees all that it wrote (one beam)."""
 
 
 class Cache(Protocol):
@@ -62,7 +65,9 @@ class GrowingCache:
         self.length = 0
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
-        self._ancestry: Tensor | None = None  # (B, K, L) the beam that wrote slot l of row k
+        self._ancestry: Tensor | None = (
+            None  # (B, K, L*K) bool, the slots that a beam descends from
+        )
 
     def append(self, new: KeysValues) -> Past:
         """Writes T new tokens and gives all of the past, these included.
@@ -71,8 +76,7 @@ class GrowingCache:
             new: keys and values (B*K, G, T, Dh), the beams of a sentence next to each other.
 
         Returns:
-            Keys and values (B, G, L*K, Dh), slot l*K + k holding token l of beam k, and with
-            several beams the ancestry (B, K, L*K), True on the slots that a beam descends from.
+            Keys and values (B, G, L*K, Dh), slot l*K + k holding token l of beam k.
         """
         rows, _, steps, _ = new.keys.shape
         keys, values = self._side_by_side(new.keys), self._side_by_side(new.values)
@@ -84,13 +88,12 @@ class GrowingCache:
             self._values = self._room(self._values, start, values)
         self.length += steps
         if self.beams > 1:
-            own = torch.arange(self.beams, device=keys.device)[None, :, None]
-            own = own.expand(rows // self.beams, -1, steps)
-            self._ancestry = (
-                own if self._ancestry is None else torch.cat((self._ancestry, own), dim=2)
-            )
+            own = torch.eye(self.beams, dtype=torch.bool, device=keys.device).repeat(1, steps)
+            own = own.expand(rows // self.beams, -1, -1)
+            known = self._ancestry
+            self._ancestry = own if known is None else torch.cat((known, own), dim=2)
         used = self.length * self.beams
-        return Past(self._keys[:, :, :used], self._values[:, :, :used], self._visible())
+        return Past(self._keys[:, :, :used], self._values[:, :, :used], self._ancestry)
 
     def _side_by_side(self, x: Tensor) -> Tensor:
         if self.beams == 1:
@@ -109,15 +112,9 @@ class GrowingCache:
         buffer[:, :, start:end] = new
         return buffer
 
-    def _visible(self) -> Tensor | None:
-        if self._ancestry is None:
-            return None
-        beam = torch.arange(self.beams, device=self._ancestry.device)
-        return (self._ancestry[..., None] == beam).flatten(2)  # (B, K, L, K) -> (B, K, L*K)
-
     def reorder(self, index: Tensor) -> None:
         if self._ancestry is not None:
-            index = index[..., None].expand(-1, -1, self.length)
+            index = index[..., None].expand(-1, -1, self._ancestry.shape[2])
             self._ancestry = self._ancestry.gather(1, index)
 
     def keep(self, sentences: Tensor) -> None:
@@ -132,7 +129,7 @@ class GrowingCache:
     def crop(self, length: int) -> None:
         self.length = min(length, self.length)
         if self._ancestry is not None:
-            self._ancestry = self._ancestry[:, :, : self.length]
+            self._ancestry = self._ancestry[:, :, : self.length * self.beams]
 
     @property
     def nbytes(self) -> int:
@@ -140,11 +137,7 @@ class GrowingCache:
 
 
 class RowCache(ABC):
-    """A cache of bounded size, with a row of its own for each beam.
-
-    Args:
-        beams: K, hypotheses per sentence.
-    """
+    """A cache of bounded size, with a row of its own for each of the `beams` of a sentence."""
 
     def __init__(self, beams: int) -> None:
         self.beams = beams

@@ -1,5 +1,7 @@
 """Mixture of attention experts: a router gives each token heads of its own choice."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -7,12 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.attention.base import AttentionOutput, AuxiliaryLoss, KernelFactory
+from seqattn.attention.base import Attention, AttentionOutput, AuxiliaryLoss, KernelFactory
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.heads import KernelAttention
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Dropout, NotNegative, checked
 from seqattn.errors import UserError
+from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
 
@@ -34,12 +37,9 @@ class Balance:
 class Routes(NamedTuple):
     """Where the router sends each token."""
 
-    gates: Tensor
-    """(B, T, H), in float32 at least; they sum to 1 over the chosen experts."""
-    chosen: Tensor
-    """(B, T, H) experts, the likeliest first."""
-    logits: Tensor
-    """(B, T, E)."""
+    gates: Tensor  # (B, T, H), in float32 at least; they sum to 1 over the chosen experts
+    chosen: Tensor  # (B, T, H) experts, the likeliest first
+    logits: Tensor  # (B, T, E)
 
 
 @checked
@@ -130,40 +130,27 @@ class MixtureOfAttention(KernelAttention):
     ) -> AttentionOutput:
         """As `Attention.forward`; the mean over heads is the one that the gates weight."""
         routes = self.route(query)
-        q = self._queries(query, routes)
+        width = self.query.out_features // self.num_experts
+        places = routes.chosen[..., None].expand(-1, -1, -1, width)  # (B, T, H, Dh)
+        every = self.query(query).unflatten(2, (self.num_experts, -1))  # (B, T, E, Dh)
+        q = every.gather(2, places).transpose(1, 2)
         context, weights = self.kernel(q, keys_values, mask, position, cache, need_weights)
         if weights is not None:
             # the backward pass must know that gates sum to 1, or the mean is no distribution there
             gates = routes.gates / routes.gates.sum(dim=-1, keepdim=True)
             weights = (weights * gates.transpose(1, 2)[..., None]).sum(dim=1)
-        return AttentionOutput(self._gathered(context, routes, mask), weights)
-
-    def _queries(self, query: Tensor, routes: Routes) -> Tensor:
-        """The queries (B, H, T, Dh) of each token's experts."""
-        every = self.query(query).unflatten(2, (self.num_experts, -1))  # (B, T, E, Dh)
-        return every.gather(2, self._places(routes)).transpose(1, 2)
-
-    def _places(self, routes: Routes) -> Tensor:
-        width = self.query.out_features // self.num_experts
-        return routes.chosen[..., None].expand(-1, -1, -1, width)  # (B, T, H, Dh)
-
-    def _gathered(self, context: Tensor, routes: Routes, mask: Mask) -> Tensor:
-        """The output (B, T, D) of the experts' contexts (B, H, T, Dh)."""
-        gated = context.transpose(1, 2) * routes.gates[..., None].to(context.dtype)
-        spread = gated.new_zeros(*gated.shape[:2], self.num_experts, gated.shape[3])
-        spread = spread.scatter(2, self._places(routes), gated)
         if self.training:  # collected or not: a recomputed layer must do the same again
             loss = self._auxiliary(routes, mask.real_queries)
             if self.collector is not None:
                 self.collector(loss)
-        out: Tensor = self.output(spread.flatten(2))  # (B, T, E*Dh) -> (B, T, D)
-        return out
+        gated = context.transpose(1, 2) * routes.gates[..., None].to(context.dtype)
+        spread = torch.zeros_like(every, dtype=gated.dtype).scatter(2, places, gated)
+        return AttentionOutput(self.output(spread.flatten(2)), weights)  # (B, T, E*Dh) -> (B, T, D)
 
     def route(self, query: Tensor) -> Routes:
         """The experts of each token of (B, T, D); in float32, or rounding would choose others."""
-        wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
-            logits = F.linear(query.to(wide), self.router.weight.to(wide))
+            logits = F.linear(wide(query), wide(self.router.weight))
         best, chosen = logits.softmax(dim=-1).topk(self.num_heads, dim=-1)
         return Routes(best / best.sum(dim=-1, keepdim=True).detach(), chosen, logits)
 
@@ -187,3 +174,33 @@ class MixtureOfAttention(KernelAttention):
             squares = logits.logsumexp(dim=-1).square() * weight
             loss = loss + self.balance.z * squares.sum() / tokens
         return AuxiliaryLoss(loss, balance.detach())
+
+
+@contextmanager
+def auxiliary_losses(model: nn.Module) -> Iterator[list[AuxiliaryLoss]]:
+    """Collects the losses that the attentions of `model` have in training.
+
+    A training loop of one's own adds them to its loss:
+
+        with auxiliary_losses(model) as losses:
+            loss = cross_entropy(model(source, target), ...)
+        loss = loss + sum(part.loss for part in losses)
+
+    Leave the block before the backward pass: with activation checkpointing that pass calls the
+    layers again, and each loss would be listed twice.
+
+    Args:
+        model: any module that holds attentions; in training mode, or nothing is collected.
+
+    Yields:
+        The losses, filled call by call; it stays empty where no attention has one.
+    """
+    attentions = [module for module in model.modules() if isinstance(module, Attention)]
+    losses: list[AuxiliaryLoss] = []
+    for attention in attentions:
+        attention.collector = losses.append
+    try:
+        yield losses
+    finally:
+        for attention in attentions:
+            attention.collector = None

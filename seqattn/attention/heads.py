@@ -1,4 +1,4 @@
-"""Multi-head, grouped-query and multi-query attention: one class, three configurations."""
+"""Multi-head, grouped-query and multi-query attention: one class; and from one to another."""
 
 from torch import Tensor, nn
 
@@ -13,15 +13,7 @@ from seqattn.positions.base import Position
 class KernelAttention(Attention):
     """What attentions share that leave the heads' attending to a kernel.
 
-    Args:
-        query_dim: width of the queries' sequence.
-        num_heads: query heads H; divides query_dim.
-        num_kv_heads: key and value heads G; divides num_heads.
-        kernel: makes the kernel from the shape of the heads.
-        dropout: share of attention weights dropped in training.
-
-    Raises:
-        UserError: where the head counts do not divide, or the kernel has no weights to drop.
+    Args and errors as `MultiHeadAttention`'s.
     """
 
     def __init__(
@@ -128,3 +120,34 @@ class MultiHeadAttention(KernelAttention):
         merged = context.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, H*Dh)
         mean = None if weights is None else weights.mean(dim=1)
         return AttentionOutput(self.output(merged), mean)
+
+
+def pool_key_heads(source: nn.Module, target: nn.Module) -> None:
+    """Copies the weights of `source` into `target`, which may have fewer key and value heads.
+
+    Each key head of `target` is the mean of the heads it stands for, and so is each value head
+    (Ainslie et al. 2023, arXiv 2305.13245, section 2.1). With as many heads it is a plain copy.
+
+    Args:
+        source: any module that holds multi-head attentions.
+        target: the same, but for `num_kv_heads`, which divides that of `source` everywhere.
+
+    Raises:
+        UserError: where something else than key and value projections differs in shape.
+    """
+    state = source.state_dict()
+    for name, attention in target.named_modules():
+        if isinstance(attention, MultiHeadAttention):
+            parts = (
+                f"{name}.{of}.{part}" for of in ("key", "value") for part in ("weight", "bias")
+            )
+            for full in (part.removeprefix(".") for part in parts):
+                if full in state:
+                    rows = (attention.num_kv_heads, -1, attention.kernel.head_dim)
+                    heads = state[full].unflatten(0, rows)  # (G*Dh, ...) -> (G', G/G', Dh, ...)
+                    state[full] = heads.mean(dim=1).flatten(0, 1)
+    own = target.state_dict()
+    wrong = [name for name in own if name not in state or state[name].shape != own[name].shape]
+    if wrong:
+        raise UserError(f"{wrong[0]} has a size for every key head, which cannot be pooled")
+    target.load_state_dict(state)

@@ -16,14 +16,8 @@ class LuongLocal(Luong):
     that runs `window` tokens past its source's end sees nothing. The softmax is over
     [p_t - window, p_t + window].
 
-    Args:
-        query_dim: width of the decoder's state.
-        memory_dim: width of an annotation.
-        score: as `Luong`.
+    Args and errors as `Luong`'s, and:
         window: D, tokens on either side of p_t, at least 1.
-
-    Raises:
-        UserError: as `Luong`.
     """
 
     def __init__(
@@ -55,15 +49,6 @@ class LuongLocalPredictive(LuongLocal):
     p_t = S sigmoid(v_p^T tanh(W_p s)) with S the sentence's own length, and the window's weights
     are multiplied by exp(-(i - p_t)^2 / (2 sigma^2)), sigma = window / 2. So they sum to less
     than 1.
-
-    Args:
-        query_dim: width of the decoder's state.
-        memory_dim: width of an annotation.
-        score: as `Luong`.
-        window: D, tokens on either side of p_t, at least 1.
-
-    Raises:
-        UserError: as `LuongLocal`.
     """
 
     normalised = False

@@ -1,12 +1,17 @@
 """A mask is a small value: which keys are real, whether it is causal, where the queries stand."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from seqattn.attention.split import tokens_before
+from seqattn.errors import UserError
 
 
 def positions_of(real: Tensor) -> Tensor:
@@ -47,12 +52,16 @@ def real_first(real: Tensor | None) -> Tensor | None:
 
 
 class Visible(NamedTuple):
-    """What a softmax over keys may count, each row of it having something to count."""
+    """What a softmax over keys may count, each row of it having something to count.
+
+    Args:
+        keys: bool, broadcastable to (B, H, T, S); all True for a query with nothing to look at.
+        alone: bool, broadcastable to (B, H, T, 1): the queries with nothing to look at; None for
+            none.
+    """
 
     keys: Tensor
-    """Bool, broadcastable to (B, H, T, S); all True for a query with nothing to look at."""
     alone: Tensor | None
-    """Bool, broadcastable to (B, H, T, 1): the queries with nothing to look at; None for none."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +86,12 @@ class Mask:
     real_queries: Tensor | None = None
 
     @classmethod
-    def full(cls, real: Tensor) -> "Mask":
+    def full(cls, real: Tensor) -> Mask:
         """Every token sees every token. Args: real: (B, S) bool."""
         positions = positions_of(real)
         return cls(positions, positions, real, real_queries=real)
 
-    def joined(self, extra: Tensor | None) -> "Mask":
+    def joined(self, extra: Tensor | None) -> Mask:
         """The same mask with a bool tensor joined to it by "and"."""
         if extra is None:
             return self
@@ -140,3 +149,46 @@ class Mask:
         if alone.device.type == "cpu" and not torch.compiler.is_compiling() and not alone.any():
             return Visible(allowed, None)
         return Visible(allowed | alone, alone)
+
+
+_groups: list[dist.ProcessGroup] = []  # that sequences are split over, the last one now
+
+
+def split_group() -> dist.ProcessGroup | None:
+    """The group that sequences are split over now; None where each process has them whole."""
+    return _groups[-1] if _groups else None
+
+
+@contextmanager
+def split_over(group: dist.ProcessGroup) -> Iterator[None]:
+    """Within the block, sequences are split over `group`, rank r holding the r-th part."""
+    _groups.append(group)
+    try:
+        yield
+    finally:
+        _groups.pop()
+
+
+def tokens_before(real: Tensor) -> Tensor | None:
+    """How many real tokens of each sentence the ranks before this one hold: (B, 1).
+
+    None where sequences are not split. Args: real: (B, T) bool, this rank's part.
+    """
+    group = split_group()
+    if group is None:
+        return None
+    sizes = gathered(torch.tensor(real.shape, device=real.device), group)
+    if (sizes != sizes[0]).any():
+        raise UserError(
+            "a sequence must be split evenly, padded to a length that the ranks divide; they hold "
+            f"parts of {', '.join(' x '.join(map(str, size)) for size in sizes.tolist())}"
+        )
+    counts = gathered(real.sum(dim=1), group)  # (ranks, B)
+    return counts[: dist.get_rank(group)].sum(dim=0)[:, None]
+
+
+def gathered(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """What every rank of `group` has as `x`, by rank: (ranks, ...)."""
+    parts = [torch.empty_like(x) for _ in range(group.size())]
+    dist.all_gather(parts, x.contiguous(), group=group)
+    return torch.stack(parts)

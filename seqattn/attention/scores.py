@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from seqattn.errors import UserError
 
+_BLOCK_NUMBERS = 1 << 20  # numbers inside the tanh at once: 4 MiB in float32, for caches
+
 
 class Score(nn.Module, ABC):
     """Scores every query against every annotation of its sentence."""
@@ -22,56 +24,43 @@ class Score(nn.Module, ABC):
         """Scores (B, T, S) of queries (B, T, Q) and keys (B, S, A)."""
 
 
-class DotScore(Score):
-    """h_i^T s, over sqrt(D) where `scaled` (Luong et al. 2015, arXiv 1508.04025, eq. 8).
+class ProductScore(Score):
+    """h_i^T s (Luong et al. 2015, arXiv 1508.04025, eq. 8), over sqrt(D) where `scaled`.
+
+    Where it is `general`, h_i^T W s: W meets the annotations, once a sentence, where training asks
+    often.
 
     Args:
-        query_dim: width of a state.
-        memory_dim: width of an annotation, the same.
+        query_dim: width D of a state.
+        memory_dim: width of an annotation; the same unless it is general.
+        general: whether there is a W.
         scaled: divide by sqrt(D), as Vaswani et al. 2017 (arXiv 1706.03762) do.
 
     Raises:
-        UserError: for unequal widths.
+        UserError: for unequal widths without a W.
     """
 
-    def __init__(self, query_dim: int, memory_dim: int, scaled: bool = False) -> None:
+    def __init__(
+        self, query_dim: int, memory_dim: int, general: bool = False, scaled: bool = False
+    ) -> None:
         super().__init__()
-        if query_dim != memory_dim:
+        if query_dim != memory_dim and not general:
             raise UserError(
                 f"attention.score={'scaled' if scaled else 'dot'} needs model.decoder_dim equal to "
                 f"model.encoder_dim, got {query_dim} and {memory_dim}; make them equal, or set "
                 "attention.score=general"
             )
-        self.factor = 1 / math.sqrt(query_dim) if scaled else 1.0
+        self.factor = 1 / math.sqrt(query_dim) if scaled else None
+        self.key = nn.Linear(memory_dim, query_dim, bias=False) if general else None
+        if self.key is not None:
+            nn.init.xavier_uniform_(self.key.weight)
 
     def project(self, memory: Tensor) -> Tensor:
-        return memory
+        return memory if self.key is None else self.key(memory)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return (query * self.factor) @ keys.transpose(1, 2)
-
-
-class GeneralScore(Score):
-    """h_i^T W s (Luong et al. 2015, arXiv 1508.04025, eq. 8).
-
-    W meets the annotations, once a sentence, where training asks often; keys have the query's
-    width.
-
-    Args:
-        query_dim: width of a state.
-        memory_dim: width of an annotation.
-    """
-
-    def __init__(self, query_dim: int, memory_dim: int) -> None:
-        super().__init__()
-        self.key = nn.Linear(memory_dim, query_dim, bias=False)
-        nn.init.xavier_uniform_(self.key.weight)
-
-    def project(self, memory: Tensor) -> Tensor:
-        return self.key(memory)
-
-    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return query @ keys.transpose(1, 2)
+        asked = query if self.factor is None else query * self.factor
+        return asked @ keys.transpose(1, 2)
 
 
 class AdditiveScore(Score):
@@ -109,9 +98,6 @@ class AdditiveScore(Score):
         return scores
 
 
-_BLOCK_NUMBERS = 1 << 20  # numbers inside the tanh at once: 4 MiB in float32, for caches
-
-
 ScoreName = Literal["dot", "general", "concat", "scaled"]
 
 
@@ -121,8 +107,6 @@ def make_score(name: ScoreName, query_dim: int, memory_dim: int) -> Score:
     Raises:
         UserError: for unequal widths where dot or scaled needs equal ones.
     """
-    if name in ("dot", "scaled"):
-        return DotScore(query_dim, memory_dim, scaled=name == "scaled")
-    if name == "general":
-        return GeneralScore(query_dim, memory_dim)
-    return AdditiveScore(query_dim, memory_dim)
+    if name == "concat":
+        return AdditiveScore(query_dim, memory_dim)
+    return ProductScore(query_dim, memory_dim, name == "general", name == "scaled")

@@ -10,8 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from seqattn.attention.base import Attention, AttentionFactory, AttentionOutput, Mixer
 from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.masks import Mask
-from seqattn.attention.split import split_group
+from seqattn.attention.masks import Mask, split_group
 from seqattn.errors import UserError
 from seqattn.layers.sublayers import make_norm
 from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer, LayerShape, MixerFactory

@@ -40,8 +40,7 @@ class Position(nn.Module):
     """
 
     hooks: frozenset[str] = frozenset()
-    max_length: int | None = None
-    """Longest sequence in tokens, None where there is no limit."""
+    max_length: int | None = None  # longest sequence in tokens, None where there is no limit
 
     def __init__(self, stack: Stack) -> None:
         super().__init__()
@@ -52,27 +51,11 @@ class Position(nn.Module):
         return self
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Adds positions to embeddings.
-
-        Args:
-            x: (B, T, D).
-            positions: (T,) or (B, T) whole numbers from 0.
-
-        Returns:
-            (B, T, D).
-        """
+        """Adds positions, (T,) or (B, T) whole numbers from 0, to embeddings (B, T, D)."""
         return x
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Turns queries or keys by their positions.
-
-        Args:
-            x: (B, H or G, T, Dh).
-            positions: (T,) or (B, T).
-
-        Returns:
-            The shape of `x`.
-        """
+        """Turns queries or keys (B, H or G, T, Dh) by their positions, (T,) or (B, T)."""
         return x
 
     def score_term(
@@ -103,12 +86,7 @@ class Position(nn.Module):
 
 
 class LayeredPosition(Position):
-    """A scheme with parameters of each layer's own; all that it does, `at_layer` does.
-
-    Args:
-        stack: what it serves.
-        make: makes the part of one layer.
-    """
+    """A scheme whose layers have parameters of their own, each in a part that `make` makes."""
 
     def __init__(self, stack: Stack, make: Callable[[], Position]) -> None:
         super().__init__(stack)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from seqattn.checking import Width, checked
 from seqattn.positions.base import LayeredPosition, Position, Stack
-from seqattn.positions.distances import Reach, reached, read, table_rows
+from seqattn.positions.relative import Reach, reached, read, table_rows
 
 
 @checked
@@ -71,20 +71,13 @@ class DeBERTaPosition(LayeredPosition):
 
 
 class DeBERTaLayer(Position):
-    """One layer's projections of the distances' vectors.
-
-    Args:
-        stack: what it serves.
-        shared: the scheme that holds the vectors.
-    """
+    """One layer's projections of the distances' vectors, which `shared` holds."""
 
     hooks = frozenset({"score_term"})
 
     def __init__(self, stack: Stack, shared: DeBERTaPosition) -> None:
         super().__init__(stack)
-        self._shared = (
-            shared,
-        )  # in a tuple, so that its parameters are not counted as the layer's
+        self._shared = (shared,)  # a tuple, so that its parameters are not counted as the layer's
         self.key = nn.Linear(stack.dim, stack.num_heads * stack.head_dim, bias=False)
         self.query = nn.Linear(stack.dim, stack.num_heads * stack.head_dim)
         for projection in (self.key, self.query):

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from seqattn.attention.pooling import pool_key_heads
+from seqattn.attention.heads import pool_key_heads
 from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.bundle import TextBundle, load_bundle
 from seqattn.bundle.files import read_config, write_bundle

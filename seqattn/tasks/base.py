@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from seqattn.attention.auxiliary import auxiliary_losses
+from seqattn.attention.experts import auxiliary_losses
 from seqattn.checking import CountOrNone, Dropout, checked
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import Schedule

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqattn.attention.auxiliary import auxiliary_losses
-from seqattn.attention.experts import Balance, MixtureOfAttention
+from seqattn.attention.experts import Balance, MixtureOfAttention, auxiliary_losses
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, positions_of
 from seqattn.errors import UserError

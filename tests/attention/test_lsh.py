@@ -8,8 +8,7 @@ import torch.nn.functional as F
 
 from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
-from seqattn.attention.kernels.lsh import LSHKernel
-from seqattn.attention.kernels.parts.hashing import bucket_ids, random_rotations
+from seqattn.attention.kernels.lsh import LSHKernel, bucket_ids, random_rotations
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack

@@ -16,8 +16,7 @@ from seqattn.benchmarks.attention_cost import AttentionSuite, Cost, exponent
 from seqattn.benchmarks.attention_work import peak_bytes
 from seqattn.benchmarks.attentions import AttentionChoices, AttentionStepsSuite
 from seqattn.errors import UserError
-from seqattn.positions import Position
-from seqattn.positions.alibi import ALiBiPosition
+from seqattn.positions import ALiBiPosition, Position
 
 DIM, HEADS = 24, 4
 

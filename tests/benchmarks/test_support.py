@@ -11,8 +11,7 @@ from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.xca import XCAKernel
 from seqattn.benchmarks.support import BEGIN, END, support_table, write_support
 from seqattn.errors import UserError
-from seqattn.positions import Position, RotaryPosition, SinusoidalPosition
-from seqattn.positions.alibi import ALiBiPosition
+from seqattn.positions import ALiBiPosition, Position, RotaryPosition, SinusoidalPosition
 
 
 class Declared(SoftmaxKernel):

@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn.positions import DeBERTaPosition, Stack
-from seqattn.positions.distances import collect, reached, read, table_rows
+from seqattn.positions.relative import collect, reached, read, table_rows
 
 
 class Sums(TorchDispatchMode):

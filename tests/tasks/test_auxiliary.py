@@ -5,8 +5,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from seqattn.attention.auxiliary import auxiliary_losses
-from seqattn.attention.experts import Balance, MixtureOfAttention
+from seqattn.attention.experts import Balance, MixtureOfAttention, auxiliary_losses
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.tasks.seq2seq import Optimization
 from seqattn.training.schedules import constant

@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.base import HeadShape, Kernel
-from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel
+from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Tokens
 from seqattn.attention.kernels.parts.layouts import Table
-from seqattn.attention.kernels.parts.ordering import Tokens
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, CountOrNone, Seed, checked
 from seqattn.positions.base import Position
@@ -85,13 +84,11 @@ class BigBirdKernel(BlockwiseKernel):
         return torch.cat((fixed, drawn.indices.masked_fill(drawn.values < 0, count)), dim=2)
 
     def pattern(self, mask: Mask) -> Tensor:
-        real, keys = mask.real, mask.key_positions
-        lengths = torch.full((1,), mask.keys, device=keys.device)
-        lengths = lengths if real is None else real.sum(dim=1)
-        count = -(-mask.keys // self.block_size)
-        near = F.one_hot(self.table(lengths, count), count + 1).any(dim=2)[..., :count]
+        keys, count = mask.key_positions, -(-mask.keys // self.block_size)
+        real = keys.new_ones(1, mask.keys) if mask.real is None else mask.real
+        near = F.one_hot(self.table(real.sum(dim=1), count), count + 1).any(dim=2)[..., :count]
         near[:, : self.global_blocks] = True
-        rows = torch.arange(lengths.shape[0], device=keys.device)[:, None, None]
+        rows = torch.arange(len(near), device=keys.device)[:, None, None]
         i, j = mask.query_positions // self.block_size, keys // self.block_size
         return near[rows, i[..., :, None], j[..., None, :]][:, None]
 
@@ -103,9 +100,8 @@ class BigBirdKernel(BlockwiseKernel):
         lengths = torch.full((rows,), length, device=tokens.query.device)
         lengths = lengths if tokens.real is None else tokens.real.sum(dim=1)
         layout = Table(self.block_size, self.table(lengths, length // self.block_size))
-        return self._beside(
-            tokens, layout, min(self.global_blocks * self.block_size, length), position
-        )
+        first = min(self.global_blocks * self.block_size, length)
+        return self._beside(tokens, layout, first, position)
 
 
 def _hash(seed: Seed, i: Tensor, j: Tensor) -> Tensor:

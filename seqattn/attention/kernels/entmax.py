@@ -16,10 +16,9 @@ from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
 Alpha = Annotated[float, Ge(1), Le(2)]
-LEAST_EXCESS = 1e-12
-"""Below this alpha - 1 counts as this: entmax then equals softmax to rounding."""
+LEAST_EXCESS = 1e-12  # below this alpha - 1 counts as this: entmax then equals softmax to rounding
+# bisection, then Newton's method from below: exact to rounding in float32 and float64
 HALVINGS, NEWTON_STEPS = 8, 5
-"""Bisection, then Newton's method from below: exact to rounding in float32 and float64."""
 
 
 @checked
@@ -33,7 +32,6 @@ class EntmaxKernel(SoftmaxKernel):
     and incremental.
 
     Args:
-        shape: numbers and width of the heads, and the dropout.
         alpha: every head's alpha at the start, 1 to 2; strictly between where it is learned.
         learned: whether training moves alpha.
 
@@ -75,14 +73,10 @@ class EntmaxKernel(SoftmaxKernel):
 
 
 def entmax(scores: Tensor, alpha: Tensor) -> Tensor:
-    """Weights over the last axis that sum to 1, the low ones exactly 0.
+    """Weights over the last axis that sum to 1, the low ones exactly 0, as scores (..., S).
 
-    Args:
-        scores: (..., S); -inf counts for nothing, but one score of each row must be finite.
-        alpha: 1 to 2, broadcastable to (..., 1).
-
-    Returns:
-        (..., S), worked out in float32 or better and given in the type of `scores`.
+    Worked out in float32 or better. A score of -inf counts for nothing, but one of each row must
+    be finite; alpha is 1 to 2, broadcastable to (..., 1).
     """
     weights: Tensor = _Entmax.apply(scores, alpha)  # type: ignore[no-untyped-call]
     return weights

@@ -7,8 +7,8 @@ from seqattn.attention.base import HeadShape
 from seqattn.attention.kernels.linear import LinearKernel
 from seqattn.checking import Count, Seed, Width, checked
 
+# added to keys' features, of which 1 is the largest, as it is of each query's: no product is 0
 FLOOR = 1e-26
-"""Added to keys' features, of which 1 is the largest, as it is of each query's: no product is 0."""
 
 
 @checked
@@ -27,7 +27,6 @@ class PerformerKernel(LinearKernel):
     draw is fixed by the seed, held with the weights, and the same in all heads.
 
     Args:
-        shape: numbers and width of the heads; it drops no weights.
         chunk: as `LinearKernel`'s.
         features: r, at least 1; the error falls as 1/sqrt(r).
         seed: of the draw.

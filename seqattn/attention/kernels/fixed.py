@@ -3,9 +3,8 @@
 from torch import Tensor
 
 from seqattn.attention.base import HeadShape
-from seqattn.attention.kernels.parts.factorized import FactorizedKernel
 from seqattn.attention.kernels.parts.layouts import Band, Layout, Summaries
-from seqattn.attention.kernels.strided import strided_layouts, strided_set
+from seqattn.attention.kernels.strided import FactorizedKernel, strided_layouts, strided_set
 from seqattn.checking import BadValue, Count, checked
 
 
@@ -49,7 +48,6 @@ class FixedKernel(FactorizedKernel):
         patterns: tuple[tuple[int, ...], ...] = ((0,), (1,)) if split_heads else ((0, 1),)
         patterns = ((0, 1), (2, 3)) if strided_heads else patterns
         super().__init__(shape, stride, patterns)
-        self.stride = stride
         self.summary = summary
 
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:

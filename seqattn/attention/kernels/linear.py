@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import repeat
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,30 +12,21 @@ from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.parts.scan import (
     LOWEST,
     Keys,
+    RecurrentCache,
     joined,
     normalised,
-    read,
     scan,
     summed,
 )
-from seqattn.attention.kernels.parts.sum_cache import RecurrentCache
-from seqattn.attention.kernels.softmax import fold_beams, unfold_beams
+from seqattn.attention.kernels.softmax import fold_beams, per_group, unfold_beams
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
+# tokens mapped at a time, so that what stands between two steps stays in the processor's cache
 SEGMENT = 1024
-"""Tokens mapped at a time, so that what stands between two steps stays in the processor's cache."""
-
-
-class _Asked(NamedTuple):
-    q: Tensor
-    new: KeysValues
-    mask: Mask
-    scale: float
-    beams: int
 
 
 @checked
@@ -53,7 +43,6 @@ class LinearKernel(Kernel):
     at least.
 
     Args:
-        shape: numbers and width of the heads; it drops no weights.
         chunk: tokens whose weights are written out together in a causal pass, at least 1. It
             changes speed and memory, not the result.
 
@@ -100,41 +89,45 @@ class LinearKernel(Kernel):
         need_weights: bool = False,
     ) -> Attended:
         assert cache is None or isinstance(cache, RecurrentCache)
-        with torch.autocast(query.device.type, enabled=False):
-            asked = self._asked(query, new, mask, position)
-            context, weights = self._attend(asked, cache, need_weights)
-        context = context.to(new.values.dtype)
-        if asked.beams > 1:
-            context = unfold_beams(context, asked.beams)
-            weights = None if weights is None else unfold_beams(weights, asked.beams)
-        return Attended(context, weights)
-
-    def _asked(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> "_Asked":
-        """What is asked of which keys: placed, in float32, the beams of a sentence folded."""
         if mask.extra is not None:
             raise UserError(
                 f"{type(self).__name__} takes no mask of your own: it sums over keys before it "
                 "meets a query; use attention=mha"
             )
         beams = query.shape[0] // new.keys.shape[0]
-        q = position.rotate(wide(query), mask.query_positions)
-        places = mask.key_positions[..., -new.keys.shape[2] :]
-        k = position.rotate(wide(new.keys), places)
-        if beams > 1:
-            q = fold_beams(q, beams)
-        if mask.real is not None:  # a row per sentence; decoding has one per beam
-            real = mask.real.repeat_interleave(k.shape[0] // mask.real.shape[0], dim=0)
-            mask = replace(mask, real=real)
-        scale = position.score_scale(self.head_dim)
-        return _Asked(q, KeysValues(k, new.values), mask, scale, beams)
+        with torch.autocast(query.device.type, enabled=False):
+            q = position.rotate(wide(query), mask.query_positions)
+            places = mask.key_positions[..., -new.keys.shape[2] :]
+            k = position.rotate(wide(new.keys), places)
+            if beams > 1:
+                q = fold_beams(q, beams)
+            if mask.real is not None:  # a row per sentence; decoding has one per beam
+                real = mask.real.repeat_interleave(k.shape[0] // mask.real.shape[0], dim=0)
+                mask = replace(mask, real=real)
+            new, scale = KeysValues(k, new.values), position.score_scale(self.head_dim)
+            if self.observer is None and not need_weights:
+                context, weights = self._fast(q, new, mask, scale, cache), None
+            else:
+                context, weights = self._shown(q, new, mask, scale, cache, need_weights)
+        context = context.to(new.values.dtype)
+        if beams == 1:
+            return Attended(context, weights)
+        weights = None if weights is None else unfold_beams(weights, beams)
+        return Attended(unfold_beams(context, beams), weights)
 
-    def _attend(
-        self, asked: "_Asked", cache: RecurrentCache | None, need_weights: bool
+    def make_cache(self, beams: int) -> Cache:
+        return RecurrentCache(beams)
+
+    def _shown(
+        self,
+        q: Tensor,
+        new: KeysValues,
+        mask: Mask,
+        scale: float,
+        cache: RecurrentCache | None,
+        need_weights: bool,
     ) -> Attended:
-        """As `forward`, in (B, H, T, Dh)."""
-        q, new, mask, scale, _ = asked
-        if self.observer is None and not need_weights:
-            return Attended(self._fast(q, new, mask, scale, cache))
+        """The context (B, H, T, Dh), its weights observed, and given where asked for."""
         (keys,) = self._keys(new, mask, scale, new.keys.shape[2])
         seen = keys if cache is None else cache.remember(keys)
         weights = self.weights(self.map_queries(q, scale), seen, mask)
@@ -142,21 +135,15 @@ class LinearKernel(Kernel):
             self.observer(weights)
         context = None if need_weights and cache is None else self._fast(q, new, mask, scale, cache)
         if context is None or self.keep_weight_gradients:
-            context = self._weighted(weights, seen)
+            context = per_group(weights, seen.values[..., :-1])
         return Attended(context, weights if need_weights else None)
-
-    def _weighted(self, weights: Tensor, keys: Keys) -> Tensor:
-        """The context (B, H, T, Dh) that weights (B, H, T, S) make of the keys' values."""
-        groups = self.num_heads // self.num_kv_heads
-        return weights @ keys.values[..., :-1].repeat_interleave(groups, dim=1)
 
     def _fast(
         self, q: Tensor, new: KeysValues, mask: Mask, scale: float, cache: RecurrentCache | None
     ) -> Tensor:
         size = self.chunk * max(1, SEGMENT // self.chunk) if mask.causal else SEGMENT
         segments = q.split(size, dim=2)
-        contexts = []
-        sums = None if cache is None else cache.sums
+        contexts, sums = [], None if cache is None else cache.sums
         if mask.causal:
             for part, keys in zip(segments, self._keys(new, mask, scale, size)):
                 out, sums = scan(self.map_queries(part, scale), keys, sums, self.chunk)
@@ -166,7 +153,7 @@ class LinearKernel(Kernel):
                 sums = summed(keys) if sums is None else joined(sums, summed(keys))
             assert sums is not None
             for part in segments:
-                contexts.append(normalised(read(self.map_queries(part, scale), sums)))
+                contexts.append(normalised(per_group(self.map_queries(part, scale), sums.matrix)))
         if cache is not None and sums is not None:
             cache.advance(sums, q.shape[2])
         return torch.cat(contexts, dim=2)
@@ -185,31 +172,22 @@ class LinearKernel(Kernel):
             yield Keys(mapped, values, log_scale)
 
     def weights(self, queries: Tensor, keys: Keys, mask: Mask) -> Tensor:
-        """The weights written out, n x n: rows sum to 1, or to 0 with nothing to see.
+        """The weights written out, (B, H, T, S): rows sum to 1, or to 0 with nothing to see.
 
-        Args:
-            queries: mapped, (B, H, T, M).
-            keys: mapped, (B, G, S, M).
-            mask: with a row of `real` for each of theirs.
-
-        Returns:
-            (B, H, T, S). Rows of a batch are hypotheses while decoding with several beams; in
-            cross-attention beams are folded into T.
+        Of mapped queries (B, H, T, M) and keys (B, G, S, M). Rows of a batch are hypotheses while
+        decoding with several beams; in cross-attention beams are folded into T.
         """
-        groups = self.num_heads // self.num_kv_heads
-        weights = queries @ keys.keys.repeat_interleave(groups, dim=1).transpose(2, 3)
+        weights = per_group(queries, keys.keys.mT)
         allowed = mask.dense()
         hidden = torch.zeros_like(weights, dtype=torch.bool) if allowed is None else ~allowed
         if keys.log_scale is not None:
+            groups = self.num_heads // self.num_kv_heads
             scale = keys.log_scale.repeat_interleave(groups, dim=1)[:, :, None]  # (B, H, 1, S)
             scale = scale.expand_as(weights).masked_fill(hidden, LOWEST)
             weights = weights * (scale - scale.amax(dim=3, keepdim=True)).exp()
         weights = weights.masked_fill(hidden, 0.0)
         total = weights.sum(dim=3, keepdim=True)
         return weights / total.masked_fill(total == 0, 1.0)
-
-    def make_cache(self, beams: int) -> Cache:
-        return RecurrentCache(beams)
 
 
 def elu_plus_one(x: Tensor) -> Tensor:

@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
-from seqattn.attention.base import Abilities, HeadShape
+from seqattn.attention.base import Abilities, EncoderKernel, HeadShape
 from seqattn.attention.cache import KeysValues
-from seqattn.attention.kernels.parts.encoder_only import EncoderKernel
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Width, checked
 from seqattn.errors import UserError
@@ -30,7 +29,6 @@ class LinformerKernel(EncoderKernel):
     incremental, only an encoder's self-attention.
 
     Args:
-        shape: numbers and width of the heads, and the dropout.
         projected: k, the mixtures.
         max_length: most tokens of a sentence.
     """

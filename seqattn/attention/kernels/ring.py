@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache as once
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from seqattn.attention.base import Attended, Attention, HeadShape
-from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.kernels.parts.ring_pass import Plan, ring_attention
+from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.kernels.softmax import SoftmaxKernel
-from seqattn.attention.masks import Mask
-from seqattn.attention.split import split_over
+from seqattn.attention.masks import Mask, gathered, split_group, split_over
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
+from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
 
@@ -37,7 +38,6 @@ class RingKernel(SoftmaxKernel):
     2*G*Dh numbers a token. Bidirectional, causal and incremental; not cross.
 
     Args:
-        shape: numbers and width of the heads, and the dropout.
         chunk: keys in a product at a time, at least 1.
     """
 
@@ -48,30 +48,30 @@ class RingKernel(SoftmaxKernel):
     def __init__(self, shape: HeadShape, chunk: Count = 1024) -> None:
         super().__init__(shape)
         self.chunk = chunk
-        self.group: dist.ProcessGroup | None = None
         _say_what_it_is()
 
-    def forward(
+    def _attend(
         self,
-        query: Tensor,
-        new: KeysValues,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
         mask: Mask,
         position: Position,
-        cache: Cache | None = None,
         need_weights: bool = False,
+        ancestry: Tensor | None = None,
     ) -> Attended:
-        if self.group is None or self.group.size() == 1 or cache is not None:
-            return super().forward(query, new, mask, position, cache, need_weights)
+        group = split_group()
+        if group is None or group.size() == 1:
+            return super()._attend(q, keys, values, mask, position, need_weights, ancestry)
         if mask.extra is not None or self.observer is not None:
             what = "a mask of your own" if mask.extra is not None else "capture"
             raise UserError(f"{what} needs whole sequences; leave sequence_parallel for it")
-        q = position.rotate(query, mask.query_positions)
-        keys = position.rotate(new.keys, mask.key_positions)
         real = mask.real
         if real is None:
-            real = torch.ones(len(keys), keys.shape[2], dtype=torch.bool, device=keys.device)
-        plan = Plan(self.group, mask.causal, position.score_scale(self.head_dim), self.chunk)
-        return Attended(ring_attention(q, keys, new.values, real, plan))
+            real = torch.ones(len(q), q.shape[2], dtype=torch.bool, device=q.device)
+        plan = Plan(group, mask.causal, position.score_scale(self.head_dim), self.chunk)
+        context: Tensor = _Ring.apply(q, keys, values, real, plan)  # type: ignore[no-untyped-call]
+        return Attended(context)
 
 
 @once
@@ -111,21 +111,128 @@ def sequence_parallel(module: nn.Module, group: dist.ProcessGroup | None = None)
         raise UserError("sequence_parallel needs torch.distributed.init_process_group first")
     ranks = dist.group.WORLD if group is None else group
     assert ranks is not None
-    kernels = []
-    for name, attention in module.named_modules():
-        if isinstance(attention, Attention):
-            found = [part for part in attention.modules() if isinstance(part, RingKernel)]
-            if not found:
-                raise UserError(
-                    f"{name or 'it'} attends by {attention.name}, which would see its own part of "
-                    "a sequence alone; build it with attention=ring"
-                )
-            kernels += found
-    for kernel in kernels:
-        kernel.group = ranks
-    try:
-        with split_over(ranks):
-            yield
-    finally:
-        for kernel in kernels:
-            kernel.group = None
+    for name, part in module.named_modules():
+        rings = (isinstance(kernel, RingKernel) for kernel in part.modules())
+        if isinstance(part, Attention) and not any(rings):
+            raise UserError(
+                f"{name or 'it'} attends by {part.name}, which would see its own part of a "
+                "sequence alone; build it with attention=ring"
+            )
+    with split_over(ranks):
+        yield
+
+
+class Plan(NamedTuple):
+    """How a ring attends."""
+
+    group: dist.ProcessGroup  # the ranks, in the order of the sequence's parts
+    causal: bool
+    scale: float  # factor on query-key products
+    chunk: int  # keys in a product at a time
+
+
+class _Ring(torch.autograd.Function):
+    """Blockwise softmax, forward (Liu et al. 2023, algorithm 1) and backward.
+
+    Every rank gives its part of queries (B, H, T, Dh), keys and values (B, G, T, Dh), and which of
+    its tokens are real (B, T); each gets the context (B, H, T, Dh) of its queries over all keys,
+    zeros for a query with nothing to see.
+
+    The backward pass makes the weights again from what the forward pass kept of each row: the
+    logarithm of its sum. The gradients of keys and values travel with them, and are home after as
+    many steps as there are ranks.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, keys: Tensor, values: Tensor, real: Tensor, plan: Plan
+    ) -> Tensor:
+        with torch.autocast(query.device.type, enabled=False):
+            q = wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale  # (B, G, R, T, Dh)
+            everyone = gathered(real, plan.group)  # (ranks, B, T)
+            nothing = torch.zeros_like(q[..., :1])
+            whole = Partial(torch.zeros_like(q), nothing, nothing - torch.inf)
+            pair = torch.stack((keys, values))
+            for owner, pair in _travelling(pair, plan.group):  # noqa: B020
+                for part, allowed in _visible(owner, everyone, plan):
+                    k, v = (wide(x[:, :, part]) for x in pair)
+                    scores = torch.einsum("bgrtd,bgsd->bgrts", q, k)
+                    powers, peak = powers_(scores, allowed)
+                    context = torch.einsum("bgrts,bgsd->bgrtd", powers, v)
+                    whole = whole.joined(Partial(context, powers.sum(dim=-1, keepdim=True), peak))
+            context, alone = merged([whole]), whole.total == 0
+            log_total = whole.total.masked_fill(alone, 1.0).log() + whole.peak.masked_fill(alone, 0)
+        ctx.plan = plan
+        ctx.save_for_backward(query, keys, values, everyone, context, log_total)
+        return context.flatten(1, 2).to(query.dtype)  # (B, G, R, T, Dh) -> (B, H, T, Dh)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        plan: Plan = ctx.plan
+        query, keys, values, everyone, context, log_total = ctx.saved_tensors
+        q = wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale
+        upstream = wide(gradient).unflatten(1, (keys.shape[1], -1))
+        mean = (upstream * context).sum(dim=-1, keepdim=True)
+        q_gradient = torch.zeros_like(q)
+        pair = torch.stack((keys, values))
+        gradients = torch.zeros_like(pair, dtype=q.dtype)
+        for owner, pair in _travelling(pair, plan.group):  # noqa: B020
+            for part, allowed in _visible(owner, everyone, plan):
+                k, v = (wide(x[:, :, part]) for x in pair)
+                scores = torch.einsum("bgrtd,bgsd->bgrts", q, k).masked_fill_(~allowed, -torch.inf)
+                weights = (scores - log_total).exp()
+                of_weights = torch.einsum("bgrtd,bgsd->bgrts", upstream, v)
+                of_scores = weights * (of_weights - mean)
+                q_gradient += torch.einsum("bgrts,bgsd->bgrtd", of_scores, k)
+                gradients[0, :, :, part] += torch.einsum("bgrts,bgrtd->bgsd", of_scores, q)
+                gradients[1, :, :, part] += torch.einsum("bgrts,bgrtd->bgsd", weights, upstream)
+            gradients = _pass_on(gradients, plan.group)()
+        of_query = (q_gradient * plan.scale).flatten(1, 2).to(query.dtype)
+        return of_query, gradients[0].to(keys.dtype), gradients[1].to(values.dtype), None, None
+
+
+def _visible(owner: int, everyone: Tensor, plan: Plan) -> Iterator[tuple[slice, Tensor]]:
+    """The chunks of `owner`'s keys that this rank's queries may see, and which of them.
+
+    Ranks hold the parts of a sequence in its order, so that all that stands on a later rank stands
+    later. Gives slices of T and masks broadcastable to (B, G, R, T, S).
+    """
+    rank = dist.get_rank(plan.group)
+    if plan.causal and owner > rank:
+        return
+    length = everyone.shape[2]
+    places = torch.arange(length, device=everyone.device)
+    for start in range(0, length, plan.chunk):
+        part = slice(start, start + plan.chunk)
+        allowed = everyone[owner, :, None, None, None, part]  # (B, 1, 1, 1, S)
+        if plan.causal and owner == rank:
+            allowed = allowed & (places[part] <= places[:, None])
+        yield part, allowed
+
+
+def _travelling(pair: Tensor, group: dist.ProcessGroup) -> Iterator[tuple[int, Tensor]]:
+    """Each rank's keys and values in turn, this one's first; the next ones come meanwhile."""
+    rank, size = dist.get_rank(group), group.size()
+    for step in range(size):
+        arriving = _pass_on(pair, group) if step + 1 < size else None
+        yield (rank - step) % size, pair
+        if arriving is not None:
+            pair = arriving()
+
+
+def _pass_on(x: Tensor, group: dist.ProcessGroup) -> Callable[[], Tensor]:
+    """Sends `x` to the next rank; what this gives waits for what the rank before has sent."""
+    rank, size = dist.get_rank(group), group.size()
+    x, received = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    after, before = (dist.get_global_rank(group, (rank + by) % size) for by in (1, -1))
+    works = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, x, after, group), dist.P2POp(dist.irecv, received, before, group)]
+    )
+
+    def wait() -> Tensor:
+        for work in works:
+            work.wait()
+        return received
+
+    return wait

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from seqattn.attention.base import Abilities, Attended, Kernel
 from seqattn.attention.cache import Cache, GrowingCache, KeysValues
-from seqattn.attention.kernels.parts.fused import fused_attention
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
@@ -39,65 +38,87 @@ class SoftmaxKernel(Kernel):
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> Attended:
-        q, new = self._rotated(query, new, mask, position)
-        seen, ancestry = new, None
         if cache is not None:
-            assert isinstance(cache, GrowingCache)
-            *past, ancestry = cache.append(new)
-            seen = KeysValues(*past)
-        beams = len(q) // len(seen.keys)
-        if beams > 1:
-            q = fold_beams(q, beams)
-            mask = fold_mask(mask, beams, ancestry)
-        need_weights = need_weights and self.abilities.copies
-        context, weights = self._attend(q, seen, mask, position, need_weights)
-        if beams > 1:
-            context = unfold_beams(context, beams)
-            weights = None if weights is None else unfold_beams(weights, beams)
-        return Attended(context, weights)
+            return Attended(self._decoded(query, new, mask, position, cache))
+        q, keys = self._rotated(query, new.keys, mask, position)
+        return self._attend(q, keys, new.values, mask, position, need_weights)
+
+    def make_cache(self, beams: int) -> Cache:
+        return GrowingCache(beams)
 
     def _rotated(
-        self, query: Tensor, new: KeysValues, mask: Mask, position: Position
-    ) -> tuple[Tensor, KeysValues]:
-        """Queries and keys turned by their positions; the new keys are the last of the mask's."""
-        places = mask.key_positions[..., -new.keys.shape[2] :]
-        keys = KeysValues(position.rotate(new.keys, places), new.values)
-        return position.rotate(query, mask.query_positions), keys
+        self, query: Tensor, keys: Tensor, mask: Mask, position: Position
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys turned by their positions; new keys are the last of the mask's."""
+        places = mask.key_positions[..., -keys.shape[2] :]
+        return position.rotate(query, mask.query_positions), position.rotate(keys, places)
+
+    def _decoded(
+        self, query: Tensor, new: KeysValues, mask: Mask, position: Position, cache: Cache
+    ) -> Tensor:
+        """The context over all of the past, to which `new` is added."""
+        assert isinstance(cache, GrowingCache)
+        q, keys = self._rotated(query, new.keys, mask, position)
+        keys, values, ancestry = cache.append(KeysValues(keys, new.values))
+        return self._attend(q, keys, values, mask, position, ancestry=ancestry).context
 
     def _attend(
         self,
         q: Tensor,
-        seen: KeysValues,
+        keys: Tensor,
+        values: Tensor,
         mask: Mask,
         position: Position,
         need_weights: bool = False,
+        ancestry: Tensor | None = None,
     ) -> Attended:
-        """As `forward`, of q (B, H, T, Dh) over keys and values (B, G, S, Dh)."""
+        """As `forward` of rotated queries and keys, these (B, G, S, Dh), or as a cache has them."""
+        beams = q.shape[0] // keys.shape[0]
+        if beams > 1:
+            q = fold_beams(q, beams)
+            mask = mask if ancestry is None else fold_mask(mask, beams, ancestry)
+        mask, weights = self._narrowed(mask), None
+        need_weights = need_weights and self.abilities.copies
         if self.observer is not None or need_weights:
-            weights = self.weights(q, seen.keys, mask, position)
+            weights = self.weights(q, keys, mask, position)
             if self.observer is not None:
                 self.observer(weights)
-            if need_weights or self.keep_weight_gradients:
-                context = self._weighted(weights, seen.values, mask, position)
-                return Attended(context, weights if need_weights else None)
-        return Attended(self._fast(q, seen, mask, position))
+        if weights is not None and (need_weights or self.keep_weight_gradients):
+            context = self._weighted(weights, values, mask, position)
+        else:
+            context = self._fast(q, keys, values, mask, position)
+        shown = weights if need_weights else None
+        if beams == 1:
+            return Attended(context, shown)
+        shown = None if shown is None else unfold_beams(shown, beams)
+        return Attended(unfold_beams(context, beams), shown)
 
-    def _slow(self, q: Tensor, seen: KeysValues, mask: Mask, position: Position) -> Tensor:
+    def _narrowed(self, mask: Mask) -> Mask:
+        """The mask with what the mechanism hides besides."""
+        return mask
+
+    def _slow(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
+    ) -> Tensor:
         """The context alone, by its weights."""
-        return self._weighted(self.weights(q, seen.keys, mask, position), seen[1], mask, position)
+        return self._weighted(self.weights(q, keys, mask, position), values, mask, position)
 
-    def _fast(self, q: Tensor, seen: KeysValues, mask: Mask, position: Position) -> Tensor:
+    def _fast(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
+    ) -> Tensor:
         """The context alone, without weights where that can be."""
-        if "value_term" in position.hooks or _few(q):
-            return self._slow(q, seen, mask, position)
-        bias = self._term(q, seen.keys, mask, position)
+        # with few queries to decode, the fused kernel's overhead exceeds what it saves
+        few = q.shape[2] <= 8 and q.device.type == "cpu" and not torch.is_grad_enabled()
+        if few or "value_term" in position.hooks:
+            return self._slow(q, keys, values, mask, position)
+        bias = self._term(q, keys, mask, position)
         is_causal = mask.is_plain_causal and bias is None
         visible = None if is_causal else mask.visible
         if visible is not None:
             bias = visible.keys if bias is None else bias.masked_fill(~visible.keys, -torch.inf)
         dropout = self.dropout if self.training else 0.0
         scale = position.score_scale(self.head_dim)
-        context = fused_attention(q, *seen, bias, is_causal=is_causal, dropout=dropout, scale=scale)
+        context = fused_attention(q, keys, values, bias, is_causal, dropout, scale)
         if visible is None or visible.alone is None:
             return context
         return context.masked_fill(visible.alone, 0.0)
@@ -136,25 +157,43 @@ class SoftmaxKernel(Kernel):
         term = self._value_term(dropped, mask, position)
         return context if term is None else context + term
 
-    def make_cache(self, beams: int) -> Cache:
-        return GrowingCache(beams)
 
+def fused_attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    is_causal: bool,
+    dropout: float,
+    scale: float,
+) -> Tensor:
+    """softmax(q keys^T scale + bias) values; `bias` may be bool, True = may look.
 
-def _few(q: Tensor) -> bool:
-    """Whether so few queries decode that the fused kernel's overhead exceeds what it saves."""
-    return q.shape[2] <= 8 and q.device.type == "cpu" and not torch.is_grad_enabled()
+    On a CPU it runs in float32 whatever it is given: the backward pass in bfloat16 takes several
+    times as long there.
+    """
+    on_cpu = q.device.type == "cpu"
+    if on_cpu and q.dtype == torch.bfloat16:
+        bias = bias if bias is None or bias.dtype == torch.bool else bias.float()
+        with torch.autocast("cpu", enabled=False):
+            wide = (q.float(), keys.float(), values.float(), bias)
+            return fused_attention(*wide, is_causal, dropout, scale).to(q.dtype)
+    if on_cpu and keys.shape[1] == 1:  # its grouped backward pass is slower
+        keys, values = (part.expand(-1, q.shape[1], -1, -1) for part in (keys, values))
+    return F.scaled_dot_product_attention(
+        q,
+        keys,
+        values,
+        attn_mask=bias,
+        dropout_p=dropout,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=q.shape[1] != keys.shape[1],
+    )
 
 
 def per_group(x: Tensor, shared: Tensor) -> Tensor:
-    """x @ shared where the heads of a group share a matrix, which is not repeated for them.
-
-    Args:
-        x: (B, H, T, M).
-        shared: (B, G, M, N), G dividing H.
-
-    Returns:
-        (B, H, T, N).
-    """
+    """x (B, H, T, M) @ shared (B, G, M, N), which is not repeated for the heads of a group."""
     heads, groups = x.shape[1], shared.shape[1]
     if heads == groups:
         return x @ shared
@@ -174,38 +213,25 @@ def unfold_beams(x: Tensor, beams: int) -> Tensor:
     return x.transpose(1, 2).flatten(0, 1)  # (B, K, H, T, Dh) -> (B*K, H, T, Dh)
 
 
-def fold_mask(mask: Mask, beams: int, ancestry: Tensor | None) -> Mask:
-    """The mask of folded queries.
+def fold_mask(mask: Mask, beams: int, ancestry: Tensor) -> Mask:
+    """The mask of self-attention of folded queries: B rows of K*T queries over L*K slots.
 
     Args:
-        mask: of B*K rows of T queries; its `real` has B rows for cross-attention, and B rows over
-            L tokens for self-attention.
+        mask: of B*K rows of T queries; its `real` has B rows over L tokens.
         beams: K.
-        ancestry: (B, K, L*K), which slots of the cache each beam descends from; None for
-            cross-attention, where every beam sees the whole source.
-
-    Returns:
-        A mask of B rows of K*T queries over S keys, or over L*K slots.
+        ancestry: (B, K, L*K), which slots of the cache each beam descends from.
     """
-    steps = mask.queries
-    queries = mask.query_positions
-    queries = queries.unflatten(0, (-1, beams)).flatten(1) if queries.dim() == 2 else queries
-    queries = queries.repeat(beams) if queries.dim() == 1 else queries
-    if ancestry is not None and mask.extra is not None:
+    if mask.extra is not None:
         raise UserError("a mask of your own cannot be joined while decoding with several beams")
-    if ancestry is None and mask.extra is None and not mask.causal:
-        return mask  # the same keys for every query
-    if ancestry is None:
-        return Mask(queries, mask.key_positions, mask.real, extra=mask.extra)
+    queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
+    queries = queries.repeat(beams) if queries.dim() == 1 else queries.reshape(-1, beams * steps)
+    keys = keys[::beams] if keys.dim() == 2 else keys  # a sentence's beams have the same
     seen = ancestry[:, :, None, :]  # (B, K, 1, L*K)
     if steps > 1:
         slots = mask.keys
         triangle = torch.ones(steps, slots, dtype=torch.bool, device=seen.device)
         triangle = triangle.tril(slots - steps).repeat_interleave(beams, dim=1)  # (T, L*K)
         seen = seen & triangle
-    keys = mask.key_positions
-    keys = keys.unflatten(0, (-1, beams))[:, 0] if keys.dim() == 2 else keys
     real = None if mask.real is None else mask.real.repeat_interleave(beams, dim=1)
-    return Mask(
-        queries, keys.repeat_interleave(beams, dim=-1), real, extra=seen.flatten(1, 2)[:, None]
-    )
+    keys = keys.repeat_interleave(beams, dim=-1)
+    return Mask(queries, keys, real, extra=seen.flatten(1, 2)[:, None])

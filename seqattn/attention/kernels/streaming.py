@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.base import HeadShape
-from seqattn.attention.cache import KeysValues
-from seqattn.attention.kernels.parts.local import LocalKernel
 from seqattn.attention.kernels.softmax import per_group
+from seqattn.attention.kernels.window import LocalKernel
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.positions.base import Position
@@ -30,7 +29,6 @@ class StreamingKernel(LocalKernel):
     neither bidirectional nor cross.
 
     Args:
-        shape: numbers and width of the heads, and the dropout.
         sinks: tokens at the beginning that stay, 0 for none.
         window: tokens that roll, the query's own included, at least 1.
     """
@@ -59,7 +57,9 @@ class StreamingKernel(LocalKernel):
         sinks = mask.key_positions < self.first
         return sinks if sinks.dim() == 1 else sinks[:, None, None]
 
-    def _fast(self, q: Tensor, seen: KeysValues, mask: Mask, position: Position) -> Tensor:
+    def _fast(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
+    ) -> Tensor:
         """As `SoftmaxKernel`, of blocks and steps whose first keys are the sinks.
 
         Keys get a channel more for each sink, which only that sink reads; a query carries its
@@ -67,10 +67,9 @@ class StreamingKernel(LocalKernel):
         one query, gives sinks a score that was made with another.
         """
         if not self._caps(mask, "rotate", position):
-            return super()._fast(q, seen, mask, position)
+            return super()._fast(q, keys, values, mask, position)
         if position.hooks & {"score_term", "value_term"}:
-            return self._slow(q, seen, mask, position)
-        keys, values = seen
+            return self._slow(q, keys, values, mask, position)
         first, width = min(self.first, keys.shape[2]), keys.shape[3]
         spare = -(-first // 8) * 8  # fused kernels want widths of whole eights
         scale = position.score_scale(width)  # here, since half floats end at 65504
@@ -80,8 +79,8 @@ class StreamingKernel(LocalKernel):
         reading = torch.eye(first, width + spare, device=q.device, dtype=q.dtype)
         reading = (reading.roll(width, dims=1) / scale).expand(*keys.shape[:2], -1, -1)
         keys = torch.cat((reading, F.pad(keys[:, :, first:], (0, spare))), dim=2)
-        seen = KeysValues(keys, F.pad(values, (0, spare)))
-        return super()._fast(q, seen, mask, position)[..., :width]
+        values = F.pad(values, (0, spare))
+        return super()._fast(q, keys, values, mask, position)[..., :width]
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         products = super()._products(q, keys, mask, position)

@@ -1,11 +1,129 @@
-"""Strided attention: near keys, and keys a whole number of strides away."""
+"""Strided attention, and what it shares with the fixed pattern: index sets, merged exactly."""
 
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.base import HeadShape
-from seqattn.attention.kernels.parts.factorized import FactorizedKernel
+from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
 from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
+from seqattn.attention.kernels.parts.merging import Partial, end_to_end, merged, powers_
+from seqattn.attention.kernels.softmax import per_group
+from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
+from seqattn.errors import UserError
+from seqattn.ops.precision import wide
+from seqattn.positions.base import Position
+
+
+class FactorizedKernel(BlockwiseKernel):
+    """Softmax over a union of index sets (Child et al. 2019, arXiv 1904.10509, section 4).
+
+    Every set is dense in a layout of its own; a key in two sets of a head counts in the first.
+    Where there are several patterns they alternate from head to head, or from group to group where
+    the heads of a group do not divide by them.
+
+    Args:
+        stride: l, tokens that pieces come in multiples of, at least 1.
+        patterns: the numbers of the sets that each equal share of the heads attends to.
+    """
+
+    def __init__(
+        self, shape: HeadShape, stride: int, patterns: tuple[tuple[int, ...], ...]
+    ) -> None:
+        super().__init__(shape)
+        if shape.num_heads % len(patterns):
+            raise UserError(
+                f"attention.num_heads must be even for heads of two patterns, got {shape.num_heads}"
+            )
+        self.stride = stride
+        self.patterns = patterns
+        size = shape.num_heads // shape.num_kv_heads
+        self._run = 1 if size % len(patterns) == 0 else size  # neighbouring heads of one pattern
+
+    @abstractmethod
+    def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:
+        """Whether key position j is in set `number` of query position i, causality left out."""
+
+    @abstractmethod
+    def layouts(self, causal: bool) -> list[Layout]:
+        """The layout of each set."""
+
+    def pattern(self, mask: Mask) -> Tensor:
+        i, j = mask.query_positions[..., :, None], mask.key_positions[..., None, :]
+        unions = []
+        for pattern in self.patterns:
+            sets = [self.belongs(number, i, j) for number in pattern]
+            unions.append(torch.stack(torch.broadcast_tensors(*sets, i == j)[:-1]).any(dim=0))
+        heads = torch.arange(self.num_heads, device=i.device) // self._run % len(unions)
+        return torch.stack(unions, dim=-3).index_select(-3, heads)
+
+    def _unit(self, length: int, causal: bool) -> int:
+        return self.stride
+
+    def _blocks(self, tokens: Tokens, position: Position) -> Tensor:
+        contexts = []
+        for share, pattern in enumerate(self.patterns):
+            nths = range(len(pattern))
+            contexts.append(merged(self._partial(tokens, share, nth, position) for nth in nths))
+        return self._together(contexts).to(tokens.values.dtype)
+
+    def _partial(self, tokens: Tokens, share: int, nth: int, position: Position) -> Partial:
+        """The set that stands `nth` in the pattern of `share`, less those before it."""
+        *counted, number = self.patterns[share][: nth + 1]
+        layout = self.layouts(tokens.causal)[number]
+        rows = []
+        for row in Piece.of(tokens, layout).cut():
+            parts = []
+            for piece in row:
+                i, j = piece.i[:, :, None], piece.j[:, None, :]
+                allowed = self.belongs(number, i, j) & (j >= 0)
+                for other in counted:
+                    allowed = allowed & ~self.belongs(other, i, j)
+                if tokens.causal:
+                    allowed = allowed & (j <= i)
+                parts.append(self._softmax(piece, allowed[:, None], share, position))
+            rows.append(end_to_end(parts, dim=2))
+        batch = len(tokens.query)
+        return Partial(*(layout.back(x, batch) for x in end_to_end(rows, dim=0)))
+
+    def _softmax(self, piece: Piece, allowed: Tensor, share: int, position: Position) -> Partial:
+        """The heads of `share` over the allowed keys (R, 1, c, s): (R, H, c, .)."""
+        scaled = self._heads(piece.query, share) * position.score_scale(self.head_dim)
+        scores = per_group(scaled, self._groups(piece.keys, share).mT)
+        term = position.score_term(piece.query, piece.keys, piece.i, piece.j)
+        if term is not None:
+            scores = scores + self._heads(term, share)
+        powers, peak = powers_(wide(scores), allowed)
+        values = self._groups(piece.values, share)
+        kept = F.dropout(powers, self.dropout, self.training).to(values.dtype)
+        context = per_group(kept, values)
+        if "value_term" in position.hooks:
+            every = [torch.zeros_like(kept)] * len(self.patterns)
+            every[share] = kept
+            value = position.value_term(self._together(every), piece.i, piece.j)
+            context = context if value is None else context + self._heads(value, share)
+        return Partial(context, powers.sum(dim=-1, keepdim=True), peak)
+
+    def _heads(self, x: Tensor, share: int) -> Tensor:
+        """The heads of a share: (B, H, ...) -> (B, H/shares, ...); one head stays one."""
+        if len(self.patterns) == 1 or x.shape[1] == 1:
+            return x
+        return x.unflatten(1, (-1, len(self.patterns), self._run))[:, :, share].flatten(1, 2)
+
+    def _groups(self, x: Tensor, share: int) -> Tensor:
+        """The key or value heads that those query heads use, of x (B, G, ...)."""
+        size = self.num_heads // self.num_kv_heads
+        return x if size % len(self.patterns) == 0 else x[:, share :: len(self.patterns)]
+
+    def _together(self, shares: list[Tensor]) -> Tensor:
+        """All heads in order from those of each share: (B, H/shares, ...) -> (B, H, ...)."""
+        if len(shares) == 1:
+            return shares[0]
+        runs = [part.unflatten(1, (-1, self._run)) for part in shares]
+        return torch.stack(runs, dim=2).flatten(1, 3)
 
 
 def strided_set(number: int, i: Tensor, j: Tensor, stride: int) -> Tensor:
@@ -40,9 +158,7 @@ class StridedKernel(FactorizedKernel):
     """
 
     def __init__(self, shape: HeadShape, stride: Count = 32, split_heads: bool = False) -> None:
-        patterns = ((0,), (1,)) if split_heads else ((0, 1),)
-        super().__init__(shape, stride, patterns)
-        self.stride = stride
+        super().__init__(shape, stride, ((0,), (1,)) if split_heads else ((0, 1),))
 
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:
         return strided_set(number, i, j, self.stride)

@@ -1,8 +1,163 @@
-"""Sliding-window attention: each query sees its neighbourhood, and a few tokens see everything."""
+"""Sliding-window attention, and what it shares with streaming: a band, first keys, a ring."""
+
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
 
 from seqattn.attention.base import HeadShape
-from seqattn.attention.kernels.parts.local import LocalKernel
+from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.kernels.parts.blockwise import (
+    BlockwiseKernel,
+    Piece,
+    Tokens,
+    moved,
+    moved_back,
+    real_rows,
+)
+from seqattn.attention.kernels.parts.layouts import Band, Layout
+from seqattn.attention.kernels.parts.rolling import RollingCache
+from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Count, CountOrNone, checked
+from seqattn.errors import UserError
+from seqattn.positions.base import Position
+
+
+class LocalKernel(BlockwiseKernel):
+    """Softmax over the `first` tokens, `before` ones before a query, itself and `after` behind it.
+
+    A full pass cuts queries into blocks, each with its band of keys and the first keys; decoding
+    runs over a rolling cache. All of it in real positions.
+
+    Args:
+        first: tokens at the beginning that every query sees; where queries look ahead, they see
+            all tokens too.
+        before: tokens before a query that it sees.
+        after: tokens after a query that it sees unless the mask is causal.
+
+    Attributes:
+        places_in_cache: whether positions count the tokens in the cache, which caps distances to
+            the first.
+    """
+
+    abilities = replace(BlockwiseKernel.abilities, crop=False)
+    places_in_cache: ClassVar[bool] = False
+
+    def __init__(self, shape: HeadShape, first: int, before: int, after: int) -> None:
+        super().__init__(shape)
+        self.first = first
+        self.before = before
+        self.after = after
+
+    def make_cache(self, beams: int) -> Cache:
+        return RollingCache(self.first, self.before + 1, beams)
+
+    def pattern(self, mask: Mask) -> Tensor:
+        i, j = mask.query_positions[..., :, None], mask.key_positions[..., None, :]
+        sees = (i - j <= self.before) & (j - i <= self.after) | (j < self.first)
+        sees = sees if mask.causal else sees | (i < self.first)
+        return sees if sees.dim() == 2 else sees[:, None]
+
+    def _band(self, length: int, causal: bool) -> Band:
+        after = 0 if causal else self.after
+        return Band.cover(length, self.before, after, min(self.first, length))
+
+    def _unit(self, length: int, causal: bool) -> int:
+        return self._band(length, causal).size
+
+    def _blocks(self, tokens: Tokens, position: Position) -> Tensor:
+        band = self._band(tokens.query.shape[2], tokens.causal)
+        return self._beside(tokens, band, 0 if tokens.causal else band.first, position)
+
+    def _sees(self, piece: Piece, layout: Layout, causal: bool) -> Tensor:
+        assert isinstance(layout, Band)
+        first, distance = layout.first, layout.distance(piece.i.device)  # the same in every block
+        near = (distance <= self.before) & (distance >= -(0 if causal else self.after))
+        near = near & (piece.j >= first)[:, None, first:]
+        if not first:
+            return near
+        early = (piece.j >= 0)[:, None, :first].expand(-1, layout.size, -1)
+        if causal:
+            early = early & (piece.j[:, None, :first] <= piece.i[..., None])
+        return torch.cat((early, near), dim=2)
+
+    def _decoded(
+        self, query: Tensor, new: KeysValues, mask: Mask, position: Position, cache: Cache
+    ) -> Tensor:
+        """Over what the cache holds; a first call of several tokens is a full pass."""
+        assert isinstance(cache, RollingCache)
+        if mask.extra is not None:
+            name = type(self).__name__
+            raise UserError(f"a mask of your own cannot be joined while {name} decodes")
+        rows, _, steps, _ = query.shape
+        real, order = real_rows(mask.real, rows, steps)
+        if cache.length == 0 and steps > 1 and (self.observer is None or cache.beams == 1):
+            q, keys = self._rotated(query, new.keys, mask, position)
+            kept = new.keys if self.places_in_cache else keys, new.values
+            cache.append(KeysValues(*(moved(x, order) for x in kept)), real)
+            return self._attend(q, keys, new.values, mask, position).context
+        q, new = moved(query, order), KeysValues(*(moved(x, order) for x in new))
+        met, columns = self._meet(q, new, real, position, cache)
+        if self.observer is None:
+            return moved_back(self._fast(*met, position), order)
+        stood = None if mask.real is None else real_first(mask.real)
+        if stood is not None:
+            stood = stood.repeat_interleave(rows // stood.shape[0], dim=0)
+            columns = stood.gather(1, columns.expand(rows, -1))
+        return moved_back(self._observed(met, columns, mask.keys, order, position), order)
+
+    def _meet(
+        self,
+        q: Tensor,
+        new: KeysValues,
+        real: Tensor | None,
+        position: Position,
+        cache: RollingCache,
+    ) -> tuple["Met", Tensor]:
+        """What queries meet, and how many tokens stand before each key: (C,) or (B*K, C)."""
+        at, (keys, values) = cache.places(q.shape[2], q.device), new
+        if not self.places_in_cache:
+            keys = position.rotate(keys, at)
+        keys, values, around = cache.append(KeysValues(keys, values), real)
+        columns, allowed = around.clamp(min=0), None
+        if q.shape[2] > 1 or around.dim() == 2:
+            distance = at[..., :, None] - around[..., None, :]
+            allowed = (distance >= 0) & (around >= 0)[..., None, :]
+            allowed &= (distance <= self.before) | (around < self.first)[..., None, :]
+            allowed = allowed.view(-1, 1, *allowed.shape[-2:])  # (B or 1, 1, T, C)
+        if self.places_in_cache:
+            beyond = (at - at.clamp(max=self.first + self.before))[..., :1]
+            at, around = at - beyond, torch.where(around < self.first, around, around - beyond)
+            keys = position.rotate(keys, around)
+        met = Met(position.rotate(q, at), keys, values, Mask(at, around, extra=allowed))
+        return met, columns
+
+    def _observed(
+        self, met: "Met", columns: Tensor, length: int, order: Tensor | None, position: Position
+    ) -> Tensor:
+        """The context; its weights are shown over all `length` tokens so far, as they stand."""
+        assert self.observer is not None
+        weights = self.weights(met.query, met.keys, met.mask, position)
+        index = columns.view(-1, 1, 1, columns.shape[-1]).expand_as(weights)
+        blank = weights.new_zeros(*weights.shape[:3], length)
+        shown = moved_back(blank.scatter_add(3, index, weights), order)
+        self.observer(shown)
+        if not self.keep_weight_gradients:
+            return self._fast(*met, position)
+        weights = moved(shown, order).gather(3, index)
+        if met.mask.extra is not None:
+            weights = weights.masked_fill(~met.mask.extra, 0.0)
+        return self._weighted(weights, met.values, met.mask, position)
+
+
+class Met(NamedTuple):
+    """Queries that are decoded together, and the keys that they meet."""
+
+    query: Tensor
+    keys: Tensor
+    values: Tensor
+    mask: Mask
 
 
 @checked
@@ -19,7 +174,6 @@ class SlidingWindowKernel(LocalKernel):
     Bidirectional, causal and incremental; not cross.
 
     Args:
-        shape: numbers and width of the heads, and the dropout.
         window: keys that a query sees on each side, at least 1.
         global_tokens: tokens at the beginning that see all and are seen by all.
     """

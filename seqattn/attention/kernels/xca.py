@@ -6,9 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.attention.base import Abilities, HeadShape
+from seqattn.attention.base import Abilities, EncoderKernel, HeadShape
 from seqattn.attention.cache import KeysValues
-from seqattn.attention.kernels.parts.encoder_only import EncoderKernel
 from seqattn.attention.masks import Mask
 from seqattn.checking import Positive, checked
 from seqattn.ops.precision import wide
@@ -26,7 +25,6 @@ class XCAKernel(EncoderKernel):
     incremental, only an encoder's self-attention.
 
     Args:
-        shape: numbers and width of the heads, and the dropout.
         tau: the temperature of every head at the start, above 0; learned.
     """
 

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-SMALLEST = 32
-"""Smaller blocks cost more in calls than they save in keys."""
+SMALLEST = 32  # smaller blocks cost more in calls than they save in keys
 
 
 class Layout:
@@ -18,11 +17,6 @@ class Layout:
     """
 
     size: int
-
-    @property
-    def rows(self) -> int:
-        """B where sentences are cut in ways of their own, else 1."""
-        return 1
 
     def queries(self, x: Tensor) -> Tensor:
         """(B, X, N, M) -> (B*P, X, c, M), every token in one block."""
@@ -44,21 +38,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class Band(Layout):
-    """Blocks of `size` queries; keys are the first ones, the same block and those around it.
+    """Blocks of `size` queries; keys are the first ones, the same block and those around it."""
 
-    Args:
-        size: tokens of a block c; divides the length.
-        before: keys before the block, a multiple of `size`.
-        after: keys after it, a multiple of `size`.
-        first: keys of the beginning that every block has as well.
-        compact: store the overlapping keys apart, for products that are not fused.
-    """
-
-    size: int
-    before: int = 0
-    after: int = 0
-    first: int = 0
-    compact: bool = False
+    size: int  # tokens of a block c; divides the length
+    before: int = 0  # keys before the block, a multiple of `size`
+    after: int = 0  # keys after it, a multiple of `size`
+    first: int = 0  # keys of the beginning that every block has as well
+    compact: bool = False  # store overlapping keys apart, for products that are not fused
 
     @classmethod
     def cover(cls, length: int, before: int, after: int, first: int) -> "Band":
@@ -148,19 +134,10 @@ class Summaries(Layout):
 
 @dataclass(frozen=True)
 class Table(Layout):
-    """Blocks of `size` queries; keys are the blocks that a table names.
-
-    Args:
-        size: tokens of a block.
-        blocks: (B, P, k) the key blocks of each query block; P for none.
-    """
+    """Blocks of `size` queries; keys are the blocks that a table names."""
 
     size: int
-    blocks: Tensor
-
-    @property
-    def rows(self) -> int:
-        return len(self.blocks)
+    blocks: Tensor  # (B, P, k) the key blocks of each query block; P for none
 
     def keys(self, x: Tensor) -> Tensor:
         rows, heads, _, width = x.shape

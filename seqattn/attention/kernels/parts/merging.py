@@ -11,12 +11,9 @@ from torch import Tensor
 class Partial(NamedTuple):
     """A softmax over some of a query's keys, not yet divided by the sum over all."""
 
-    context: Tensor
-    """(..., N, Dh), values weighted by exp(score - peak)."""
-    total: Tensor
-    """(..., N, 1), the sum of those exponentials."""
-    peak: Tensor
-    """(..., N, 1), the largest score, -inf with nothing to see; no gradient."""
+    context: Tensor  # (..., N, Dh), values weighted by exp(score - peak)
+    total: Tensor  # (..., N, 1), the sum of those exponentials
+    peak: Tensor  # (..., N, 1), the largest score, -inf with nothing to see; no gradient
 
     def joined(self, other: "Partial") -> "Partial":
         """The same over the keys of both, which are disjoint."""

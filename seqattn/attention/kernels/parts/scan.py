@@ -11,31 +11,35 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LOWEST = -1e30
-"""The log scale of nothing: finite, so that the difference of two is 0 and not NaN."""
+from seqattn.attention.cache import RowCache
+from seqattn.attention.kernels.softmax import per_group
+from seqattn.errors import UserError
+
+LOWEST = -1e30  # the log scale of nothing: finite, so that the difference of two is 0 and not NaN
 
 
 class Keys(NamedTuple):
     """Mapped keys, and their values.
 
     The weight of key j for query i is in proportion to exp(log_scale_j) * q_i . k_j.
+
+    Args:
+        keys: (..., S, M), not negative, 0 where there is no key.
+        values: (..., S, Dh+1), the last channel 1.
+        log_scale: (..., S), constants without gradient, LOWEST where there is no key; None for all
+            0.
     """
 
     keys: Tensor
-    """(..., S, M), not negative, 0 where there is no key."""
     values: Tensor
-    """(..., S, Dh+1), the last channel 1."""
     log_scale: Tensor | None
-    """(..., S), constants without gradient, LOWEST where there is no key; None for all 0."""
 
 
 class Sums(NamedTuple):
     """What is left of keys once they are summed."""
 
-    matrix: Tensor
-    """(..., M, Dh+1), the sum of exp(log_scale_j - maximum) k_j (outer) v_j."""
-    maximum: Tensor | None
-    """(...), the largest log scale; None where log scales are all 0."""
+    matrix: Tensor  # (..., M, Dh+1), the sum of exp(log_scale_j - maximum) k_j (outer) v_j
+    maximum: Tensor | None  # (...), the largest log scale; None where log scales are all 0
 
 
 def summed(keys: Keys) -> Sums:
@@ -55,22 +59,6 @@ def joined(one: Sums, other: Sums) -> Sums:
     first = one.matrix * (one.maximum - maximum).exp()[..., None, None]
     second = other.matrix * (other.maximum - maximum).exp()[..., None, None]
     return Sums(first + second, maximum)
-
-
-def read(queries: Tensor, sums: Sums) -> Tensor:
-    """The context and, as last channel, its normaliser.
-
-    Args:
-        queries: mapped queries (B, H, T, M).
-        sums: of keys that all of them see, (B, G, M, Dh+1).
-
-    Returns:
-        (B, H, T, Dh+1).
-    """
-    grouped = queries.unflatten(1, (sums.matrix.shape[1], -1))  # (B, G, H/G, T, M)
-    steps = queries.shape[2]
-    out = grouped.flatten(2, 3) @ sums.matrix  # (B, G, H/G*T, Dh+1)
-    return out.unflatten(2, (-1, steps)).flatten(1, 2)  # -> (B, H, T, Dh+1)
 
 
 def normalised(out: Tensor) -> Tensor:
@@ -98,7 +86,7 @@ def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[
     steps, groups = queries.shape[2], keys.keys.shape[1]
     if steps == 1:
         after = summed(keys) if before is None else joined(before, summed(keys))
-        return read(queries, after), after
+        return per_group(queries, after.matrix), after
     size = min(chunk, steps)
     q = _in_chunks(queries, size).unflatten(1, (groups, -1))  # (B, G, H/G, N, C, M)
     q = q.transpose(2, 3).flatten(3, 4)  # -> (B, G, N, H/G*C, M)
@@ -135,12 +123,7 @@ def _decay(scale: Tensor, top: Tensor) -> Tensor:
 
 
 def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
-    """The sums before each chunk (B, G, N, ...), and those after the last (B, G, ...).
-
-    Args:
-        own: of each chunk (B, G, N, ...).
-        before: of what stands before the first (B, G, ...), None for nothing.
-    """
+    """The sums before each chunk (B, G, N, ...) and after the last (B, G, ...), from its own."""
     maximum = own.maximum
     if before is None:
         nothing = torch.zeros_like(own.matrix[:, :, 0])
@@ -158,3 +141,51 @@ def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
     running = (factors @ terms.flatten(3)).unflatten(3, terms.shape[3:])
     past = Sums(running[:, :, :-1], None if top is None else top[:, :, :-1])
     return past, Sums(running[:, :, -1], None if top is None else top[:, :, -1])
+
+
+class RecurrentCache(RowCache):
+    """The sums of each row's past: as large after a million tokens as after one."""
+
+    def __init__(self, beams: int = 1) -> None:
+        super().__init__(beams)
+        self.length = 0
+        # over all tokens so far, (B*K, G, ...); None while there are none
+        self.sums: Sums | None = None
+        self._seen: Keys | None = None
+
+    def remember(self, new: Keys) -> Keys:
+        """Keeps the keys themselves, so that weights can be shown; gives all so far.
+
+        To be called before `advance` with their sums, from the first token on.
+        """
+        if self._seen is None and self.length:
+            raise UserError(
+                "linear attention keeps no past to show; capture from the first decoded token on"
+            )
+        if self._seen is not None:
+            keys, values, scale = self._seen
+            if scale is not None and new.log_scale is not None:
+                scale = torch.cat((scale, new.log_scale), dim=2)
+            both = (torch.cat((keys, new.keys), dim=2), torch.cat((values, new.values), dim=2))
+            new = Keys(*both, scale)
+        self._seen = new
+        return new
+
+    def advance(self, sums: Sums, steps: int) -> None:
+        """Goes on by T = `steps` tokens, with `sums` over them and all before them."""
+        self.sums = sums
+        self.length += steps
+        if self._seen is not None and self._seen.keys.shape[2] != self.length:
+            self._seen = None
+
+    def select(self, rows: Tensor) -> None:
+        if self.sums is not None:
+            matrix, maximum = self.sums
+            self.sums = Sums(matrix[rows], None if maximum is None else maximum[rows])
+        if self._seen is not None:
+            keys, values, scale = self._seen
+            self._seen = Keys(keys[rows], values[rows], None if scale is None else scale[rows])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(x.numel() * x.element_size() for x in self.sums or () if x is not None)

@@ -1,0 +1,222 @@
+"""Relative positions: what a query and a key at a distance get, learned or fixed."""
+
+import math
+from typing import Annotated
+
+import torch
+from annotated_types import Ge, Le
+from torch import Tensor, nn
+
+from seqattn.checking import BadValue, Width, checked
+from seqattn.ops.precision import wide
+from seqattn.positions.base import LayeredPosition, Position, Stack
+
+Reach = Annotated[int, Ge(0), Le(65_536)]  # the distance that a table ends at, in tokens
+
+
+def distances(q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    """i - j of queries at (T,) or (B, T) and keys at (S,) or (B, S): (T, S) or (B, T, S)."""
+    return q_positions[..., :, None] - k_positions[..., None, :]
+
+
+def table_rows(q_positions: Tensor, k_positions: Tensor, lowest: int, size: int) -> Tensor:
+    """The row of a table for each query and key: row r is for distance i - j = lowest + r.
+
+    Distances beyond either end of the table of `size` rows take its first or last. Shapes as
+    `distances`.
+    """
+    return (distances(q_positions, k_positions) - lowest).clamp(0, size - 1)
+
+
+def reached(rows: Tensor, size: int) -> tuple[Tensor, slice]:
+    """The stretch of a large table that a small block needs, so that no more of it is computed.
+
+    Args:
+        rows: (..., T, S) from `table_rows`.
+        size: rows of the table R.
+
+    Returns:
+        The same rows counted from the start of that stretch, and the stretch; all of the table
+        where T queries and S keys standing in a row could reach it, and in a compiled graph,
+        which cannot depend on positions.
+    """
+    small = rows.numel() > 0 and rows.shape[-2] + rows.shape[-1] < size
+    if torch.compiler.is_compiling() or not small:
+        return rows, slice(0, size)
+    low, high = (int(end) for end in rows.aminmax())
+    return rows - low, slice(low, high + 1)
+
+
+def read(values: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """values[..., t, rows[t, s]] for each pair.
+
+    The gradient sums over all pairs of a row, so it is taken in float32 at least.
+
+    Args:
+        values: (B or 1, H, T or 1, R).
+        rows: (T, S) or (B, T, S) from `table_rows`.
+        dtype: of the result.
+
+    Returns:
+        (B or 1, H, T, S).
+    """
+    rows = rows[..., None, :, :]  # (T, S) -> (1, T, S), (B, T, S) -> (B, 1, T, S)
+    pairs = torch.broadcast_shapes(values.shape[:3], rows.shape[:-1])  # (B, H, T)
+    return wide(values).expand(*pairs, -1).gather(3, rows.expand(*pairs, -1)).to(dtype)
+
+
+def collect(weights: Tensor, rows: Tensor, size: int) -> Tensor:
+    """The weight that each query gives to each row of a table, the reverse of `read`.
+
+    Args:
+        weights: (B, H, T, S).
+        rows: as `read`.
+        size: rows of the table R.
+
+    Returns:
+        (B, H, T, R).
+    """
+    precise = wide(weights)
+    total = precise.new_zeros(*weights.shape[:3], size)
+    rows = rows[..., None, :, :].expand_as(weights)
+    return total.scatter_add(3, rows, precise).to(weights.dtype)
+
+
+@checked
+class ShawPosition(LayeredPosition):
+    """Relative position representations (Shaw et al. 2018, arXiv 1803.02155, eqs. 3 to 5).
+
+    A key at distance j - i from its query counts as k_j + a^K_{clip(j-i)} in the scores, and its
+    value as v_j + a^V_{clip(j-i)} in the context. Each layer has its own tables, which its heads
+    share. Time T*S*H more, or T*R*H*Dh for R = 2*max_distance + 1 rows, whichever is larger; no
+    tensor of T*S vectors is made. With `values`, the weights are written out.
+
+    Args:
+        stack: what it serves.
+        max_distance: distances are clipped to it, in tokens.
+        values: whether values have positions as well.
+    """
+
+    def __init__(self, stack: Stack, max_distance: Reach = 16, values: bool = False) -> None:
+        super().__init__(stack, lambda: ShawLayer(stack, max_distance, values))
+
+
+class ShawLayer(Position):
+    """One layer's part of `ShawPosition`; row r of a table is for i - j = r - max_distance."""
+
+    def __init__(self, stack: Stack, max_distance: int, values: bool) -> None:
+        super().__init__(stack)
+        self.max_distance = max_distance
+        self.hooks = frozenset({"score_term", "value_term"} if values else {"score_term"})
+        shape = (2 * max_distance + 1, stack.head_dim)
+        self.keys = nn.Parameter(nn.init.xavier_uniform_(torch.empty(shape)))
+        made = nn.init.xavier_uniform_(torch.empty(shape)) if values else None
+        self.values = None if made is None else nn.Parameter(made)
+
+    def _rows(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        return table_rows(q_positions, k_positions, -self.max_distance, len(self.keys))
+
+    def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        table = self.keys * self.score_scale(q.shape[-1])
+        rows = self._rows(q_positions, k_positions)
+        return read(q @ table.T, rows, q.dtype)  # (B, H, T, R) -> (B, H, T, S)
+
+    def value_term(
+        self, weights: Tensor, q_positions: Tensor, k_positions: Tensor
+    ) -> Tensor | None:
+        if self.values is None:
+            return None
+        rows = self._rows(q_positions, k_positions)
+        return collect(weights, rows, len(self.values)) @ self.values  # (B, H, T, R) -> (.., Dh)
+
+
+class ALiBiPosition(Position):
+    """Attention with linear biases, -m_h * |i - j| (Press et al. 2022, arXiv 2108.12409, eq. 3).
+
+    In a decoder, where j <= i, that is the paper's -m_h * (i - j); an encoder's is symmetric.
+    Nothing is learned, and any length goes.
+    """
+
+    hooks = frozenset({"score_term"})
+
+    def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        slopes = alibi_slopes(self.stack.num_heads, q)[:, None, None]  # (H, 1, 1)
+        distance = distances(q_positions, k_positions).abs()
+        if distance.dim() == 2:
+            distance = distance[None]  # (T, S) -> (1, T, S)
+        return (distance[:, None] * -slopes).to(q.dtype)  # (B or 1, H, T, S)
+
+
+def alibi_slopes(num_heads: int, like: Tensor) -> Tensor:
+    """The slope m_h of each head: (H,), in float32 or the finer type of `like`, on its device.
+
+    Geometric from 2^(-8/H) where H is a power of 2; else those of the largest power of 2 below,
+    then every other one of the next power of 2, as in the authors' code (`get_slopes`).
+    """
+    power = 2 ** (num_heads.bit_length() - 1)
+    exact = torch.promote_types(like.dtype, torch.float32)
+    count = torch.arange(1, power + 1, device=like.device, dtype=exact)
+    whole, between = count * (8 / power), (2 * count - 1)[: num_heads - power] * (4 / power)
+    return torch.exp2(-torch.cat((whole, between)))
+
+
+@checked
+class T5Position(Position):
+    """The bias of T5, one table for all layers (Raffel et al. 2020, arXiv 1910.10683, sec. 2.1).
+
+    Scores are not scaled by 1/sqrt(Dh), as in T5. An encoder's buckets tell before from after; a
+    decoder has all of them for what came before.
+
+    Args:
+        stack: what it serves.
+        num_buckets: rows of the table, even.
+        max_distance: from here on, in tokens, all distances share the last bucket.
+
+    Raises:
+        UserError: for an odd or too small number of buckets, or too small a distance for them.
+    """
+
+    hooks = frozenset({"score_term"})
+    buckets: Tensor
+
+    def __init__(self, stack: Stack, num_buckets: Width = 32, max_distance: Reach = 128) -> None:
+        super().__init__(stack)
+        if num_buckets < 4 or num_buckets % 2:
+            raise BadValue("num_buckets", f"must be even and at least 4, got {num_buckets}")
+        if max_distance <= num_buckets // 2:
+            half = f"half of num_buckets ({num_buckets // 2})"
+            raise BadValue("max_distance", f"must be above {half}, got {max_distance}")
+        self.max_distance = max_distance
+        self.table = nn.Embedding(num_buckets, stack.num_heads)
+        nn.init.normal_(self.table.weight, std=stack.dim**-0.5)
+        distance = torch.arange(-max_distance, max_distance + 1)
+        buckets = t5_buckets(distance, stack.bidirectional, num_buckets, max_distance)
+        self.register_buffer("buckets", buckets, persistent=False)
+
+    def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
+        values = self.table(self.buckets).T[None, :, None]  # (1, H, 1, 2*max_distance + 1)
+        rows = table_rows(q_positions, k_positions, -self.max_distance, len(self.buckets))
+        return read(values, rows, q.dtype)
+
+    def score_scale(self, head_dim: int) -> float:
+        return 1.0
+
+
+def t5_buckets(
+    distance: Tensor, bidirectional: bool, num_buckets: int, max_distance: int
+) -> Tensor:
+    """The bucket of each distance i - j, the same shape.
+
+    Half of the buckets are one distance each, the other half grow to `max_distance`. Where
+    `bidirectional`, the upper half of all is for keys after their query; else those get bucket 0.
+    """
+    start = torch.zeros_like(distance)
+    if bidirectional:
+        num_buckets //= 2
+        start = (distance < 0) * num_buckets
+        distance = distance.abs()
+    distance = distance.clamp(min=0)
+    exact = num_buckets // 2
+    growth = (distance.clamp(min=1) / exact).log() / math.log(max_distance / exact)
+    large = exact + (growth * (num_buckets - exact)).long()
+    return start + torch.where(distance < exact, distance, large.clamp(max=num_buckets - 1))
