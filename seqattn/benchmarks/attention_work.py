@@ -1,21 +1,30 @@
-"""Attention as a piece of work on given inputs, whose cost is measured."""
+"""Attention as a piece of work on given inputs, and what that takes."""
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
 
 from seqattn.attention.base import Attention
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
+from seqattn.benchmarks.suite import Sample, timed
 from seqattn.positions.base import Position, Stack
 
 _PIECE = 512  # tokens that a cache takes at once when it is filled
+_CPU_FLOPS = {  # PyTorch knows those of a GPU; shapes are (B, H, T or S, Dh)
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
+        lambda query, key, *_, **__: 4 * query.numel() * key[2]
+    ),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda gradient, query, key, *_, **__: 10 * query.numel() * key[2]
+    ),
+}
 
 
 class Inputs(NamedTuple):
@@ -50,17 +59,27 @@ class Work(NamedTuple):
     inputs: Inputs
     attention: Attention | None = None
 
-    def run(self, backward: bool) -> int:
-        """One call, forward or both ways."""
+    def run(self) -> int:
+        """One call, and back where the inputs get gradients."""
+        backward = self.inputs.x.requires_grad
         with torch.set_grad_enabled(backward):
             out = self.call()
         if backward:
             out.backward(torch.ones_like(out))
             for leaf in (*self.inputs, *self.module.parameters()):
                 leaf.grad = None
-        if out.device.type == "cuda":
-            torch.cuda.synchronize()
+        _wait_for(out)
         return 1
+
+    def turn(self, _: int) -> Sample:
+        """One call that is timed."""
+        return timed(self.run)
+
+    def flops(self) -> int:
+        """Floating-point operations of one call, as `FlopCounterMode` counts them."""
+        with FlopCounterMode(display=False, custom_mapping=_CPU_FLOPS) as counter:
+            self.run()
+        return counter.get_total_flops()
 
     def cache_bytes(self) -> int | None:
         """Bytes of the cache after all tokens; None for what does not decode."""
@@ -76,23 +95,14 @@ class Work(NamedTuple):
 def decode(
     attention: Attention, position: Position, x: Tensor, cache: Cache, piece: int = 1
 ) -> Iterator[int]:
-    """Attends piece by piece through the cache, and yields 1 after each.
-
-    Args:
-        attention: one that fits a decoder.
-        position: its scheme.
-        x: (1, n, D).
-        cache: empty at first.
-        piece: tokens at once.
-    """
+    """Attends to x (1, n, D) through an empty cache, so many tokens at once; yields 1 for each."""
     places = torch.arange(x.shape[1], device=x.device)
     for start in range(0, len(places), piece):
         end = start + piece
         with torch.inference_mode():
             mask = Mask(places[start:end], places[:end], causal=True)
             attention.mix(x[:, start:end], mask, position, cache)
-        if x.device.type == "cuda":
-            torch.cuda.synchronize()
+        _wait_for(x)
         yield 1
 
 
@@ -140,40 +150,10 @@ def sdpa_work(inputs: Inputs, causal: bool, projections: bool) -> Work:
     return Work(call, layers, inputs)
 
 
-class _LiveBytes(TorchDispatchMode):
-    """Counts the bytes of every storage that operators make, while it lives."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live = self.peak = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._watch((args, kwargs), made=False)  # inputs and parameters
-        out = func(*args, **(kwargs or {}))
-        self._watch(out, made=True)
-        return out
-
-    def _watch(self, tree: Any, made: bool) -> None:
-        for tensor in tree_leaves(tree):
-            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in self._known:
-                storage = tensor.untyped_storage()
-                size = storage.nbytes() if made else 0
-                self._known.add(storage._cdata)
-                self.live += size
-                self.peak = max(self.peak, self.live)
-                weakref.finalize(storage, self._gone, storage._cdata, size)
-
-    def _gone(self, address: int, size: int) -> None:
-        self._known.discard(address)
-        self.live -= size
-
-
 def peak_bytes(work: Callable[[], object], device: str) -> int:
     """The most bytes that lived at once while `work` ran, beside what lived before.
 
-    On a CPU tensors are counted as the operators make them; what an operator allocates and frees
-    within itself is not seen. On a GPU it is the allocator's own figure.
+    On a GPU it is the allocator's own figure, on a CPU that of all it told the profiler.
     """
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
@@ -182,6 +162,14 @@ def peak_bytes(work: Callable[[], object], device: str) -> int:
         work()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    with _LiveBytes() as counted:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         work()
-    return counted.peak
+    assert recorded.profiler is not None
+    events = recorded.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return max(accumulate((size for _, size in changes), initial=0))
+
+
+def _wait_for(x: Tensor) -> None:
+    if x.device.type == "cuda":
+        torch.cuda.synchronize()

@@ -1,37 +1,48 @@
-"""Attentions by the names that a user types, and what each costs token by token."""
+"""What each attention costs over a range of lengths, and token by token through its cache.
+
+All contestants take turns in one process, length by length and round by round, beside PyTorch's
+`scaled_dot_product_attention` on the same inputs, and times are compared within a round. Memory is
+the most that lived at once beside the inputs. The process keeps freed memory as training does:
+without it page faults grow with n, and so do times.
+"""
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, NamedTuple
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
 
 import torch
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, MinLen
 
 from seqattn.attention.base import Attention, AttentionFactory
-from seqattn.benchmarks.attention_work import decode
-from seqattn.benchmarks.measure import timed
-from seqattn.benchmarks.suite import Figures, Row, Suite
-from seqattn.checking import BadValue, Count, Width, checked
+from seqattn.benchmarks.attention_work import (
+    Inputs,
+    Work,
+    attention_work,
+    decode,
+    peak_bytes,
+    sdpa_work,
+)
+from seqattn.benchmarks.suite import Figures, Row, Suite, ratios, take_turns, timed
+from seqattn.checking import BadValue, Count, Positive, Width, checked
 from seqattn.errors import UserError
 from seqattn.models.transformer import PositionFactory
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.positions.base import Position, Stack
+
+Length = Annotated[int, Ge(1), Le(10**8)]
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def is_attention(factory: Callable[..., object]) -> bool:
     """Whether a factory makes what fills a slot of a Transformer, not a recurrent alignment."""
     made = getattr(factory, "func", factory)
     return isinstance(made, type) and issubclass(made, Attention)
-
-
-class Contestant(NamedTuple):
-    """A named attention with its positions, made for a length, which strides may follow."""
-
-    name: str
-    make: Callable[[int], tuple[Attention, Position]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,24 +72,20 @@ class AttentionChoices(Suite):
         except (RuntimeError, AssertionError) as error:
             raise BadValue("device", f"cannot be used here; use cpu, got {self.device}") from error
 
-    def contestants(self) -> Iterator[Contestant]:
-        """Every attention with every position."""
-        for name, attention in self.attentions.items():
+    def contestants(self, length: int) -> Iterator[tuple[str, Attention, Position]]:
+        """Every attention with every position by name, made for a length in tokens."""
+        for name, factory in self.attentions.items():
             for scheme, position in self.positions.items():
-                if is_attention(attention):
-                    label = name if scheme == "none" else f"{name} + {scheme}"
-                    yield Contestant(label, partial(self._make, attention, position))
+                if not is_attention(factory):
+                    continue
+                make: Callable[..., Attention] = factory
+                torch.manual_seed(self.seed)
+                made = make(query_dim=self.dim, memory_dim=self.dim, **self._sizes(make, length))
+                places = position(Stack(self.dim, made.num_heads)).at_layer(0)
+                label = name if scheme == "none" else f"{name} + {scheme}"
+                yield label, made.to(self.device), places.to(self.device)
 
-    def _make(
-        self, factory: AttentionFactory, position: PositionFactory, length: int
-    ) -> tuple[Attention, Position]:
-        make: Callable[..., Attention] = factory
-        attention = make(query_dim=self.dim, memory_dim=self.dim, **self._sizes(factory, length))
-        stack = Stack(self.dim, attention.num_heads)
-        return attention.to(self.device), position(stack).at_layer(0).to(self.device)
-
-    def _sizes(self, factory: AttentionFactory, length: int) -> dict[str, object]:
-        """As many heads as asked for, and the sizes of the kernel for a length."""
+    def _sizes(self, factory: Callable[..., object], length: int) -> dict[str, object]:
         given = getattr(factory, "keywords", {})
         sizes: dict[str, object] = {"num_heads": self.num_heads}
         if given.get("num_kv_heads") == given.get("num_heads", 0):
@@ -91,6 +98,128 @@ class AttentionChoices(Suite):
             chosen["max_length"] = max(chosen["max_length"], length)
         chosen |= {name: size for name, size in (self.kernel or {}).items() if name in chosen}
         return {**sizes, "kernel": partial(kernel, **chosen)} if chosen else sizes
+
+
+class Cost(NamedTuple):
+    """What one contestant costs at one length: seconds, bytes at the peak, and a table's row."""
+
+    length: int
+    seconds: float
+    bytes: int
+    row: Row
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class AttentionSuite(AttentionChoices):
+    """Every attention alone, over several lengths.
+
+    Args:
+        lengths: in tokens, rising.
+        causal: as a decoder uses it, or bidirectional; what cannot be so is left out.
+        precisions: of inputs and parameters.
+        batch_size: B.
+        projections: with the projections from and to D, or the kernel alone.
+        backward: forward and backward, or forward alone.
+        rounds: that count; one more warms up.
+        memory_limit: GB; a length at which a contestant would need more is left out.
+        plots: a directory for two pictures, time and memory against n; None for none.
+    """
+
+    lengths: Annotated[Sequence[Length], MinLen(1)] = (1024, 2048, 4096, 8192)
+    causal: Annotated[Sequence[bool], MinLen(1)] = (False, True)
+    precisions: Annotated[Sequence[Literal["fp32", "bf16"]], MinLen(1)] = ("fp32",)
+    batch_size: Count = 1
+    projections: bool = False
+    backward: bool = True
+    rounds: Count = 3
+    memory_limit: Positive = 6.0
+    plots: str | None = None
+
+    def measure(self) -> Iterator[Figures]:
+        keep_freed_memory()
+        passes = "forward and backward" if self.backward else "forward"
+        scope = "with projections" if self.projections else "kernels alone"
+        heads = f"{self.num_heads} heads of {self.dim // self.num_heads}, batch {self.batch_size}"
+        for precision, causal in product(self.precisions, self.causal):
+            costs: dict[str, list[Cost]] = {}
+            for length in self.lengths:
+                work = self._work(costs, causal, _TYPES[precision], length)
+                for name, cost in self._measured(work, causal, length):
+                    costs.setdefault(name, []).append(cost)
+            kind = str(_TYPES[precision]).removeprefix("torch.")
+            title = f"{'causal' if causal else 'bidirectional'}, {kind}"
+            if self.plots is not None:
+                _draw(costs, title, Path(self.plots).expanduser())
+            rows = [
+                {**cost.row, "time grows as n^": exponent(found)}
+                for found in costs.values()
+                for cost in found
+            ]
+            yield Figures(f"Attention, {title}: {passes}, {scope}, {heads}", rows)
+
+    def _work(
+        self, costs: Mapping[str, list[Cost]], causal: bool, dtype: torch.dtype, length: int
+    ) -> dict[str, Work]:
+        """Who takes part at a length, after what it cost at shorter ones."""
+        shape = (self.batch_size, length, self.num_heads, self.dim // self.num_heads)
+        like = torch.empty(0, dtype=dtype, device=self.device)
+        inputs = Inputs.draw(shape, like, self.backward)
+        work = {"sdpa": sdpa_work(inputs, causal, self.projections)}
+        for name, attention, position in self.contestants(length):
+            last = costs[name][-1] if name in costs else None
+            if last and last.bytes * (length / last.length) ** 2 > self.memory_limit * 1e9:
+                continue
+            found = attention_work(attention, position, inputs, causal, self.projections)
+            if found is not None:
+                work[name] = found
+        if len(work) == 1 and len(costs) < 2:
+            raise UserError("no attention of those asked for can run so; see causal and attentions")
+        return work
+
+    def _measured(
+        self, work: Mapping[str, Work], causal: bool, length: int
+    ) -> Iterator[tuple[str, Cost]]:
+        memory = {name: peak_bytes(one.run, self.device) for name, one in work.items()}
+        flops = {name: one.flops() for name, one in work.items()}  # which warms up, too
+        turns = {name: one.turn for name, one in work.items()}
+        samples = take_turns(turns, range(self.rounds))
+        for name, one in work.items():
+            seconds = statistics.median(sample.seconds for sample in samples[name])
+            cache = one.cache_bytes() if causal else None
+            row: Row = {
+                "attention": name,
+                "n": length,
+                "ms": seconds * 1e3,
+                "x sdpa": ratios(samples[name], samples["sdpa"]),
+                "time grows as n^": None,
+                "peak MB": memory[name] / 1e6,
+                "cache B/token": None if cache is None else cache / length,
+                "parameters": sum(p.numel() for p in one.module.parameters()),
+                "GFLOP": flops[name] / 1e9,
+            }
+            yield name, Cost(length, seconds, memory[name], row)
+
+
+def exponent(costs: Sequence[Cost], shortest: int = 4096) -> float | None:
+    """k of the fit time ~ n^k over lengths from `shortest` up; None for fewer than two."""
+    points = [(math.log(c.length), math.log(c.seconds)) for c in costs if c.length >= shortest]
+    if len(points) < 2:
+        return None
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
+
+
+def _draw(costs: Mapping[str, Sequence[Cost]], title: str, directory: Path) -> None:
+    from seqattn.analysis.plots import cost_curves, save  # matplotlib takes a second to import
+
+    times = {name: [(c.length, c.seconds * 1e3) for c in found] for name, found in costs.items()}
+    memory = {name: [(c.length, c.bytes / 1e6) for c in found] for name, found in costs.items()}
+    for view, label, series in (
+        ("time", "time, ms", times),
+        ("memory", "peak memory beside the inputs, MB", memory),
+    ):
+        path = directory / f"{title.replace(', ', '_')}_{view}.png"
+        print(f"drawn to {save(cost_curves(series, title, label), path)}", file=sys.stderr)
 
 
 @checked
@@ -106,28 +235,25 @@ class AttentionStepsSuite(AttentionChoices):
 
     def measure(self) -> Iterator[Figures]:
         keep_freed_memory()
-        rows = [row for row in map(self._row, self.contestants()) if row is not None]
+        rows = [
+            self._row(name, attention.eval(), position.eval())
+            for name, attention, position in self.contestants(self.tokens)
+            if attention.abilities.fits("decoder")
+        ]
         if not rows:
             raise UserError("none of the attentions asked for decodes; choose others")
-        title = f"Cached decoding of {self.tokens:,} tokens, projections included"
-        yield Figures(title, rows)
+        yield Figures(f"Cached decoding of {self.tokens:,} tokens, projections included", rows)
 
-    def _row(self, contestant: Contestant) -> Row | None:
-        torch.manual_seed(self.seed)
-        attention, position = contestant.make(self.tokens)
-        if not attention.abilities.fits("decoder"):
-            return None
-        attention.eval()
-        position.eval()
+    def _row(self, name: str, attention: Attention, position: Position) -> Row:
         cache = attention.make_cache(beams=1)
-        x = torch.randn(1, 1, self.dim, device=self.device)
-        steps = decode(attention, position, x.expand(1, self.tokens, self.dim), cache)
+        x = torch.randn(1, 1, self.dim, device=self.device).expand(1, self.tokens, self.dim)
+        steps = decode(attention, position, x, cache)
         seconds = [timed(lambda: next(steps)).seconds for _ in range(self.tokens)]
         tenth = self.tokens // 10
         early = statistics.median(seconds[tenth : 2 * tenth])
         late = statistics.median(seconds[-tenth:])
         return {
-            "attention": contestant.name,
+            "attention": name,
             "early, us a token": early * 1e6,
             "late, us a token": late * 1e6,
             "late / early": late / early,

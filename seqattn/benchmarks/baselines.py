@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from seqattn.benchmarks.measure import Spread
-from seqattn.benchmarks.suite import Figures, Row, Suite
+from seqattn.benchmarks.suite import Figures, Row, Spread, Suite
 from seqattn.checking import checked
 from seqattn.data.base import Source, Texts
 from seqattn.data.span_batch import Questions
@@ -47,8 +46,30 @@ class BaselinesSuite(Suite):
             found = _of_questions(Questions.of(table), self.seed)
         else:
             found = _of_documents(Texts.of(table), Texts.of(self.source.load("train", cache)))
-        for name, scores in found.items():
+        for name, scores in found:
             yield Figures(f"{self.split} by {name}", [_row(score) for score in scores])
+
+
+Scored = Iterator[tuple[str, Sequence[TextScore]]]
+"""What each baseline is called, and its scores."""
+
+
+def _of_questions(asked: Questions, seed: int) -> Scored:
+    gold = dict(zip(asked.ids, asked.answers, strict=True))
+    for name, answers in (
+        ("a random span of the right length", random_spans(asked.contexts, asked.answers, seed)),
+        ("the sentence that shares most words", best_sentences(asked.questions, asked.contexts)),
+    ):
+        yield name, QaScorer().score(dict(zip(asked.ids, answers, strict=True)), gold)
+
+
+def _of_documents(texts: Texts, known: Texts) -> Scored:
+    nearest = nearest_summaries(texts.sources, known.sources, known.targets)
+    for name, summaries in (
+        ("the first sentence", first_sentences(texts.sources)),
+        ("the summary of the most similar training document", nearest),
+    ):
+        yield name, RougeScorer().score(summaries, texts.references, texts.sources)
 
 
 def _row(score: TextScore) -> Row:
@@ -56,35 +77,10 @@ def _row(score: TextScore) -> Row:
     return {"score": score.name, "value": value, "signature": score.signature}
 
 
-def _of_questions(asked: Questions, seed: int) -> dict[str, list[TextScore]]:
-    answers = {
-        "a random span of the right length": random_spans(asked.contexts, asked.answers, seed),
-        "the sentence that shares most words": best_sentences(asked.questions, asked.contexts),
-    }
-    gold = dict(zip(asked.ids, asked.answers, strict=True))
-    return {
-        name: QaScorer().score(dict(zip(asked.ids, texts, strict=True)), gold)
-        for name, texts in answers.items()
-    }
-
-
-def _of_documents(texts: Texts, known: Texts) -> dict[str, list[TextScore]]:
-    nearest = nearest_summaries(texts.sources, known.sources, known.targets)
-    summaries = {
-        "the first sentence": first_sentences(texts.sources),
-        "the summary of the most similar training document": nearest,
-    }
-    return {
-        name: RougeScorer().score(found, texts.references, texts.sources)
-        for name, found in summaries.items()
-    }
-
-
 def best_sentences(questions: Sequence[str], contexts: Sequence[str]) -> list[str]:
-    """Answers each question with the sentence of its context that shares most words with it.
+    """Answers each question with the first sentence of those that share most words with it.
 
-    Words count once each, in lower case; of sentences that share as many the first is taken, ""
-    of an empty context.
+    Words count once each, in lower case; an empty context gives "".
     """
 
     def words(text: str) -> set[str]:
@@ -99,15 +95,9 @@ def best_sentences(questions: Sequence[str], contexts: Sequence[str]) -> list[st
 def random_spans(
     contexts: Sequence[str], answers: Sequence[Sequence[str]], seed: int = 0
 ) -> list[str]:
-    """Answers each question with words of its context by chance, as many as its answer has.
+    """Answers each question with words of its context by chance, as many as its first answer has.
 
-    Args:
-        contexts: N.
-        answers: right answers of each; the first says how many words, none says no answer.
-        seed: of the chance.
-
-    Returns:
-        N spans, "" where there is no answer or no word.
+    A question without an answer gets "", and so does a context without a word.
     """
     chance = random.Random(seed)
     found = []
@@ -133,15 +123,7 @@ def nearest_summaries(
     """For each document the summary of the known document that is most like it.
 
     Alike by the cosine of tf-idf vectors over lower-cased words, (1 + ln tf) ln(N / df) (Salton and
-    Buckley 1988). What this scores can be had by memory alone.
-
-    Args:
-        documents: M.
-        known: N documents to choose from, such as those of the training split.
-        summaries: N.
-
-    Returns:
-        M summaries; the first where nothing is alike.
+    Buckley 1988); what is like nothing gets the first. What this scores can be had by memory alone.
     """
     counts = [_counts(text) for text in known]
     frequency = Counter(word for row in counts for word in row)

@@ -16,7 +16,7 @@ Rows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs of texts under one vocabulary, trained on them.
+    """Pairs of texts under one vocabulary, which is learnt from them.
 
     Args:
         source: where the texts come from.
@@ -50,7 +50,7 @@ class Corpus:
         return found, data.tokenizer.source_size
 
     def sentences(self, count: int) -> tuple[Rows, int]:
-        """Ids of the test split's first `count` sources (0 for all), and the vocabulary's size.
+        """Ids of the test split's first sources (0 for all), and the vocabulary's size.
 
         Sources without a token are left out.
         """

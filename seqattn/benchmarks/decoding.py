@@ -16,8 +16,16 @@ from annotated_types import Ge, Le, MinLen
 from torch import Tensor, nn
 
 from seqattn.benchmarks.corpus import Corpus, Rows
-from seqattn.benchmarks.measure import Sample, ratios, take_turns, timed
-from seqattn.benchmarks.suite import Figures, Row, Suite, profiled
+from seqattn.benchmarks.suite import (
+    Figures,
+    Row,
+    Sample,
+    Suite,
+    profiled,
+    ratios,
+    take_turns,
+    timed,
+)
 from seqattn.benchmarks.transformer_models import (
     Shape,
     marian_model,
@@ -32,8 +40,6 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.tokens import EOS, PAD
 
-Beams = Annotated[int, Ge(1), Le(1000)]
-Length = Annotated[int, Ge(1), Le(512)]
 Decode = Callable[[Rows], int]
 """From the ids of a batch to how many tokens were generated for it."""
 
@@ -57,8 +63,8 @@ class DecodingSuite(Suite):
     corpus: Corpus
     shape: Callable[[int], Shape] = Shape
     sentences: CountOrNone = 200
-    beams: Annotated[Sequence[Beams], MinLen(1)] = (1, 5)
-    length: Length = 32
+    beams: Annotated[Sequence[Annotated[int, Ge(1), Le(1000)]], MinLen(1)] = (1, 5)
+    length: Annotated[int, Ge(1), Le(512)] = 32
     batch_size: Count = 64
     keep_memory: bool = False
     profile: bool = False
@@ -68,10 +74,8 @@ class DecodingSuite(Suite):
         ordered, size = sorted(sources, key=len, reverse=True), self.batch_size
         batches = [ordered[n : n + size] for n in range(0, len(ordered), size)]
         if len(batches) < 2:
-            raise UserError(
-                f"sentences must be more than batch_size ({size}), got {len(ordered)}: one batch "
-                "warms up"
-            )
+            got = f"got {len(ordered)}: one batch warms up"
+            raise UserError(f"sentences must be more than batch_size ({size}), {got}")
         if self.keep_memory:
             keep_freed_memory()
         torch.manual_seed(self.seed)
@@ -91,21 +95,14 @@ class DecodingSuite(Suite):
     def _row(
         self, own: Seq2SeqModel, marian: nn.Module, beams: int, batches: Sequence[Rows]
     ) -> Row:
-        def turn(number: int, decode: Decode) -> Sample:
-            rows = batches[number]
-            sample = timed(lambda: decode(rows))
-            if sample.units != self.length * len(rows):
-                raise ValueError(f"{self.length * len(rows)} tokens were due, got {sample.units}")
-            return sample
-
         decoders: dict[str, Decode] = {
             "": decoder(own, beams, self.length),
             "their ": partial(marian_decode, marian, beams=beams, length=self.length),
         }
         for decode in decoders.values():
             decode(batches[-1])
-        turns = {name: partial(turn, decode=decode) for name, decode in decoders.items()}
-        samples = take_turns(turns, len(batches))
+        turns = {name: _turn(decode) for name, decode in decoders.items()}
+        samples = take_turns(turns, batches)
         tokens = {
             name: sum(sample.units for sample in found) / sum(sample.seconds for sample in found)
             for name, found in samples.items()
@@ -122,6 +119,10 @@ class DecodingSuite(Suite):
         }
 
 
+def _turn(decode: Decode) -> Callable[[Rows], Sample]:
+    return lambda rows: timed(lambda: decode(rows))
+
+
 def decoder(model: Seq2SeqModel, beams: int, length: int) -> Decode:
     """Our search, every output forced to `length` tokens: from a batch to how many it made."""
     limit = LengthLimit(ratio=0.0, extra=length, minimum=length)
@@ -131,14 +132,7 @@ def decoder(model: Seq2SeqModel, beams: int, length: int) -> Decode:
 
 
 def marian_decode(model: nn.Module, rows: Rows, beams: int, length: int) -> int:
-    """Generates exactly `length` tokens for each source with `generate`; returns their number.
-
-    Args:
-        model: of `marian_model`.
-        rows: source ids, one batch.
-        beams: 1 for greedy search.
-        length: tokens of every output.
-    """
+    """Generates exactly `length` tokens for each source with `generate`; returns their number."""
     ids = torch.from_numpy(pad_rows(rows))
     out: Tensor = model.generate(  # type: ignore[operator]
         ids, attention_mask=(ids != PAD).long(), num_beams=beams, do_sample=False,

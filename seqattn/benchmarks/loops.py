@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from lightning import Trainer
 from torch import nn
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 from torch.utils.data import DataLoader
 
-from seqattn.benchmarks.measure import Sample, timed
+from seqattn.benchmarks.suite import Sample, timed
 from seqattn.benchmarks.transformer_models import parameters_of
 from seqattn.data.batch import Batch
 from seqattn.models.base import Seq2SeqModel
@@ -28,13 +28,7 @@ SMOOTHING = 0.1
 
 
 class TrainingLoop(ABC):
-    """Trains a model on batches, a step each.
-
-    Args:
-        model: what is trained.
-        optimizer: of its parameters.
-        precision: fp32, or bf16-mixed for autocast.
-    """
+    """Trains a model on batches, a step each, in fp32 or under bf16-mixed autocast."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, precision: str) -> None:
         self.model, self.optimizer, self.precision = model, optimizer, precision
@@ -63,14 +57,11 @@ class TrainingLoop(ABC):
 class PlainLoop(TrainingLoop):
     """Forward, `nn.CrossEntropyLoss`, backward, clip, AdamW with its defaults, and again.
 
-    Args:
-        model: from sources (B, S) and target inputs (B, T) to logits (B, T, V).
-        precision: fp32, or bf16-mixed for autocast.
-        lr: learning rate.
+    The model maps sources (B, S) and target inputs (B, T) to logits (B, T, V).
     """
 
     def __init__(self, model: nn.Module, precision: str = "fp32", lr: float = 1e-3) -> None:
-        super().__init__(model, torch.optim.AdamW(model.parameters(), lr=lr), precision)
+        super().__init__(model, AdamW(model.parameters(), lr=lr), precision)
         self.criterion = nn.CrossEntropyLoss(label_smoothing=SMOOTHING, ignore_index=PAD)
 
     def backward(self, batch: Batch) -> float:
@@ -82,10 +73,9 @@ class PlainLoop(TrainingLoop):
 
 
 class OwnLoop(TrainingLoop):
-    """What Lightning calls in a run, called by a plain loop.
+    """What Lightning calls in a run of ours, called by a plain loop.
 
-    `Seq2SeqTask.loss`, backward, gradients divided by the tokens, clipping, fused AdamW. Arguments
-    are those of `PlainLoop`, the model of this package.
+    `Seq2SeqTask.loss`, backward, gradients divided by the tokens, clipping, fused AdamW.
     """
 
     def __init__(self, model: Seq2SeqModel, precision: str = "fp32", lr: float = 1e-3) -> None:
@@ -110,7 +100,6 @@ class LightningLoop(OwnLoop):
     """
 
     def run(self, batches: Sequence[Batch]) -> Sample:
-        """Trains on the batches; the units are real target tokens."""
         for name in ("lightning.pytorch", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.ERROR)
         for message in (".*not have many workers.*", ".*no `val_dataloader`.*", ".*treespec.*"):

@@ -26,7 +26,6 @@ from annotated_types import MinLen, MultipleOf
 
 from seqattn.benchmarks.corpus import Corpus
 from seqattn.benchmarks.loops import LightningLoop, OwnLoop, PlainLoop, TrainingLoop
-from seqattn.benchmarks.measure import Name, Sample, rates, ratios, take_turns
 from seqattn.benchmarks.recurrent_models import (
     AlignmentName,
     JoeyRecurrent,
@@ -35,12 +34,23 @@ from seqattn.benchmarks.recurrent_models import (
     has_joey,
     own_recurrent,
 )
-from seqattn.benchmarks.suite import Figures, Row, Suite, profiled
+from seqattn.benchmarks.suite import (
+    Figures,
+    Name,
+    Row,
+    Sample,
+    Suite,
+    profiled,
+    rates,
+    ratios,
+    take_turns,
+)
 from seqattn.benchmarks.transformer_models import PlainTransformer, Shape, own_transformer
 from seqattn.checking import Count, Dropout, Width, checked
 from seqattn.data.batch import Batch
 from seqattn.ops.memory import keep_freed_memory
 
+Batches = Sequence[Batch]
 Precision = Literal["fp32", "bf16-mixed"]
 
 
@@ -68,24 +78,15 @@ class TrainingRounds(Suite):
             yield from self.contest(f"{max_tokens:,} tokens", batches, vocabulary)
 
     @abstractmethod
-    def contest(self, size: str, batches: Sequence[Batch], vocabulary: int) -> Iterator[Figures]:
-        """The tables of batches of one size.
+    def contest(self, size: str, batches: Batches, vocabulary: int) -> Iterator[Figures]:
+        """The tables of batches of one size (in words), as many as the steps of all rounds."""
 
-        Args:
-            size: of the batches, in words.
-            batches: as many as the steps of all rounds.
-            vocabulary: V.
-        """
-
-    def rounds_of(
-        self, train: Mapping[Name, Callable[[Sequence[Batch]], Sample]], batches: Sequence[Batch]
+    def turns(
+        self, train: Mapping[Name, Callable[[Batches], Sample]], batches: Batches
     ) -> dict[Name, list[Sample]]:
         """Samples of the rounds that count; contestants train in turns, on the same batches."""
-
-        def turn(number: int, name: Name) -> Sample:
-            return train[name](batches[number * self.steps : (number + 1) * self.steps])
-
-        samples = take_turns({name: partial(turn, name=name) for name in train}, self.rounds + 1)
+        starts = range(0, len(batches), self.steps)
+        samples = take_turns(train, [batches[n : n + self.steps] for n in starts])
         return {name: found[1:] for name, found in samples.items()}
 
 
@@ -115,10 +116,14 @@ class TrainingSuite(TrainingRounds):
     precisions: Annotated[Sequence[Precision], MinLen(1)] = ("fp32", "bf16-mixed")
     profile: bool = False
 
-    def contest(self, size: str, batches: Sequence[Batch], vocabulary: int) -> Iterator[Figures]:
+    def contest(self, size: str, batches: Batches, vocabulary: int) -> Iterator[Figures]:
         shape = self.shape(vocabulary)
         if self.profile:
-            yield from self._profiles(size, batches, shape)
+            for precision in self.precisions:
+                loop = make_loop(Turn("seqattn", precision), shape, self.seed)
+                loop.run(batches[:1])
+                title = f"Our training step, {size}, {precision}"
+                yield profiled(title, partial(loop.run, batches[1:]), "step", len(batches) - 1)
             return
         turns = [_WRITTEN, Turn("plain"), Turn("seqattn"), Turn("seqattn under Lightning")]
         if "bf16-mixed" in self.precisions:
@@ -130,21 +135,14 @@ class TrainingSuite(TrainingRounds):
         spawn, threads = multiprocessing.get_context("spawn"), torch.get_num_threads()
         with ProcessPoolExecutor(1, spawn, torch.set_num_threads, (threads,)) as beside:
 
-            def train_beside(part: Sequence[Batch]) -> Sample:
+            def train_beside(part: Batches) -> Sample:
                 # pickled here: handing tensors over through shared memory needs room for it
                 return beside.submit(_train, shape, self.seed, pickle.dumps(part)).result()
 
             train = {turn: loop.run for turn, loop in loops.items()} | {_WRITTEN: train_beside}
-            samples = self.rounds_of(train, batches)
+            samples = self.turns(train, batches)
         rows = [_row(turn, loops[turn].parameters, samples) for turn in turns]
         yield Figures(f"Training, batches of {size}, V {vocabulary:,}", rows)
-
-    def _profiles(self, size: str, batches: Sequence[Batch], shape: Shape) -> Iterator[Figures]:
-        for precision in self.precisions:
-            loop = make_loop(Turn("seqattn", precision), shape, self.seed)
-            loop.run(batches[:1])
-            title = f"Our training step, {size}, {precision}"
-            yield profiled(title, partial(loop.run, batches[1:]), "step", len(batches) - 1)
 
 
 def make_loop(turn: Turn, shape: Shape, seed: int) -> TrainingLoop:
@@ -190,7 +188,7 @@ class RecurrentSuite(TrainingRounds):
     dim: Annotated[Width, MultipleOf(2)] = 256
     dropout: Dropout = 0.3
 
-    def contest(self, size: str, batches: Sequence[Batch], vocabulary: int) -> Iterator[Figures]:
+    def contest(self, size: str, batches: Batches, vocabulary: int) -> Iterator[Figures]:
         rows: list[Row] = []
         for name in self.alignments:
             for feeding in (False,) if name == "bahdanau" else (False, True):
@@ -198,13 +196,13 @@ class RecurrentSuite(TrainingRounds):
                 rows += self._rows(shape, batches)
         yield Figures(f"Training recurrent models, batches of {size}", rows)
 
-    def _rows(self, shape: RecurrentShape, batches: Sequence[Batch]) -> list[Row]:
+    def _rows(self, shape: RecurrentShape, batches: Batches) -> list[Row]:
         torch.manual_seed(self.seed)
         loops: dict[str, TrainingLoop] = {"textbook": PlainLoop(TextbookRecurrent(shape))}
         if has_joey(shape):
             loops["Joey NMT"] = PlainLoop(JoeyRecurrent(shape))
         loops["seqattn"] = OwnLoop(own_recurrent(shape))
-        samples = self.rounds_of({name: loop.run for name, loop in loops.items()}, batches)
+        samples = self.turns({name: loop.run for name, loop in loops.items()}, batches)
         joey = samples.get("Joey NMT")
         return [
             {

@@ -79,9 +79,8 @@ class TiedEmbedding(nn.Embedding):
 class PlainTransformer(nn.Module):
     """The model that one writes by hand around `torch.nn.Transformer`.
 
-    Args:
-        shape: as ours; `torch.nn.Transformer` drops attention weights and the inside of the
-            feed-forward sublayers too, where ours drops embeddings and residual branches alone.
+    It drops attention weights and the inside of the feed-forward sublayers too, where ours drops
+    embeddings and residual branches alone.
     """
 
     positions: Tensor

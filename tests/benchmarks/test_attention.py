@@ -12,9 +12,14 @@ from seqattn.attention.kernels.linformer import LinformerKernel
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.kernels.xca import XCAKernel
-from seqattn.benchmarks.attention_cost import AttentionSuite, Cost, exponent
 from seqattn.benchmarks.attention_work import peak_bytes
-from seqattn.benchmarks.attentions import AttentionChoices, AttentionStepsSuite
+from seqattn.benchmarks.attentions import (
+    AttentionChoices,
+    AttentionStepsSuite,
+    AttentionSuite,
+    Cost,
+    exponent,
+)
 from seqattn.errors import UserError
 from seqattn.positions import ALiBiPosition, Position
 
@@ -116,7 +121,7 @@ def test_sizes_follow_the_suite_and_the_length_and_recurrent_alignments_are_left
     }
     positions = {"none": Position, "alibi": ALiBiPosition}
     chosen = Choices(attentions=attentions, positions=positions, dim=DIM, num_heads=HEADS)
-    made = {name: make(64) for name, make in chosen.contestants()}
+    made = {name: parts for name, *parts in chosen.contestants(64)}
     assert list(made)[:4] == ["mha", "mha + alibi", "mqa", "mqa + alibi"]
     assert len(made) == 8
     kernels = {name: attention.kernel for name, (attention, _) in made.items()}
@@ -125,8 +130,8 @@ def test_sizes_follow_the_suite_and_the_length_and_recurrent_alignments_are_left
     assert kernels["strided"].stride == 8
     assert kernels["linformer"].max_length == 64
     given = Choices(attentions=attentions, dim=DIM, num_heads=HEADS, kernel={"stride": 7})
-    made = {name: make(64) for name, make in given.contestants()}
-    assert made["strided"][0].kernel.stride == 7
+    made = {name: attention for name, attention, _ in given.contestants(64)}
+    assert made["strided"].kernel.stride == 7
 
 
 def test_decoding_reports_every_attention_that_decodes():

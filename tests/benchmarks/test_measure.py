@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqattn.benchmarks.measure import Sample, Spread, rates, ratios, take_turns
+from seqattn.benchmarks.suite import Sample, Spread, rates, ratios, take_turns
 
 
 def test_a_ratio_is_taken_round_by_round():
@@ -28,6 +28,6 @@ def test_contestants_take_turns_and_every_other_round_goes_backwards():
 
         return turn
 
-    found = take_turns({"a": contestant("a"), "b": contestant("b")}, 3)
+    found = take_turns({"a": contestant("a"), "b": contestant("b")}, range(3))
     assert " ".join(calls) == "b0 a0 a1 b1 b2 a2"
     assert [sample.units for sample in found["a"]] == [0, 1, 2]
