@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.profiler import profile
 from torch.nn.functional import scaled_dot_product_attention
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqattn.attention.base import Attention
@@ -162,10 +162,10 @@ def peak_bytes(work: Callable[[], object], device: str) -> int:
         work()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+    with profile(profile_memory=True) as recorded:
         work()
-    assert recorded.profiler is not None
-    events = recorded.profiler.kineto_results.events()
+    assert recorded.kineto_results is not None
+    events = recorded.kineto_results.events()
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
     return max(accumulate((size for _, size in changes), initial=0))
 

@@ -1,5 +1,6 @@
 """`benchmark`: our speed, or scores, beside those of what one would use instead."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def benchmark(config: DictConfig) -> None:
     output = settings["output"] and Path(settings["output"]).expanduser()
     if output and not output.parent.is_dir():
         raise UserError(f"output={output}: its directory is not there; make it first")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler tells of every start
     from seqattn.benchmarks.suite import write_figures  # torch takes seconds to import
 
     node = dict(settings["suite"])
