@@ -1,5 +1,7 @@
 """Attention as a piece of work on given inputs, and what that takes."""
 
+import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -13,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from seqattn.attention.base import Attention
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
-from seqattn.benchmarks.suite import Sample, timed
+from seqattn.benchmarks.suite import Row, Sample, timed
 from seqattn.positions.base import Position, Stack
 
 _PIECE = 512  # tokens that a cache takes at once when it is filled
@@ -27,6 +29,12 @@ _CPU_FLOPS = {  # PyTorch knows those of a GPU; shapes are (B, H, T or S, Dh)
 }
 
 
+def is_attention(factory: Callable[..., object]) -> bool:
+    """Whether a factory makes what fills a slot of a Transformer, not a recurrent alignment."""
+    made = getattr(factory, "func", factory)
+    return isinstance(made, type) and issubclass(made, Attention)
+
+
 class Inputs(NamedTuple):
     """Inputs of one length: x (B, n, D), and q, k, v (B, H, n, Dh)."""
 
@@ -36,19 +44,25 @@ class Inputs(NamedTuple):
     v: Tensor
 
     @classmethod
-    def draw(cls, shape: Sequence[int], like: Tensor, gradients: bool) -> "Inputs":
-        """Normal inputs, always the same.
+    def draw(cls, batch: int, heads: int, length: int, head_dim: int, like: Tensor) -> "Inputs":
+        """Normal inputs, always the same, of the type and on the device of `like`.
 
-        Args:
-            shape: B, n, H and Dh.
-            like: has their type and device.
-            gradients: whether they get gradients.
+        They get gradients where `like` does.
         """
-        batch, length, heads, head_dim = shape
         source = torch.Generator(like.device).manual_seed(0)
-        shapes = ((batch, length, heads * head_dim), *[(batch, heads, length, head_dim)] * 3)
-        drawn = (torch.randn(one, generator=source, device=like.device) for one in shapes)
-        return cls(*(x.to(like.dtype).requires_grad_(gradients) for x in drawn))
+        shape = (4, batch, heads, length, head_dim)
+        x, *heads_of = torch.randn(shape, generator=source, device=like.device).to(like.dtype)
+        inputs = (x.transpose(1, 2).flatten(2), *heads_of)  # (B, n, D)
+        return cls(*(each.requires_grad_(like.requires_grad) for each in inputs))
+
+
+class Cost(NamedTuple):
+    """What one contestant costs at one length: seconds, bytes at the peak, and a table's row."""
+
+    length: int
+    seconds: float
+    bytes: int
+    row: Row
 
 
 class Work(NamedTuple):
@@ -90,6 +104,14 @@ class Work(NamedTuple):
         for _ in decode(self.attention, position, x, cache, _PIECE):
             pass
         return cache.nbytes
+
+
+def exponent(costs: Sequence[Cost], shortest: int = 4096) -> float | None:
+    """k of the fit time ~ n^k over lengths from `shortest` up; None for fewer than two."""
+    points = [(math.log(c.length), math.log(c.seconds)) for c in costs if c.length >= shortest]
+    if len(points) < 2:
+        return None
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
 def decode(

@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le, MinLen
 
 from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.benchmarks.attention_work import (
+    Cost,
     Inputs,
     Work,
     attention_work,
     decode,
+    exponent,
+    is_attention,
     peak_bytes,
     sdpa_work,
 )
@@ -37,12 +40,6 @@ from seqattn.positions.base import Position, Stack
 
 Length = Annotated[int, Ge(1), Le(10**8)]
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-def is_attention(factory: Callable[..., object]) -> bool:
-    """Whether a factory makes what fills a slot of a Transformer, not a recurrent alignment."""
-    made = getattr(factory, "func", factory)
-    return isinstance(made, type) and issubclass(made, Attention)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,15 +97,6 @@ class AttentionChoices(Suite):
         return {**sizes, "kernel": partial(kernel, **chosen)} if chosen else sizes
 
 
-class Cost(NamedTuple):
-    """What one contestant costs at one length: seconds, bytes at the peak, and a table's row."""
-
-    length: int
-    seconds: float
-    bytes: int
-    row: Row
-
-
 @checked
 @dataclass(frozen=True, kw_only=True)
 class AttentionSuite(AttentionChoices):
@@ -162,9 +150,10 @@ class AttentionSuite(AttentionChoices):
         self, costs: Mapping[str, list[Cost]], causal: bool, dtype: torch.dtype, length: int
     ) -> dict[str, Work]:
         """Who takes part at a length, after what it cost at shorter ones."""
-        shape = (self.batch_size, length, self.num_heads, self.dim // self.num_heads)
-        like = torch.empty(0, dtype=dtype, device=self.device)
-        inputs = Inputs.draw(shape, like, self.backward)
+        shape = (self.batch_size, self.num_heads, length, self.dim // self.num_heads)
+        backward = self.backward
+        like = torch.empty(0, dtype=dtype, device=self.device, requires_grad=backward)
+        inputs = Inputs.draw(*shape, like)
         work = {"sdpa": sdpa_work(inputs, causal, self.projections)}
         for name, attention, position in self.contestants(length):
             last = costs[name][-1] if name in costs else None
@@ -201,23 +190,15 @@ class AttentionSuite(AttentionChoices):
             yield name, Cost(length, seconds, memory[name], row)
 
 
-def exponent(costs: Sequence[Cost], shortest: int = 4096) -> float | None:
-    """k of the fit time ~ n^k over lengths from `shortest` up; None for fewer than two."""
-    points = [(math.log(c.length), math.log(c.seconds)) for c in costs if c.length >= shortest]
-    if len(points) < 2:
-        return None
-    return statistics.linear_regression(*zip(*points, strict=True)).slope
-
-
 def _draw(costs: Mapping[str, Sequence[Cost]], title: str, directory: Path) -> None:
     from seqattn.analysis.plots import cost_curves, save  # matplotlib takes a second to import
 
-    times = {name: [(c.length, c.seconds * 1e3) for c in found] for name, found in costs.items()}
-    memory = {name: [(c.length, c.bytes / 1e6) for c in found] for name, found in costs.items()}
-    for view, label, series in (
-        ("time", "time, ms", times),
-        ("memory", "peak memory beside the inputs, MB", memory),
-    ):
+    views: tuple[tuple[str, str, Callable[[Cost], float]], ...] = (
+        ("time", "time, ms", lambda cost: cost.seconds * 1e3),
+        ("memory", "peak memory beside the inputs, MB", lambda cost: cost.bytes / 1e6),
+    )
+    for view, label, value in views:
+        series = {name: [(c.length, value(c)) for c in found] for name, found in costs.items()}
         path = directory / f"{title.replace(', ', '_')}_{view}.png"
         print(f"drawn to {save(cost_curves(series, title, label), path)}", file=sys.stderr)
 

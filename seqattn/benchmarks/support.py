@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from seqattn.attention.base import LAWS, Attention, AttentionFactory
-from seqattn.benchmarks.attentions import is_attention
+from seqattn.benchmarks.attention_work import is_attention
 from seqattn.errors import UserError
 from seqattn.models.transformer import PositionFactory
 from seqattn.positions.base import Stack

@@ -12,13 +12,11 @@ from seqattn.attention.kernels.linformer import LinformerKernel
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.kernels.xca import XCAKernel
-from seqattn.benchmarks.attention_work import peak_bytes
+from seqattn.benchmarks.attention_work import Cost, exponent, peak_bytes
 from seqattn.benchmarks.attentions import (
     AttentionChoices,
     AttentionStepsSuite,
     AttentionSuite,
-    Cost,
-    exponent,
 )
 from seqattn.errors import UserError
 from seqattn.positions import ALiBiPosition, Position
