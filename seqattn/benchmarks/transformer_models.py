@@ -43,15 +43,10 @@ class Shape:
 
 def own_transformer(shape: Shape) -> Transformer:
     """This package's Transformer of that shape: `attention=mha position=sinusoidal`."""
-    heads = shape.heads
-    stack = [
-        partial(MultiHeadAttention, num_heads=heads, num_kv_heads=heads, kernel=SoftmaxKernel)
-    ] * shape.layers
-    config = TransformerConfig(
-        dim=shape.dim, encoder_layers=shape.layers, decoder_layers=shape.layers,
-        ffn_dim=shape.ffn_dim, dropout=shape.dropout,
-    )  # fmt: skip
-    slots = Slots(stack, stack, stack, SinusoidalPosition)
+    dim, layers, heads = shape.dim, shape.layers, shape.heads
+    mha = partial(MultiHeadAttention, num_heads=heads, num_kv_heads=heads, kernel=SoftmaxKernel)
+    config = TransformerConfig(dim, None, layers, layers, shape.ffn_dim, dropout=shape.dropout)
+    slots = Slots([mha] * layers, [mha] * layers, [mha] * layers, SinusoidalPosition)
     return config.build(shape.vocabulary, shape.vocabulary, True, slots)
 
 
@@ -108,13 +103,10 @@ class PlainTransformer(nn.Module):
         steps = target.shape[1]
         later = torch.triu(torch.ones(steps, steps, dtype=torch.bool, device=target.device), 1)
         features = self.transformer(
-            self.embed(source),
-            self.embed(target),
-            tgt_mask=later,
-            src_key_padding_mask=source == PAD,
-            tgt_key_padding_mask=target == PAD,
+            self.embed(source), self.embed(target), tgt_mask=later,
+            src_key_padding_mask=source == PAD, tgt_key_padding_mask=target == PAD,
             memory_key_padding_mask=source == PAD,
-        )
+        )  # fmt: skip
         return self.embedding.logits(features)
 
 
@@ -129,10 +121,8 @@ def marian_model(shape: Shape) -> nn.Module:
     try:
         from transformers import MarianConfig, MarianMTModel
     except ImportError as error:
-        raise UserError(
-            "suite=decoding compares with Hugging Face transformers, which is not installed: "
-            "pip install seqattn[bench]"
-        ) from error
+        missing = "suite=decoding compares with Hugging Face transformers, which is not installed"
+        raise UserError(f"{missing}: pip install seqattn[bench]") from error
     config = MarianConfig(
         vocab_size=shape.vocabulary, d_model=shape.dim, encoder_layers=shape.layers,
         decoder_layers=shape.layers, encoder_attention_heads=shape.heads,
