@@ -49,9 +49,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return told("stopped", 130)
     except BrokenPipeError:
-        # what is still to be written at the end of the process goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        return unread()
     except SystemExit as end:  # after a page of help
         return end.code if isinstance(end.code, int) else 0
     except Exception as error:
@@ -68,6 +66,12 @@ def told(line: str, code: int) -> int:
     """Prints one line on standard error, and returns the exit code."""
     print(" ".join(line.split()), file=sys.stderr, flush=True)
     return code
+
+
+def unread() -> int:
+    """Ends quietly when the reader has enough: what is still to be written goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
 
 
 @dataclass
@@ -126,6 +130,8 @@ def _job(task: Verb, jobs: _Jobs) -> Verb:
         jobs.started += 1
         try:
             return task(config)
+        except BrokenPipeError:
+            raise SystemExit(unread()) from None  # Hydra would tell of another exception
         except Exception as error:
             line = in_words(error, started=True)
             if line is None:

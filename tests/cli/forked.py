@@ -1,11 +1,12 @@
 """Commands run in a process of their own that is forked from this one, its imports done."""
 
+import contextlib
 import os
 import resource
 import signal
 import sys
 import traceback
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from seqattn.cli.main import run_verb
 
@@ -21,6 +22,25 @@ class Ended(NamedTuple):
     err: str
 
 
+class Running(NamedTuple):
+    """A command that runs: its process, where to type, and what it prints as it comes."""
+
+    process: int
+    typed: TextIO
+    out: TextIO
+    err: TextIO
+
+    def ended(self):
+        """Waits for its end; what was read of its output before is left out."""
+        self.typed.close()
+        told = []
+        for stream in (self.out, self.err):
+            told.append("" if stream.closed else stream.read())
+            stream.close()
+        _, status = os.waitpid(self.process, 0)
+        return Ended(os.waitstatus_to_exitcode(status), *told)
+
+
 def run_forked(verb, words, folder, stdin=b"", closed=(), largest=None):
     """Runs a verb in `folder`.
 
@@ -32,34 +52,39 @@ def run_forked(verb, words, folder, stdin=b"", closed=(), largest=None):
         closed: numbers of the streams that are closed.
         largest: bytes that a file may grow to; None for any.
     """
-    typed = folder.with_name(f"{folder.name}.stdin")
-    typed.write_bytes(stdin)
-    (out, to_out), (err, to_err) = os.pipe(), os.pipe()  # which hold what these commands print
+    running = start_forked(verb, words, folder, closed, largest)
+    with contextlib.suppress(BrokenPipeError):  # of a command that reads nothing
+        running.typed.buffer.write(stdin)
+        running.typed.close()
+    return running.ended()
+
+
+def start_forked(verb, words, folder, closed=(), largest=None):
+    """Starts a verb, to which more can be typed. Arguments are those of `run_forked`."""
+    (typed, to_typed), (out, to_out), (err, to_err) = os.pipe(), os.pipe(), os.pipe()
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
         code = 70
         try:
+            for ours in (to_typed, out, err):
+                os.close(ours)
             code = _child(verb, words, folder, (typed, to_out, to_err), closed, largest)
         except BaseException:
             traceback.print_exc()
         finally:
             _flush()
             os._exit(code)
-    os.close(to_out)
-    os.close(to_err)
-    told = []
-    for pipe in (out, err):
-        with os.fdopen(pipe, encoding="utf-8", errors="replace") as stream:
-            told.append(stream.read())
-    _, status = os.waitpid(child, 0)
-    return Ended(os.waitstatus_to_exitcode(status), *told)
+    for theirs in (typed, to_out, to_err):
+        os.close(theirs)
+    streams = (os.fdopen(one, encoding="utf-8", errors="replace") for one in (out, err))
+    return Running(child, os.fdopen(to_typed, "w", encoding="utf-8"), *streams)
 
 
 def _child(verb, words, folder, streams, closed, largest):
     signal.alarm(SECONDS)
     os.chdir(folder)
-    os.dup2(os.open(streams[0], os.O_RDONLY), 0)
+    os.dup2(streams[0], 0)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if number > 0:
             os.dup2(streams[number], number)

@@ -1,15 +1,11 @@
 """A person's own experiment, data and attention, in a package and a folder of their own."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import yaml
 
 import seqattn
 from seqattn.errors import UserError
+from tests.cli.forked import run_forked
 from tests.cli.small import SIZES, pairs
 
 ATTENTION = """
@@ -64,21 +60,13 @@ def home(tmp_path_factory):
     return home
 
 
-def seqattn_at(home, *arguments):
-    command = [sys.executable, "-c", "import sys; from seqattn.cli.main import main; "
-               "sys.path.remove(''); sys.exit(main())", *arguments]  # fmt: skip
-    root = str(Path(seqattn.__file__).parents[1])
-    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=home, capture_output=True, text=True, check=False, env=env)
-
-
 @pytest.fixture(scope="module")
 def bundle(home):
     own = ["--config-dir", "./conf", "experiment=mine", "data=mine", "attention=tricky"]
     words = [word for word in SIZES if not word.startswith("model.dim")]
     more = ["data.path=pairs.tsv", "run_dir=run", "cache_dir=cache", "trainer.max_steps=2"]
-    done = seqattn_at(home, "train", *own, *words, *more)
-    assert done.returncode == 0, done.stderr
+    done = run_forked("train", [*own, *words, *more], home)
+    assert done.code == 0, done.err
     return home / "run" / "model"
 
 
@@ -100,11 +88,12 @@ def test_a_trusted_bundle_generates_in_python(home, bundle, monkeypatch):
 def test_a_trusted_bundle_generates_and_is_scored_on_the_command_line(home, bundle):
     (home / "in.txt").write_text("a dog sees a ball .\n")
     words = (f"bundle={bundle}", "input=in.txt")
-    refused = seqattn_at(home, "generate", *words)
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "trust=[mypkg]" in refused.stderr.splitlines()[-1]
-    done = seqattn_at(home, "generate", *words, "trust=[mypkg]")
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
-    scored = seqattn_at(home, "evaluate", f"bundle={bundle}", "trust=[mypkg]", "split=val")
-    assert scored.returncode == 0, scored.stderr
+    refused = run_forked("generate", words, home)
+    assert (refused.code, refused.out) == (2, "")
+    assert "trust=[mypkg]" in refused.err.splitlines()[-1]
+    done = run_forked("generate", [*words, "trust=[mypkg]"], home)
+    assert (done.code, len(done.out.splitlines())) == (0, 1), done.err
+    told = [f"bundle={bundle}", "trust=[mypkg]", "split=val"]
+    scored = run_forked("evaluate", told, home)
+    assert scored.code == 0, scored.err
     assert (home / "run" / "evaluation" / "val" / "scores.json").is_file()
