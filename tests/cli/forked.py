@@ -32,7 +32,8 @@ class Running(NamedTuple):
 
     def ended(self):
         """Waits for its end; what was read of its output before is left out."""
-        self.typed.close()
+        with contextlib.suppress(BrokenPipeError):  # of a command that reads no more
+            self.typed.close()
         told = []
         for stream in (self.out, self.err):
             told.append("" if stream.closed else stream.read())
@@ -53,9 +54,8 @@ def run_forked(verb, words, folder, stdin=b"", closed=(), largest=None):
         largest: bytes that a file may grow to; None for any.
     """
     running = start_forked(verb, words, folder, closed, largest)
-    with contextlib.suppress(BrokenPipeError):  # of a command that reads nothing
+    with contextlib.suppress(BrokenPipeError):
         running.typed.buffer.write(stdin)
-        running.typed.close()
     return running.ended()
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from typing import NamedTuple
 
+import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
@@ -117,6 +118,12 @@ def train_arguments(root, *overrides, steps=4, every=2):
     if "data" in given:  # with none of the keys of the data that it replaces
         words = [word for word in words if not word.startswith("data")]
     return [*(word for word in words if word.partition("=")[0] not in given), *overrides]
+
+
+def sampled(cases, every):
+    """Test parameters: one case of so many; the others, which try the same code, are exhaustive."""
+    for number, case in enumerate(cases):
+        yield pytest.param(*case, marks=pytest.mark.exhaustive if number % every else ())
 
 
 class Ended(NamedTuple):

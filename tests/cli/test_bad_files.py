@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from tests.cli.forked import run_forked
+from tests.cli.small import sampled
 
 DEEP, DEEPER = b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000
 LONG_LINE, LONG_NAME = b"x" * 1_000_001, "x" * 300
@@ -162,7 +163,7 @@ def listing(folder):
     return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(("verb", "word", "make", "text"), CASES)
+@pytest.mark.parametrize(("verb", "word", "make", "text"), sampled(CASES, every=3))
 def test_what_cannot_be_used_is_said_in_one_line(places, verb, word, make, text):
     make(places.folder, places)
     if verb == "resume":

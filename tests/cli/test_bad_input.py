@@ -12,6 +12,7 @@ from tests.cli.small import (
     refusal,
     refused_before_work,
     run,
+    sampled,
     train_arguments,
     write_corpus,
     write_split,
@@ -159,161 +160,161 @@ def test_a_misspelt_name_is_answered_with_the_nearest_right_one(word, text):
     assert refused_before_work(word).startswith(text)
 
 
-@pytest.mark.parametrize(
-    ("word", "text"),
-    [
-        ("model.dim=abc", "model.dim must be a whole number from 1 to 65,536, got 'abc'"),
-        ("model.dim=1.5", "model.dim must be a whole number from 1 to 65,536, got 1.5"),
-        ("model.dim=true", "model.dim must be a whole number from 1 to 65,536, got True"),
-        ("model.dim=null", "model.dim must be a whole number from 1 to 65,536, got None"),
-        ("model.dim=0", "model.dim must be a whole number from 1 to 65,536, got 0"),
-        ("model.ffn_dim=0", "model.ffn_dim must be a whole number from 1 to 65,536, got 0"),
-        (
-            "model.encoder_layers=-1",
-            "model.encoder_layers must be a whole number from 0 to 1,000, got -1",
-        ),
-        ("model.pre_norm=maybe", "model.pre_norm must be true or false, got 'maybe'"),
-        ("model.dropout=1.5", "model.dropout must be a number of at least 0 and below 1, got 1.5"),
-        ("model.norm=batchnorm", "model.norm must be one of layernorm, rmsnorm, got 'batchnorm'"),
-        ("model.activation=tanh", "model.activation must be one of relu, gelu, swiglu, got 'tanh'"),
-        ("model.share_embeddings=some", "model.share_embeddings must be one of all, target, none"),
-        ("tokenizer.joint=false tokenizer.vocab_size=30", "model.share_embeddings=all needs one v"),
-        ("attention.num_heads=3", "num_heads must divide query_dim (16), got 3"),
-        (
-            "attention.num_heads=0",
-            "attention.num_heads must be a whole number from 1 to 1,000,000,000, got 0",
-        ),
-        ("attention.num_heads=two", "attention.num_heads must be a whole number from 1 to "),
-        ("attention.num_kv_heads=3", "num_kv_heads must divide num_heads (4), got 3"),
-        ("attention.dropout=1", "attention.dropout must be a number of at least 0 and below 1"),
-        ("optimizer.lr=abc", "optimizer.lr must be a number from 0 to 1,000,000,000, got 'abc'"),
-        ("optimizer.lr=-1", "optimizer.lr must be a number from 0 to 1,000,000,000, got -1"),
-        ("optimizer.betas=[0.9]", "optimizer.betas must be a list of 2 numbers, got [0.9]"),
-        ("optimizer.betas=[0.9,1]", "optimizer.betas must be a list of 2 numbers, got [0.9, 1]"),
-        (
-            "optimizer.weight_decay=-1",
-            "optimizer.weight_decay must be a number from 0 to 1,000,000,000, got -1",
-        ),
-        (
-            "schedule.warmup_steps=abc",
-            "schedule.warmup_steps must be a whole number from 0 to 1,000,000,000, got",
-        ),
-        ("schedule=cosine trainer.max_steps=2", "schedule.total_steps must be above"),
-        (
-            "trainer.max_steps=-1",
-            "a training must end: trainer.max_steps and trainer.max_epochs are",
-        ),
-        ("trainer.devices=-2", "trainer.devices must be "),
-        ("optimizer.lr=nan", "optimizer.lr must be a number from 0 to 1,000,000,000, got nan"),
-        ("optimizer.lr=inf", "optimizer.lr must be a number from 0 to 1,000,000,000, got inf"),
-        ("model.dim=1000000000000", "model.dim must be a whole number from 1 to 65,536, got 10"),
-        (
-            "trainer.max_steps=abc",
-            "trainer.max_steps must be a whole number from -1 to 1,000,000,000, got 'abc'",
-        ),
-        (
-            "trainer.max_steps=-7",
-            "trainer.max_steps must be a whole number from -1 to 1,000,000,000, got -7",
-        ),
-        (
-            "trainer.accumulate_grad_batches=0",
-            "trainer.accumulate_grad_batches must be a whole number from 1 to 1,000,000,000,",
-        ),
-        ("trainer.acumulate=2", "there is no key trainer.acumulate; did you mean trainer.acc"),
-        ("trainer.devices=0", "trainer.devices must be at least 1, or auto for all, got 0"),
-        ("trainer.accelerator=abacus", "trainer.accelerator must be one of auto, cpu, gpu, "),
-        (
-            "trainer.val_check_interval=1.5",
-            "trainer.val_check_interval must be a whole number from 1 to 1,000,000,000 or ",
-        ),
-        ("trainer.precision=8", "trainer.precision must be one of 32, bf16-mixed, 16-mixed, got 8"),
-        ("trainer.precision=16-mixed", "trainer.precision=16-mixed needs a GPU; use 32"),
-        (
-            "loader.max_tokens=0",
-            "loader.max_tokens must be a whole number from 1 to 1,000,000,000, got 0",
-        ),
-        (
-            "loader.max_tokens=abc",
-            "loader.max_tokens must be a whole number from 1 to 1,000,000,000, got 'abc'",
-        ),
-        ("loader.max_tokens=20", "max_tokens and max_square must hold a row of max_length (50)"),
-        (
-            "loader.num_workers=-1",
-            "loader.num_workers must be a whole number from 0 to 256, got -1",
-        ),
-        (
-            "generation.beam_size=0",
-            "generation.beam_size must be a whole number from 1 to 1,000, got 0",
-        ),
-        (
-            "generation.beam_size=abc",
-            "generation.beam_size must be a whole number from 1 to 1,000, got 'abc'",
-        ),
-        (
-            "generation.batch_size=-1",
-            "generation.batch_size must be a whole number from 0 to 1,000,000,000, got -1",
-        ),
-        (
-            "generation.batch_size=abc",
-            "generation.batch_size must be a whole number from 0 to 1,000,000,000, got 'a",
-        ),
-        (
-            "generation.limit.ratio=-1",
-            "generation.limit.ratio must be a number from 0 to 1,000, got -1",
-        ),
-        (
-            "task.label_smoothing=2",
-            "task.label_smoothing must be a number of at least 0 and below 1, got 2",
-        ),
-        (
-            "task.label_smoothing=abc",
-            "task.label_smoothing must be a number of at least 0 and below 1, got 'abc'",
-        ),
-        (
-            "task.validation.every=-1",
-            "task.validation.every must be a whole number from 0 to 1,000,000,000, got -1",
-        ),
-        (
-            "task.validation.every=x",
-            "task.validation.every must be a whole number from 0 to 1,000,000,000, got 'x'",
-        ),
-        ("task.scorer.tokenize=13b", "scorer.tokenize must be one of "),
-        ("tokenizer.kind=words", "tokenizer.kind must be one of unigram, bpe, got 'words'"),
-        (
-            "tokenizer.vocab_size=abc",
-            "tokenizer.vocab_size must be a whole number from 5 to 1,000,000 or null, got",
-        ),
-        ("seed=abc", "seed must be a whole number from 0 to 4,294,967,295, got 'abc'"),
-        ("seed=-1", "seed must be a whole number from 0 to 4,294,967,295, got -1"),
-        ("checkpoint.monitor=val/los", "checkpoint.monitor must be one of val/loss, val/nll, "),
-        (
-            "checkpoint.monitor=val/bleu task.validation.every=2",
-            "checkpoint.monitor=val/bleu needs that score at every validation: set",
-        ),
-        (
-            "checkpoint.patience=0",
-            "checkpoint.patience must be a whole number from 1 to 1,000,000,000 or null, got",
-        ),
-        ("checkpoint.average=all", "checkpoint.average must be one of best, last, got 'all'"),
-        ("checkpoint.count=0", "checkpoint.count must be a whole number from 1 to 1,000, got 0"),
-        (
-            "checkpoint.count=abc",
-            "checkpoint.count must be a whole number from 1 to 1,000, got 'abc'",
-        ),
-        (
-            "checkpoint.patience=abc",
-            "checkpoint.patience must be a whole number from 1 to 1,000,000,000 or null, got",
-        ),
-        ("position=rope attention.num_heads=16", "position=rope needs an even head width, got 1"),
-        ("position=learned position.max_length=0", "position.max_length must be a whole number"),
-        ("data.source_suffix=5", "data.source_suffix must be text, got 5"),
-        (
-            "logger=null",
-            "Config group override must be a string or a list. Got NoneType; name a c",
-        ),
-        ("name=${nowhere}", "Interpolation key 'nowhere' not found"),
-    ],
-)
+VALUES = [
+    ("model.dim=abc", "model.dim must be a whole number from 1 to 65,536, got 'abc'"),
+    ("model.dim=1.5", "model.dim must be a whole number from 1 to 65,536, got 1.5"),
+    ("model.dim=true", "model.dim must be a whole number from 1 to 65,536, got True"),
+    ("model.dim=null", "model.dim must be a whole number from 1 to 65,536, got None"),
+    ("model.dim=0", "model.dim must be a whole number from 1 to 65,536, got 0"),
+    ("model.ffn_dim=0", "model.ffn_dim must be a whole number from 1 to 65,536, got 0"),
+    (
+        "model.encoder_layers=-1",
+        "model.encoder_layers must be a whole number from 0 to 1,000, got -1",
+    ),
+    ("model.pre_norm=maybe", "model.pre_norm must be true or false, got 'maybe'"),
+    ("model.dropout=1.5", "model.dropout must be a number of at least 0 and below 1, got 1.5"),
+    ("model.norm=batchnorm", "model.norm must be one of layernorm, rmsnorm, got 'batchnorm'"),
+    ("model.activation=tanh", "model.activation must be one of relu, gelu, swiglu, got 'tanh'"),
+    ("model.share_embeddings=some", "model.share_embeddings must be one of all, target, none"),
+    ("tokenizer.joint=false tokenizer.vocab_size=30", "model.share_embeddings=all needs one v"),
+    ("attention.num_heads=3", "num_heads must divide query_dim (16), got 3"),
+    (
+        "attention.num_heads=0",
+        "attention.num_heads must be a whole number from 1 to 1,000,000,000, got 0",
+    ),
+    ("attention.num_heads=two", "attention.num_heads must be a whole number from 1 to "),
+    ("attention.num_kv_heads=3", "num_kv_heads must divide num_heads (4), got 3"),
+    ("attention.dropout=1", "attention.dropout must be a number of at least 0 and below 1"),
+    ("optimizer.lr=abc", "optimizer.lr must be a number from 0 to 1,000,000,000, got 'abc'"),
+    ("optimizer.lr=-1", "optimizer.lr must be a number from 0 to 1,000,000,000, got -1"),
+    ("optimizer.betas=[0.9]", "optimizer.betas must be a list of 2 numbers, got [0.9]"),
+    ("optimizer.betas=[0.9,1]", "optimizer.betas must be a list of 2 numbers, got [0.9, 1]"),
+    (
+        "optimizer.weight_decay=-1",
+        "optimizer.weight_decay must be a number from 0 to 1,000,000,000, got -1",
+    ),
+    (
+        "schedule.warmup_steps=abc",
+        "schedule.warmup_steps must be a whole number from 0 to 1,000,000,000, got",
+    ),
+    ("schedule=cosine trainer.max_steps=2", "schedule.total_steps must be above"),
+    (
+        "trainer.max_steps=-1",
+        "a training must end: trainer.max_steps and trainer.max_epochs are",
+    ),
+    ("trainer.devices=-2", "trainer.devices must be "),
+    ("optimizer.lr=nan", "optimizer.lr must be a number from 0 to 1,000,000,000, got nan"),
+    ("optimizer.lr=inf", "optimizer.lr must be a number from 0 to 1,000,000,000, got inf"),
+    ("model.dim=1000000000000", "model.dim must be a whole number from 1 to 65,536, got 10"),
+    (
+        "trainer.max_steps=abc",
+        "trainer.max_steps must be a whole number from -1 to 1,000,000,000, got 'abc'",
+    ),
+    (
+        "trainer.max_steps=-7",
+        "trainer.max_steps must be a whole number from -1 to 1,000,000,000, got -7",
+    ),
+    (
+        "trainer.accumulate_grad_batches=0",
+        "trainer.accumulate_grad_batches must be a whole number from 1 to 1,000,000,000,",
+    ),
+    ("trainer.acumulate=2", "there is no key trainer.acumulate; did you mean trainer.acc"),
+    ("trainer.devices=0", "trainer.devices must be at least 1, or auto for all, got 0"),
+    ("trainer.accelerator=abacus", "trainer.accelerator must be one of auto, cpu, gpu, "),
+    (
+        "trainer.val_check_interval=1.5",
+        "trainer.val_check_interval must be a whole number from 1 to 1,000,000,000 or ",
+    ),
+    ("trainer.precision=8", "trainer.precision must be one of 32, bf16-mixed, 16-mixed, got 8"),
+    ("trainer.precision=16-mixed", "trainer.precision=16-mixed needs a GPU; use 32"),
+    (
+        "loader.max_tokens=0",
+        "loader.max_tokens must be a whole number from 1 to 1,000,000,000, got 0",
+    ),
+    (
+        "loader.max_tokens=abc",
+        "loader.max_tokens must be a whole number from 1 to 1,000,000,000, got 'abc'",
+    ),
+    ("loader.max_tokens=20", "max_tokens and max_square must hold a row of max_length (50)"),
+    (
+        "loader.num_workers=-1",
+        "loader.num_workers must be a whole number from 0 to 256, got -1",
+    ),
+    (
+        "generation.beam_size=0",
+        "generation.beam_size must be a whole number from 1 to 1,000, got 0",
+    ),
+    (
+        "generation.beam_size=abc",
+        "generation.beam_size must be a whole number from 1 to 1,000, got 'abc'",
+    ),
+    (
+        "generation.batch_size=-1",
+        "generation.batch_size must be a whole number from 0 to 1,000,000,000, got -1",
+    ),
+    (
+        "generation.batch_size=abc",
+        "generation.batch_size must be a whole number from 0 to 1,000,000,000, got 'a",
+    ),
+    (
+        "generation.limit.ratio=-1",
+        "generation.limit.ratio must be a number from 0 to 1,000, got -1",
+    ),
+    (
+        "task.label_smoothing=2",
+        "task.label_smoothing must be a number of at least 0 and below 1, got 2",
+    ),
+    (
+        "task.label_smoothing=abc",
+        "task.label_smoothing must be a number of at least 0 and below 1, got 'abc'",
+    ),
+    (
+        "task.validation.every=-1",
+        "task.validation.every must be a whole number from 0 to 1,000,000,000, got -1",
+    ),
+    (
+        "task.validation.every=x",
+        "task.validation.every must be a whole number from 0 to 1,000,000,000, got 'x'",
+    ),
+    ("task.scorer.tokenize=13b", "scorer.tokenize must be one of "),
+    ("tokenizer.kind=words", "tokenizer.kind must be one of unigram, bpe, got 'words'"),
+    (
+        "tokenizer.vocab_size=abc",
+        "tokenizer.vocab_size must be a whole number from 5 to 1,000,000 or null, got",
+    ),
+    ("seed=abc", "seed must be a whole number from 0 to 4,294,967,295, got 'abc'"),
+    ("seed=-1", "seed must be a whole number from 0 to 4,294,967,295, got -1"),
+    ("checkpoint.monitor=val/los", "checkpoint.monitor must be one of val/loss, val/nll, "),
+    (
+        "checkpoint.monitor=val/bleu task.validation.every=2",
+        "checkpoint.monitor=val/bleu needs that score at every validation: set",
+    ),
+    (
+        "checkpoint.patience=0",
+        "checkpoint.patience must be a whole number from 1 to 1,000,000,000 or null, got",
+    ),
+    ("checkpoint.average=all", "checkpoint.average must be one of best, last, got 'all'"),
+    ("checkpoint.count=0", "checkpoint.count must be a whole number from 1 to 1,000, got 0"),
+    (
+        "checkpoint.count=abc",
+        "checkpoint.count must be a whole number from 1 to 1,000, got 'abc'",
+    ),
+    (
+        "checkpoint.patience=abc",
+        "checkpoint.patience must be a whole number from 1 to 1,000,000,000 or null, got",
+    ),
+    ("position=rope attention.num_heads=16", "position=rope needs an even head width, got 1"),
+    ("position=learned position.max_length=0", "position.max_length must be a whole number"),
+    ("data.source_suffix=5", "data.source_suffix must be text, got 5"),
+    (
+        "logger=null",
+        "Config group override must be a string or a list. Got NoneType; name a c",
+    ),
+    ("name=${nowhere}", "Interpolation key 'nowhere' not found"),
+]
+
+
+@pytest.mark.parametrize(("word", "text"), sampled(VALUES, every=4))
 def test_a_value_out_of_its_range_or_kind_is_refused_before_any_work(corpus, word, text):
     words = train_arguments(corpus, "run_dir=nowhere", *word.split())
     assert refused_before_work(*words).startswith(text)

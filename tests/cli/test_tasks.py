@@ -92,12 +92,13 @@ def test_documents_of_several_lines_come_as_json_and_their_summaries_leave_in_on
     rows = [
         {"body": "Ann met Dan.\nThey talked.", "head": "Ann meets Dan\nin town"},
         {"body": "Dan left.\n\nAnn stayed.", "head": "Dan leaves\nAnn stays"},
-    ] * 20
+    ] * 4
     source = folder / "lines.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = [f"data.files.{split}={source}" for split in ("train", "val")]
     columns = ("data.source_column=body", "data.target_column=head")
-    learned = ("model.ffn_dim=16", "trainer.max_steps=60", "optimizer.lr=0.01")
+    learned = ("model.ffn_dim=16", "trainer.max_steps=60", "trainer.val_check_interval=60")
+    learned += ("optimizer.lr=0.01", "loader.max_tokens=1000")
     words = (*PAIRS, "loader.max_source_length=64", *learned)
     run_dir = trained(folder, "lines", "task=summarization", "data=table", *files, *columns, *words)
     told = [f"bundle={run_dir / 'model'}", f"input={source}"]

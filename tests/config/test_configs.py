@@ -1,6 +1,5 @@
 """Every file of conf/ composes, and a run is made of what it names."""
 
-import itertools
 import re
 
 import pytest
@@ -47,12 +46,24 @@ def test_every_choice_makes_a_run_that_can_be_written_down(tmp_path, group, choi
     assert yaml.safe_load(yaml.safe_dump(run.settings)) == run.settings
 
 
-@pytest.mark.parametrize(("slot", "choice"), itertools.product(SLOTS, groups()["attention"]))
-def test_a_slot_of_its_own_is_taken_whole(slot, choice):
-    settings = composed("train", f"attention@{slot}_attention={choice}", "attention=mha")[0]
-    alone = composed("train", f"attention={choice}")[0]["attention"]
-    assert settings[f"{slot}_attention"] == alone
-    assert not any(settings.get(f"{other}_attention") for other in SLOTS if other != slot)
+@pytest.fixture(scope="module")
+def attentions():
+    """What each choice of attention is where it fills every slot."""
+    names = groups()["attention"]
+    return {name: composed("train", f"attention={name}")[0]["attention"] for name in names}
+
+
+def test_a_slot_of_its_own_is_taken_whole_and_fills_no_other(attentions):
+    names = [*attentions]
+    for chosen in zip(names, names[1:] + names[:1], names[2:] + names[:2]):  # each in every slot
+        words = [f"attention@{slot}_attention={name}" for slot, name in zip(SLOTS, chosen)]
+        settings = composed("train", *words, "attention=mha")[0]
+        for slot, name in zip(SLOTS, chosen):
+            assert settings[f"{slot}_attention"] == attentions[name]
+    for slot in SLOTS:
+        settings = composed("train", f"attention@{slot}_attention=gqa", "attention=mha")[0]
+        filled = [other for other in SLOTS if settings.get(f"{other}_attention")]
+        assert filled == [slot]
 
 
 @pytest.mark.parametrize("choice", groups()["experiment"])
