@@ -38,7 +38,7 @@ def tiny(family, copy):
     return config.build(UNSEEN, UNSEEN, True, slots)
 
 
-def train(model, steps=500):
+def train(model, steps=300):
     draw = torch.Generator().manual_seed(1)
     task = Seq2SeqTask(model, Optimization(None, None, label_smoothing=0.1))
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)

@@ -182,6 +182,7 @@ def test_searches_report_the_mixtures_own_log_probabilities(model, search):
         assert best.log_probability == pytest.approx(total, abs=1e-4)
 
 
+@torch.no_grad()
 def test_it_compiles_whole_and_gives_the_same():
     torch.compiler.reset()
     model = make_transformer(layers=(1, 1), copy=True)

@@ -1,13 +1,22 @@
 """Several processes that train one model."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
-from tests.cli.small import checkpoint, refusal, succeed, train_arguments, write_corpus
+from seqattn.runs.ranks import run_rank
+from tests.cli.small import (
+    checkpoint,
+    composed,
+    refusal,
+    run,
+    succeed,
+    train_arguments,
+    write_corpus,
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +34,36 @@ def test_two_ranks_that_the_command_starts_make_one_run(capfd, corpus, tmp_path)
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
 
 
-@pytest.mark.slow
-def test_a_refusal_in_a_rank_is_one_line(capfd, corpus, tmp_path):
+QUICK = """#!{python} -S
+import os, sys
+sys.stderr.close()
+if os.environ["RANK"] == "0":
+    open(sys.argv[-1] + "/.error", "w").write("the data is gone")
+sys.exit(2)
+"""
+"""A rank that refuses at once, where a real one takes seconds to import what it needs."""
+
+
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+def test_a_refusal_in_a_rank_is_one_line(capfd, corpus, tmp_path, monkeypatch, real):
+    if not real:
+        (tmp_path / "python").write_text(QUICK.format(python=sys.executable))
+        (tmp_path / "python").chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     words = ("trainer.devices=2", f"run_dir={tmp_path}/run", "data.root=nowhere")
-    ended = subprocess.run(
-        [sys.executable, "train.py", *train_arguments(corpus, *words)],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1].startswith("error: the data's root must be a directory")
+    ended = run(capfd, "train", *train_arguments(corpus, *words))
+    assert ended.code == 2
+    text = "the data's root must be a directory" if real else "the data is gone"
+    assert ended.err.splitlines()[-1].startswith(f"error: {text}")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_that_refuses_leaves_its_reason(capfd, corpus, tmp_path):
+    words = train_arguments(corpus, f"run_dir={tmp_path}", "data.root=nowhere")
+    settings = composed("train", *words)[0]
+    (tmp_path / ".settings.yaml").write_text(yaml.safe_dump(settings))
+    assert run_rank(tmp_path) == 2
+    assert (tmp_path / ".error").read_text().startswith("the data's root must be a directory")
 
 
 @pytest.mark.parametrize("names", [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")])

@@ -98,7 +98,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_gives_others(corpus, u
     assert all(not torch.equal(mine[name], theirs[name]) for name in mine if "weight" in name)
 
 
-@pytest.mark.parametrize("stop", [4, BATCHES, 8], ids=lambda step: f"stopped at step {step}")
+@pytest.mark.parametrize("stop", [4, BATCHES], ids=lambda step: f"stopped at step {step}")
 def test_a_resumed_run_is_the_uninterrupted_one(corpus, uninterrupted, stop):
     run_dir = started(corpus, f"stopped at {stop}", steps=stop)
     assert checkpoint(run_dir)["global_step"] == stop
