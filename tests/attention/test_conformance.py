@@ -249,16 +249,20 @@ def test_autocast_to_bfloat16_stays_close_to_float32(name):
 def compiled_variants():
     """Test parameters: of each kernel one, that which cuts short sequences too where there is one.
 
-    Compiling takes seconds: what shares its kernel with another is exhaustive.
+    Compiling takes seconds: what shares its kernel with another is exhaustive, and so is, but for
+    a dense, a blockwise and a linear one, what PyTorch makes of gradients ahead of time.
     """
     for name in attention_variants():
         small = f"{name}, small" in attention_variants()
         late = small or name in ("gqa", "mqa", "moa", "ring, small")
-        yield pytest.param(name, marks=pytest.mark.exhaustive if late else ())
+        ahead = name in ("mha", "sliding_window, small", "linear, small")
+        for backend, tried in (("eager", not late and not ahead), ("aot_eager", ahead)):
+            marks = () if tried else pytest.mark.exhaustive
+            yield pytest.param(name, backend, marks=marks, id=f"{name}-{backend}")
 
 
-@pytest.mark.parametrize("name", compiled_variants())
-def test_it_compiles_whole_and_gives_the_same(name):
+@pytest.mark.parametrize(("name", "backend"), compiled_variants())
+def test_it_compiles_whole_and_gives_the_same(name, backend):
     holds(name, "compile")
     attention = built(name)
     position = make_position(load_choice("position", "rope"))
@@ -269,7 +273,7 @@ def test_it_compiles_whole_and_gives_the_same(name):
     twin.data.copy_(x.data)
     for mask in masks_of(name, real)[-1:]:
         torch.compiler.reset()  # each choice compiles afresh, however many there are
-        compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+        compiled = torch.compile(attend, fullgraph=True, backend=backend)
         ours = compiled(attention, x, x, mask, position)
         eager = attend(attention, twin, twin, mask, position)
         torch.testing.assert_close(ours, eager, atol=1e-6, rtol=1e-5)

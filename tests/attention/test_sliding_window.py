@@ -60,7 +60,7 @@ def test_each_row_sees_exactly_its_set_in_value_gradient_and_weights(window, fir
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.exhaustive), 3])
 @pytest.mark.parametrize("position", SCHEMES[1:], ids=lambda scheme: type(scheme).__name__)
 def test_positions_act_on_every_block_as_on_single_pairs(position, first, causal):
     tensors, block = inputs(LONG), kernel(7, first)

@@ -42,12 +42,12 @@ def same(found, expected):
 
 @searches
 @pytest.mark.parametrize("scheme", ["learned", "rope"])
-@pytest.mark.parametrize("batches", [{"batch_size": 3}, {"batch_size": 0}, {"batch_tokens": 9}])
-def test_batching_and_padding_change_no_hypothesis_of_a_transformer(make, scheme, batches):
+def test_batching_and_padding_change_no_hypothesis_of_a_transformer(make, scheme):
     model = make_transformer(heads(HEADS, 2), POSITIONS[scheme])
     search = make(ratio=1.0, extra=5)
     one_by_one = Generator(model, search, batch_size=1).generate(SOURCES)
-    same(Generator(model, search, **batches).generate(SOURCES), one_by_one)
+    for batches in ({"batch_size": 3}, {"batch_size": 0}, {"batch_tokens": 9}):
+        same(Generator(model, search, **batches).generate(SOURCES), one_by_one)
 
 
 @searches
