@@ -105,4 +105,5 @@ def _child(verb, words, folder, streams, closed, largest):
 def _flush():
     for own in (sys.stdout, sys.stderr):
         if own is not None and not own.closed:
-            own.flush()
+            with contextlib.suppress(OSError):  # of a pipe that nobody reads
+                own.flush()
