@@ -45,7 +45,10 @@ def own_transformer(shape: Shape) -> Transformer:
     """This package's Transformer of that shape: `attention=mha position=sinusoidal`."""
     dim, layers, heads = shape.dim, shape.layers, shape.heads
     mha = partial(MultiHeadAttention, num_heads=heads, num_kv_heads=heads, kernel=SoftmaxKernel)
-    config = TransformerConfig(dim, None, layers, layers, shape.ffn_dim, dropout=shape.dropout)
+    config = TransformerConfig(
+        dim=dim, encoder_layers=layers, decoder_layers=layers, ffn_dim=shape.ffn_dim,
+        dropout=shape.dropout,
+    )  # fmt: skip
     slots = Slots([mha] * layers, [mha] * layers, [mha] * layers, SinusoidalPosition)
     return config.build(shape.vocabulary, shape.vocabulary, True, slots)
 
