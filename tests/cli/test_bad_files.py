@@ -163,7 +163,7 @@ def listing(folder):
     return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize(("verb", "word", "make", "text"), sampled(CASES, every=3))
+@pytest.mark.parametrize(("verb", "word", "make", "text"), sampled(CASES, every=2))
 def test_what_cannot_be_used_is_said_in_one_line(places, verb, word, make, text):
     make(places.folder, places)
     if verb == "resume":

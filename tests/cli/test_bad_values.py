@@ -25,7 +25,7 @@ def without(words, others):
 
 
 @pytest.mark.parametrize(
-    ("words", "text"), sampled((case[1:] for case in TRAINING if case[0] == "train"), every=4)
+    ("words", "text"), sampled((case[1:] for case in TRAINING if case[0] == "train"), every=2)
 )
 def test_a_training_that_cannot_be_is_refused_before_its_data_is_read(corpus, words, text):
     others = words.split()
@@ -34,7 +34,7 @@ def test_a_training_that_cannot_be_is_refused_before_its_data_is_read(corpus, wo
 
 
 @pytest.mark.parametrize(
-    ("verb", "words", "text"), sampled((case for case in TRAINING if case[0] != "train"), every=4)
+    ("verb", "words", "text"), sampled((case for case in TRAINING if case[0] != "train"), every=2)
 )
 def test_a_verb_that_cannot_be_run_writes_one_line_and_no_file(verb, words, text, places):
     verb, given = places.usual(verb)
