@@ -3,13 +3,16 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seqattn.config.compose import CONF, SLOTS
+from seqattn.config.compose import CONF
 from seqattn.errors import UserError
+
+_SLOTS = [f"attention@{slot}_attention" for slot in ("encoder", "decoder", "cross")]
 
 
 def in_words(error: Exception, started: bool) -> str | None:
@@ -68,43 +71,29 @@ def _worded(error: BaseException) -> str | None:
     if isinstance(error, OmegaConfBaseException) and isinstance(error.parent_node, DictConfig):
         if error.key is None or str(error.key) in map(str, error.parent_node):
             return None
-        root = error.parent_node._get_root()
-        known = [*_keys(root), *_groups()] if isinstance(root, DictConfig) else []
-        return f"there is no key {error.full_key}{nearest(str(error.full_key), known)}"
+        groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
+        keys = _keys(OmegaConf.to_container(error.parent_node._get_root()))
+        wrong = str(error.full_key)
+        return f"there is no key {wrong}{nearest(wrong, [*keys, *groups, *_SLOTS])}"
     slot = re.match(r"Could not override '([^']*@[^']*)'", str(error))
-    if slot:
-        known = [f"attention@{name}" for name in SLOTS[1:]]
-        return f"there is no key {slot[1]}{nearest(slot[1], known)}"
-    return None
+    return f"there is no key {slot[1]}{nearest(slot[1], _SLOTS)}" if slot else None
 
 
 def _unknown_choice(error: MissingConfigException) -> str:
     group, _, wrong = (error.missing_cfg_file or "").rpartition("/")
     shipped = (file.stem for file in (CONF / group).glob("*.yaml"))
     options = sorted(name for name in error.options or shipped if not name.startswith("_"))
-    plugin = (
-        "; it comes with seqattn[sweep] or seqattn[slurm]" if group.startswith("hydra/") else ""
-    )
     if not group:
         return f"there is no configuration {wrong}"
-    return (
-        f"there is no {group}={wrong}{plugin or nearest(wrong, options)}; the choices are: "
-        f"{', '.join(options)}"
-    )
+    hint = nearest(wrong, options)
+    if group.startswith("hydra/"):
+        hint = "; it comes with seqattn[sweep] or seqattn[slurm]"
+    return f"there is no {group}={wrong}{hint}; the choices are: {', '.join(options)}"
 
 
-def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+def _keys(node: Any, prefix: str = "") -> Iterator[str]:
     """Every key of a configuration, with dots; those of Hydra and of targets left out."""
-    for key in map(str, config):
-        name = f"{prefix}{key}"
-        if name == "hydra" or key.startswith("_"):
-            continue
-        yield name
-        value = config._get_node(key)
-        if isinstance(value, DictConfig) and not value._is_none() and not value._is_missing():
-            yield from _keys(value, f"{name}.")
-
-
-def _groups() -> list[str]:
-    folders = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
-    return [*folders, *(f"attention@{slot}" for slot in SLOTS[1:])]
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key != "hydra" and not str(key).startswith("_"):
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")

@@ -1,9 +1,8 @@
 """`seqattn VERB ...`: the verbs, run by Hydra's own main, and how each ends."""
 
-import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -16,26 +15,16 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.cli.errors import in_words
+from seqattn.cli.verbs import VERBS, Action
 from seqattn.config.compose import CONF, complete, unused_path
 from seqattn.errors import UserError
-
-VERBS = {
-    "train": "trains a model and writes a bundle to RUN/model",
-    "generate": "writes an output for each line of text, with a trained bundle",
-    "evaluate": "scores a bundle on a split, by its task's own scorer",
-    "compare": "shows evaluations side by side, and draws them by source length",
-    "analyze": "draws where a bundle's attention looks in one sentence or question",
-    "convert": "makes a bundle with fewer key and value heads (GQA, MQA) from a bundle",
-    "benchmark": "measures speed beside what one would use instead",
-}
-Verb = Callable[[DictConfig], float | None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `seqattn VERB [name=value ...]` and returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        verbs = "\n".join(f"  {verb:<10} {about}" for verb, about in VERBS.items())
+        verbs = "\n".join(f"  {name:<10} {verb.about}" for name, verb in VERBS.items())
         print(f"usage: seqattn VERB [name=value ...]\n\n{verbs}\n\nseqattn VERB --help says more.")
         return 0
     return run_verb(arguments[0], arguments[1:])
@@ -92,11 +81,10 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
         override.startswith("trust=") for override in overrides
     ):
         sys.path.append(str(Path.cwd()))  # where a user's own package usually is
-    task: Verb = getattr(importlib.import_module(f"seqattn.cli.{verb}"), verb)
     run = hydra.main(version_base="1.3", config_path=str(CONF), config_name=verb)
     before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(verb, overrides)]
     try:
-        run(_job(task, jobs))()
+        run(_job(VERBS[verb].action(verb), jobs))()
     finally:
         sys.argv = before
 
@@ -122,7 +110,7 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
     return options, overrides
 
 
-def _job(task: Verb, jobs: _Jobs) -> Verb:
+def _job(task: Action, jobs: _Jobs) -> Action:
     """The verb as Hydra calls it: a job of a multirun that fails says so, and lets others run."""
 
     @wraps(task)

@@ -1,7 +1,8 @@
 """From what a user typed to plain settings: Hydra composes, a bundle or a run brings its own."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,15 @@ from hydra import compose
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
 from seqattn.places import shipped
-from seqattn.runs.run_directory import world_size
 
 CONF = shipped("conf")
-SLOTS = ("attention", "encoder_attention", "decoder_attention", "cross_attention")
 Settings = dict[str, Any]
 """A verb's keys with plain values, interpolations resolved."""
 CARRIED = {
@@ -28,17 +29,16 @@ CARRIED = {
 }
 """For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
 _SENTENCES = ("text", "target", "question", "context")
+_FILLING = ("search", "experiment", "processor")
+"""Groups whose choices fill the keys of others."""
 
 
 def unused_path() -> None:
     """Registers `${unused:PATH}`: PATH, or with a number behind it where that is taken."""
 
     def unused(path: str) -> str:
-        number, candidate = 1, Path(path)
-        while candidate.exists():
-            number += 1
-            candidate = Path(f"{path}_{number}")
-        return str(candidate)
+        candidates = chain([path], (f"{path}_{number}" for number in count(2)))
+        return next(one for one in candidates if not Path(one).exists())
 
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)
 
@@ -52,22 +52,26 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     Raises:
         UserError: where there is no such run or bundle.
     """
-    if verb == "train":
-        return _resumed(list(overrides))
     if verb == "analyze":
         return [_as_text(override) for override in overrides]
-    nodes, path = CARRIED.get(verb, {}), _path(overrides, "bundle")
-    if path is None or not nodes:
+    if verb == "train":
+        run = _path(overrides, "resume")
+        return list(overrides) if run is None else [*_resumed(run, overrides), *overrides]
+    path = _path(overrides, "bundle") if verb in CARRIED else None
+    if path is None:
         return list(overrides)
     from seqattn.bundle.files import part_of, read_config
 
-    bundle = read_config(Path(path).expanduser(), trust=_value(overrides, "trust") or ())
+    trust = _value(overrides, "trust")
+    trusted = trust if isinstance(trust, list) else ()
+    bundle = read_config(Path(path).expanduser(), trust=trusted)
     brought = []
-    for group, origin in nodes.items():
-        chosen = isinstance(_value(overrides, group), str | list)
-        if not chosen and not _swept(overrides, group):
+    for group, origin in CARRIED[verb].items():
+        if not isinstance(_value(overrides, group), str | list | Sweep):
             node = part_of(bundle, origin, path)
-            ConfigStore.instance().store(group=group, name="bundle", node=_literal(node))
+            if isinstance(node.get("processors"), list):  # by names, to put others beside them
+                node = {**node, "processors": {str(n): x for n, x in enumerate(node["processors"])}}
+            ConfigStore.instance().store(group=group, name="bundle", node=node)
             brought.append(f"{group}=bundle")
     return [*brought, *overrides]
 
@@ -83,7 +87,8 @@ def settle(verb: str, config: DictConfig, **own: str) -> Settings:
         **own: values that the verb knows better, before others that name them are resolved.
 
     Raises:
-        UserError: for a value that must be given, or an interpolation that leads nowhere.
+        UserError: for a value that must be given, an interpolation that leads nowhere, or a key
+            that the verb does not know.
     """
     overrides = list(HydraConfig.get().overrides.task)
     whole = complete(verb, overrides) if verb in CARRIED else overrides
@@ -91,14 +96,15 @@ def settle(verb: str, config: DictConfig, **own: str) -> Settings:
         config = compose(HydraConfig.get().job.config_name, whole)
     with open_dict(config):
         config.update(own)
-    settings = plain(config)
+    settings = _plain(config)
     mixed = {key: names for key, names in map(_mixture, whole) if names}
     for key, names in mixed.items():
         others = [override for override in whole if _mixture(override)[0] not in mixed]
         others += [f"{other}={chosen[0]}" for other, chosen in mixed.items() if other != key]
         layers = (compose(verb, [*others, f"{key}={name}"]) for name in names)
         slot = key.partition("@")[2] or key
-        settings[slot] = [plain(layer)[slot] for layer in layers]
+        settings[slot] = [_plain(layer)[slot] for layer in layers]
+    _check_keys(verb, settings)
     return settings
 
 
@@ -112,51 +118,26 @@ def choices() -> dict[str, str]:
     }
 
 
-def choices_of(group: str, names: Sequence[str] | None = None) -> Settings:
-    """Nodes of a group's choices in conf, by name. Args: names: which of them; None for all.
-
-    Raises:
-        UserError: for a name that is not there.
-    """
-    known = sorted(file.stem for file in (CONF / group).glob("[!_]*.yaml"))
-    if not isinstance(names, list | None):
-        raise UserError(f"{group} names must be a list such as [{known[0]}], got {names!r}")
-    for name in names or ():
-        if name not in known:
-            raise UserError(f"there is no {group}={name}; the choices are: {', '.join(known)}")
-    files = {name: CONF / group / f"{name}.yaml" for name in names or known}
-    return {
-        name: OmegaConf.to_container(OmegaConf.load(file), resolve=True)
-        for name, file in files.items()
-    }
-
-
-def typed() -> list[str]:
-    """The overrides of the job that Hydra runs, those that name its own directory left out."""
-    own = ("resume", "run_dir")
-    return [one for one in HydraConfig.get().overrides.task if one.partition("=")[0] not in own]
+def _check_keys(verb: str, settings: Settings) -> None:
+    """Refuses keys that are not there or were taken away, before anything heavy is imported."""
+    document = yaml.safe_load((CONF / f"{verb}.yaml").read_text(encoding="utf-8"))
+    needed = [key for key in document if key not in ("defaults", "hydra")]
+    optional: list[str] = []  # slots without a choice of their own, and lists of choices
+    for entry in document["defaults"]:
+        for group, choice in entry.items() if isinstance(entry, dict) else ():
+            if not group.startswith("override ") and group not in _FILLING:
+                keys = needed if isinstance(choice, str) else optional
+                keys.append(group.rpartition("@")[2])
+    for key in settings:
+        if key not in (*needed, *optional):
+            raise UserError(f"there is no key {key}{nearest(key, [*needed, *optional])}")
+    for key in needed:
+        if key not in settings:
+            raise UserError(f"{key} must be given; leave ~{key} out")
 
 
-def run_directory() -> Path:
-    """The directory of the job that Hydra runs, from here where it is below.
-
-    Raises:
-        UserError: where several processes train together and would each choose their own.
-    """
-    given = any(one.startswith("run_dir=") for one in HydraConfig.get().overrides.task)
-    if world_size() > 1 and not given:
-        raise UserError("several processes that train together must share run_dir=PATH: give it")
-    path = Path(HydraConfig.get().runtime.output_dir)
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def plain(config: DictConfig) -> Settings:
-    """A configuration as plain dicts and lists, interpolations resolved.
-
-    Raises:
-        UserError: naming the keys whose values must be given, or an interpolation that leads
-            nowhere.
-    """
+def _plain(config: DictConfig) -> Settings:
+    """A configuration as plain dicts and lists, interpolations resolved."""
     try:
         missing = sorted(OmegaConf.missing_keys(config))
         container = OmegaConf.to_container(config, resolve=True)
@@ -176,10 +157,8 @@ def _mixture(override: str) -> tuple[str, list[str]]:
     return found[1], [name.strip() for name in found[2].split(",")]
 
 
-def _resumed(overrides: list[str]) -> list[str]:
-    run = _path(overrides, "resume")
-    if run is None:
-        return overrides
+def _resumed(run: str, overrides: Sequence[str]) -> list[str]:
+    """The overrides that a run was started with, but for those that are given anew."""
     saved = Path(run).expanduser() / "overrides.yaml"
     if not saved.is_file():
         raise UserError(f"resume={run} is no run: {saved} is not there")
@@ -191,52 +170,27 @@ def _resumed(overrides: list[str]) -> list[str]:
         raise UserError(f"{saved} cannot be read; start a run anew")
     replaced = {"run_dir", *(override.partition("=")[0] for override in overrides)}
     kept = [one for one in before if one.partition("=")[0] not in replaced]
-    return [*kept, f"run_dir={_quoted(run)}", *overrides]
-
-
-def _parsed(overrides: Sequence[str], key: str) -> Any:
-    """The user's last override of a key; None where there is none."""
-    for override in reversed(overrides):
-        if override.partition("=")[0] == key:
-            return OverridesParser.create().parse_override(override)
-    return None
+    return [*kept, f"run_dir={_quoted(run)}"]
 
 
 def _value(overrides: Sequence[str], key: str) -> Any:
-    found = _parsed(overrides, key)
-    return None if found is None or found.is_sweep_override() else found.value()
+    """The value that a user gave a key last; None where there is none."""
+    given = [override for override in overrides if override.partition("=")[0] == key]
+    return OverridesParser.create().parse_override(given[-1]).value() if given else None
 
 
 def _path(overrides: Sequence[str], key: str) -> str | None:
-    found = _value(overrides, key)
-    if found is not None and not isinstance(found, str):
-        raise UserError(f"{key} must be text, got {found!r}")
-    return found
-
-
-def _swept(overrides: Sequence[str], key: str) -> bool:
-    found = _parsed(overrides, key)
-    return found is not None and found.is_sweep_override()
-
-
-def _literal(value: Any) -> Any:
-    """Plain values of which none is an interpolation."""
-    if isinstance(value, Mapping):
-        return {key: _literal(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_literal(part) for part in value]
-    return _escaped(value) if isinstance(value, str) else value
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    """The path that a key is given; None where there is none yet, or several."""
+    given = _value(overrides, key)
+    if given is not None and not isinstance(given, str | Sweep):
+        raise UserError(f"{key} must be text, got {given!r}")
+    return given if isinstance(given, str) else None
 
 
 def _quoted(text: str) -> str:
     """A text in Hydra's grammar of overrides, whatever characters it holds."""
-    # a backslash is itself, unless it stands before a quotation mark
-    escaped = re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), text)
-    return "'" + _escaped(escaped) + "'"
+    quoted = QuotedString(text, Quote.single).with_quotes()
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", quoted)  # no interpolation
 
 
 def _as_text(override: str) -> str:

@@ -83,12 +83,19 @@ class Search(ABC):
     Args:
         limit: how long a hypothesis may be.
         processors: of what a hypothesis may say next.
+        batch_size, batch_tokens: of `over`, as `Generator`.
     """
 
     limit: LengthLimit = field(default_factory=LengthLimit)
     processors: Processors = field(default=(), kw_only=True)
+    batch_size: CountOrNone = field(default=64, kw_only=True)
+    batch_tokens: CountOrNone = field(default=0, kw_only=True)
 
     output: ClassVar[str] = "text"
+
+    def over(self, model: SearchModel) -> "Generator":
+        """The search over any number of sources."""
+        return Generator(model, self, self.batch_size, self.batch_tokens)
 
     @abstractmethod
     def search(

@@ -3,82 +3,63 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
-from seqattn.attention.heads import pool_key_heads
-from seqattn.bundle.architecture import Architecture, Vocabularies
-from seqattn.bundle.bundle import TextBundle, load_bundle
-from seqattn.bundle.files import read_config, write_bundle
+from seqattn.attention.heads import MultiHeadAttention, pool_key_heads
+from seqattn.bundle.architecture import SLOTS, Architecture, Vocabularies, cross_default
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.files import write_bundle
+from seqattn.bundle.nodes import build, describe, import_path
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore, named
-from seqattn.models.stack import TransformerState
 from seqattn.models.transformer import Transformer
-from seqattn.ops.memory import keep_freed_memory
-from seqattn.runs.evaluate import generate, read_split
-from seqattn.runs.grouping import grouped
-from seqattn.runs.search import BatchedSearch, check_search
-from seqattn.runs.tables import print_comparison
-from seqattn.runs.task_options import task_class
+from seqattn.runs.bundle_run import outputs_for
+from seqattn.runs.evaluate import ScoredRun
+from seqattn.runs.tables import print_table
 from seqattn.tokens import BOS, EOS
 
 
 class Report(NamedTuple):
-    """What is told of a model before and after."""
+    """What is told of a model before and after: parameters, bytes a token, scores."""
 
     parameters: int
     target_bytes: int
-    """What a target token adds to the cache."""
     source_bytes: int
-    """Keys and values of a source token."""
     scores: list[TextScore]
 
 
 @checked
-@dataclass(frozen=True)
-class Conversion:
+@dataclass(frozen=True, kw_only=True)
+class Conversion(ScoredRun):
     """Each key and value head of the new bundle is the mean of the old ones that it stands for.
 
     Args:
-        bundle: the path of a trained Transformer.
+        bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`; it is
+            trained further on the same data.
         output: the directory for the new bundle, which must not be there.
-        data: what it is scored on, and trained on further.
-        generation: the search that it is scored by.
-        scorer: how outputs are compared with their references.
-        heads: gqa, or mqa for one key head.
+        heads: gqa, or mqa for one key head; the name that the attention goes by.
         num_kv_heads: key and value heads G to pool to, dividing those that are there.
         slots: of encoder, decoder and cross, those whose heads are pooled.
         uptrain_steps: optimizer steps of further training before it is written.
         scores: whether it is scored before and after, where the data can be read.
-        split: what is scored.
-        device: where the model runs.
-        cache_dir: of the data; None for the usual place.
-        trust: packages, beside this one, that parts of the bundle may come from.
 
     Raises:
         UserError: for heads that are not said, or twice.
     """
 
-    bundle: str
     output: str
-    data: Any
-    generation: BatchedSearch
-    scorer: Any
     heads: Literal["gqa", "mqa"] = "gqa"
     num_kv_heads: Count | None = None
-    slots: list[str] = field(default_factory=lambda: ["encoder", "decoder", "cross"])
+    slots: list[str] = field(default_factory=lambda: list(SLOTS))
     uptrain_steps: CountOrNone = 0
     scores: bool = True
-    split: Literal["train", "val", "test"] = "val"
-    device: str = "cpu"
-    cache_dir: str | None = None
-    trust: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.heads == "mqa" and self.num_kv_heads not in (None, 1):
@@ -96,20 +77,14 @@ class Conversion:
         output = Path(self.output).expanduser()
         if output.exists():
             raise UserError(f"output={output} is there already; name another directory")
-        keep_freed_memory()
-        config = read_config(Path(self.bundle).expanduser(), trust=self.trust)
-        kind = task_class(config)
-        if kind.output == "spans":
+        bundle = self.load(self.generation)
+        if isinstance(bundle, SpanBundle):
             raise UserError(
                 f"{self.bundle} answers questions by spans; convert takes an encoder-decoder"
             )
-        check_search(kind.output, self.generation)
-        bundle = load_bundle(self.bundle, self.device, trust=self.trust)
-        assert isinstance(bundle, TextBundle)
-        converted = pooled(bundle, self.heads, self.num_kv_heads or 1, self.slots)
-        texts = self._texts(kind.reads)
-        reports = {"before": self._report(bundle, texts)}
-        reports["after"] = self._report(converted, texts)
+        converted = self._pooled(bundle)
+        texts = self._texts(bundle)
+        reports = {"before": self._report(bundle, texts), "after": self._report(converted, texts)}
         if self.uptrain_steps:
             from seqattn.runs.uptraining import uptrain  # Lightning takes seconds to import
 
@@ -121,12 +96,42 @@ class Conversion:
         self._print(reports)
         return output
 
-    def _texts(self, kind: str) -> Texts | None:
+    def _pooled(self, bundle: TextBundle) -> TextBundle:
+        """The bundle with so many key and value heads, each the mean of those it stands for."""
+        if not isinstance(bundle.model, Transformer):
+            raise UserError(
+                f"{bundle.path} holds a {type(bundle.model).__name__}, which has no key heads to "
+                "pool; convert takes a Transformer"
+            )
+        config = self._grouped(bundle.config)
+        tokenizer = bundle.tokenizer
+        sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
+        model: Any = Architecture.of(config).build(sizes)
+        pool_key_heads(bundle.model, model)
+        return replace(bundle, model=model.to(self.device).eval(), config=config, scores={})
+
+    def _grouped(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The configuration with so many key heads in the attentions of the slots."""
+        if not self.slots or not set(self.slots) <= set(SLOTS):
+            raise UserError(f"slots must be some of {', '.join(SLOTS)}, got {self.slots}")
+        shared, count = config["attention"], self.num_kv_heads or 1
+        own = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
+        if set(self.slots) == set(SLOTS) and not any(own.values()):
+            choices = {**config.get("choices", {}), "attention": self.heads}
+            return {**config, "attention": _fewer(shared, count, "self-"), "choices": choices}
+        usual = {"encoder": shared, "decoder": shared, "cross": _cross(shared)}
+        pooled = {
+            f"{slot}_attention": _fewer(own[slot] or usual[slot], count, f"{slot} ")
+            for slot in self.slots
+        }
+        return {**config, **pooled}
+
+    def _texts(self, bundle: TextBundle) -> Texts | None:
         """What to score on; None where nothing is asked for, or it cannot be read."""
         if not self.scores:
             return None
         try:
-            return read_split(self.data, self.split, self.cache_dir, kind)
+            return self.read_texts(bundle)
         except (UserError, OSError) as error:
             print(f"not scored: {error}", file=sys.stderr)
             return None
@@ -134,7 +139,7 @@ class Conversion:
     def _report(self, bundle: TextBundle, texts: Texts | None) -> Report:
         scores: list[TextScore] = []
         if texts is not None:
-            outputs = generate(bundle, self.generation, texts.sources)
+            outputs = outputs_for(bundle, self.generation, texts.sources)
             scores = self.scorer.score(outputs.texts, texts.references, texts.sources)
         parameters = sum(parameter.numel() for parameter in bundle.model.parameters())
         return Report(parameters, *_cache_bytes(bundle.model), scores)
@@ -152,34 +157,32 @@ class Conversion:
             rows[f"{self.split} {one.name}"] = values
             notes.append(f"{one.name}: {one.signature}")
         notes.append(f"written to {self.output}; go on training by init_from={self.output}")
-        print_comparison(f"{self.bundle} as {self.heads}", list(reports), rows, notes)
+        print_table(f"{self.bundle} as {self.heads}", rows, list(reports), notes)
 
 
-def pooled(bundle: TextBundle, heads: str, num_kv_heads: int, slots: Sequence[str]) -> TextBundle:
-    """The bundle with so many key and value heads, each the mean of those it stands for.
+def _cross(node: Any) -> Any:
+    """The node of the cross-attention that stands beside a self-attention."""
+    if isinstance(node, list):
+        return [_cross(layer) for layer in node]
+    return describe(cross_default(build(node, "attention")), "cross_attention")
 
-    Args:
-        bundle: of a Transformer; left as it is.
-        heads: the name in conf/attention that the result goes by.
-        num_kv_heads: key and value heads G.
-        slots: of encoder, decoder and cross.
 
-    Raises:
-        UserError: where its attentions cannot be pooled.
-    """
-    if not isinstance(bundle.model, Transformer):
+def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
+    """A node with so many key heads, which must divide what it has."""
+    if isinstance(node, list):
+        return [_fewer(layer, num_kv_heads, where) for layer in node]
+    kind = import_path(node["_target_"])
+    if not isinstance(kind, type) or not issubclass(kind, MultiHeadAttention):
         raise UserError(
-            f"{bundle.path} holds a {type(bundle.model).__name__}, which has no key heads to "
-            "pool; convert takes a Transformer"
+            f"the {where}attention is a {kind.__name__}, which has no key heads to pool; name the "
+            "slots that have, such as slots=[cross]"
         )
-    config = grouped(bundle.config, heads, num_kv_heads, slots)
-    tokenizer = bundle.tokenizer
-    sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
-    model = Architecture.of(config).build(sizes)
-    assert isinstance(model, Transformer)
-    pool_key_heads(bundle.model, model)
-    device = next(bundle.model.parameters()).device
-    return replace(bundle, model=model.to(device).eval(), config=config, scores={})
+    now = node["num_kv_heads"]
+    if now % num_kv_heads:
+        raise UserError(
+            f"num_kv_heads must divide the {where}attention's key heads ({now}), got {num_kv_heads}"
+        )
+    return {**node, "num_kv_heads": num_kv_heads}
 
 
 @torch.inference_mode()
@@ -191,7 +194,6 @@ def _cache_bytes(model: Any) -> tuple[int, int]:
     device = next(model.parameters()).device
     source, token = (torch.full((1, 1), mark, device=device) for mark in (EOS, BOS))
     state = model.start(model.encode(source))
-    assert isinstance(state, TransformerState)
     model.features(token, state)
     first = state.nbytes
     model.features(token, state)

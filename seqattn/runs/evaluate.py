@@ -1,7 +1,5 @@
 """A bundle's scores on a split of its data, or of other data."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -9,64 +7,84 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqattn.analysis.lengths import LengthBin, length_bins
-from seqattn.bundle.bundle import SpanBundle, TextBundle, load_bundle
-from seqattn.bundle.files import read_config
+from seqattn.analysis.lengths import length_bins
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.nodes import describe
 from seqattn.checking import Count, checked
 from seqattn.data.base import Texts
+from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.span_batch import Questions
-from seqattn.data.squad import AnswerPairs
 from seqattn.errors import UserError
-from seqattn.generation.base import generate_from_windows
+from seqattn.generation.base import Search
 from seqattn.generation.span_search import Answered, Answerer, SpanSearch
-from seqattn.metrics.text import Scorer, TextScore
-from seqattn.ops.memory import keep_freed_memory
-from seqattn.runs.lines import in_one_line
-from seqattn.runs.search import BatchedSearch, check_search, search_node
-from seqattn.runs.span_fitting import best_texts, score_answers
+from seqattn.metrics.qa import QaScorer, best_threshold
+from seqattn.metrics.text import TextScore
+from seqattn.runs.bundle_run import BundleRun, outputs_for
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.storage import write_whole
 
-
-class Outputs(NamedTuple):
-    """What a bundle made of some sources."""
-
-    texts: list[str]
-    tokens: int
-    """Target tokens, ends counted."""
-    seconds: float
-    """Of generating."""
+Split = Literal["train", "val", "test"]
 
 
 @checked
-@dataclass(frozen=True)
-class Evaluation:
-    """Scores of a bundle on a split; writes scores and outputs to a directory.
+@dataclass(frozen=True, kw_only=True)
+class ScoredRun(BundleRun):
+    """A run that scores what a bundle makes of a split.
 
     Args:
-        bundle: the path of a trained model.
+        bundle, device, trust: as `BundleRun`.
         data: where the texts or questions come from.
         generation: the search.
         scorer: how outputs are compared with their references.
         split: train, val or test.
-        output: the directory; None for evaluation/SPLIT beside the bundle.
-        lengths: also scores by source length, the most words of each bin.
-        device: where the model runs.
         cache_dir: of the data; None for the usual place.
-        trust: packages, beside this one, that parts of the bundle may come from.
     """
 
-    bundle: str
     data: Any
-    generation: BatchedSearch | SpanSearch
+    generation: Search | SpanSearch
     scorer: Any
-    split: Literal["train", "val", "test"] = "test"
+    split: Split = "val"
+    cache_dir: str | None = None
+
+    def read_texts(self, bundle: TextBundle) -> Texts:
+        """The split, as the task of the bundle reads it.
+
+        Raises:
+            UserError: where it cannot be read, or has no references.
+        """
+        texts = self.load_split(task_class(bundle.config).source(self.data))
+        if "target" not in texts.column_names:
+            raise UserError(f"the {self.split} split has no references to score against")
+        return Texts.of(texts)
+
+    def load_split(self, source: Any) -> Any:
+        """The rows of the split in a source of data."""
+        return source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
+
+
+class Evaluated(NamedTuple):
+    """Scores of a split, figures for its file, and rows for its table."""
+
+    scores: Sequence[TextScore]
+    figures: Mapping[str, Any]
+    rows: dict[str, str]
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(ScoredRun):
+    """Scores of a bundle on a split; writes scores and outputs to a directory.
+
+    Args:
+        bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
+        output: the directory; None for evaluation/SPLIT beside the bundle.
+        lengths: also scores by source length, the most words of each bin.
+    """
+
+    split: Split = "test"
     output: str | None = None
     lengths: list[Count] | None = None
-    device: str = "cpu"
-    cache_dir: str | None = None
-    trust: Sequence[str] = ()
 
     @property
     def directory(self) -> Path:
@@ -80,106 +98,110 @@ class Evaluation:
         Raises:
             UserError: where the bundle or the data cannot be used.
         """
-        config = read_config(Path(self.bundle).expanduser(), trust=self.trust)
-        task = task_class(config)
-        check_search(task.output, self.generation)
-        if task.output == "spans":
-            results, rows = self._spans()
-        else:
-            results, rows = self._texts(task.reads)
+        bundle = self.load(self.generation)
+        made = self._spans(bundle) if isinstance(bundle, SpanBundle) else self._texts(bundle)
+        rows = score_rows(made.scores) | made.rows
+        results = {
+            "bundle": self.bundle,
+            "split": self.split,
+            "scores": plain_scores(made.scores),
+            **made.figures,
+            "generation": describe(self.generation),
+        }
         write_json(self.directory / "scores.json", results)
-        rows["written to"] = str(self.directory)
-        print_table(f"{self.split} of {self.bundle}", rows)
+        print_table(f"{self.split} of {self.bundle}", {**rows, "written to": str(self.directory)})
         return results
 
-    def _texts(self, kind: str) -> tuple[dict[str, Any], dict[str, str]]:
-        split = read_split(self.data, self.split, self.cache_dir, kind)
+    def _texts(self, bundle: TextBundle) -> Evaluated:
+        split = self.read_texts(bundle)
         bins = [] if self.lengths is None else length_bins(split.sources, self.lengths)
-        keep_freed_memory()
-        bundle = load_bundle(self.bundle, self.device, trust=self.trust)
-        assert isinstance(bundle, TextBundle)
-        assert isinstance(self.generation, BatchedSearch)
-        outputs = generate(bundle, self.generation, split.sources)
-        scores = self.scorer.score(outputs.texts, split.references, split.sources)
-        count, seconds = len(split.sources), outputs.seconds
-        results = {
-            **self._head("sentences", count, scores),
-            "sentences_per_second": count / seconds,
-            "tokens_per_second": outputs.tokens / seconds,
+        outputs = outputs_for(bundle, self.generation, split.sources)
+        count, tokens, seconds = len(split.sources), outputs.tokens, outputs.seconds
+        rows = {
+            "sentences": f"{count:,} ({count / seconds:,.1f} a second)",
+            "target tokens": f"{tokens:,} ({tokens / seconds:,.0f} a second)",
         }
-        rows = score_rows(scores)
-        rows["sentences"] = f"{count:,} ({count / seconds:,.1f} a second)"
-        rows["target tokens"] = f"{outputs.tokens:,} ({outputs.tokens / seconds:,.0f} a second)"
-        parts = [_of_bin(self.scorer, part, split, outputs.texts) for part in bins]
-        if parts:
-            results["by_length"] = parts
-        for part in parts:
-            name, value = next(iter(part["scores"].items()))
-            words = f"{name} {value['value']:.2f} ({part['sentences']:,} sentences)"
-            rows[f"{part['words']} words"] = words
+        figures: dict[str, Any] = {
+            "sentences": count,
+            "sentences_per_second": count / seconds,
+            "tokens_per_second": tokens / seconds,
+        }
+        columns = (outputs.texts, split.references, split.sources)
+        scores = self.scorer.score(*columns)
+        for words, numbers in bins:
+            part = self.scorer.score(*([column[row] for row in numbers] for column in columns))
+            figures.setdefault("by_length", []).append(
+                {"words": words, "sentences": len(numbers), "scores": plain_scores(part)}
+            )
+            first = f"{part[0].name} {part[0].value:.2f}"
+            rows[f"{words} words"] = f"{first} ({len(numbers):,} sentences)"
         self.directory.mkdir(parents=True, exist_ok=True)
-        lines = "".join(f"{in_one_line(text)}\n" for text in outputs.texts)
-        write_whole(self.directory / "hypotheses.txt", lines.encode())
+        write_lines(map(in_one_line, outputs.texts), str(self.directory / "hypotheses.txt"))
         if split.ids is not None:
             predictions = dict(zip(split.ids, outputs.texts, strict=True))
             write_json(self.directory / "predictions.json", predictions)
-        return results, rows
+        return Evaluated(scores, figures, rows)
 
-    def _spans(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def _spans(self, bundle: SpanBundle) -> Evaluated:
         """Writes what the official scorer reads, and every answer that was asked for."""
-        asked = Questions.of(self.data.load(self.split, _cache(self.cache_dir)))
-        keep_freed_memory()
-        bundle = load_bundle(self.bundle, self.device, trust=self.trust)
-        assert isinstance(bundle, SpanBundle)
-        assert isinstance(self.generation, SpanSearch)
-        began = time.perf_counter()
-        answerer = Answerer(bundle.model, bundle.encoder, self.generation)
-        found = answerer.answer(asked.questions, asked.contexts)
-        rate = len(asked.ids) / (time.perf_counter() - began)
-        scores = score_answers(self.scorer, asked, found)
-        _write_answers(self.directory, asked, found)
-        rows = score_rows(scores)
-        rows["questions"] = f"{len(asked.ids):,} ({rate:,.1f} a second)"
-        rows["left unanswered"] = f"{sum(not answered.answers for answered in found):,}"
-        head = self._head("questions", len(asked.ids), scores)
-        return {**head, "questions_per_second": rate}, rows
-
-    def _head(self, unit: str, count: int, scores: Sequence[TextScore]) -> dict[str, Any]:
-        return {
-            "bundle": self.bundle,
-            "split": self.split,
-            unit: count,
-            "scores": plain_scores(scores),
-            "generation": search_node(self.generation),
+        asked = Questions.of(self.load_split(self.data))
+        answers = answers_to(bundle, self.generation, asked)
+        count, rate = len(asked.ids), len(asked.ids) / answers.seconds
+        scores = answers.scores(self.scorer)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_json(self.directory / "predictions.json", answers.best)
+        write_json(self.directory / "no_answer.json", answers.no_answer)
+        each = (
+            {"id": name, "answers": [answer._asdict() for answer in answered.answers]}
+            for name, answered in zip(asked.ids, answers.found, strict=True)
+        )
+        lines = (json.dumps(one, ensure_ascii=False) for one in each)
+        write_lines(lines, str(self.directory / "answers.jsonl"))
+        rows = {
+            "questions": f"{count:,} ({rate:,.1f} a second)",
+            "left unanswered": f"{sum(not answered.answers for answered in answers.found):,}",
         }
+        figures = {"questions": count, "questions_per_second": rate}
+        return Evaluated(scores, figures, rows)
 
 
-def read_split(data: Any, split: str, cache_dir: str | None, kind: str) -> Texts:
-    """A split's texts.
+class Answers(NamedTuple):
+    """What a bundle answered to some questions, and in how many seconds."""
 
-    Args:
-        data: the source.
-        split: train, val or test.
-        cache_dir: of the data; None for the usual place.
-        kind: what the source holds: pairs, or questions to be answered in own words.
+    asked: Questions
+    found: list[Answered]
+    seconds: float
 
-    Raises:
-        UserError: where it cannot be read, or has no references.
-    """
-    source = AnswerPairs(data) if kind == "questions" else data
-    texts = source.load(split, _cache(cache_dir))
-    if "target" not in texts.column_names:
-        raise UserError(f"the {split} split has no references to score against")
-    return Texts.of(texts)
+    @property
+    def best(self) -> dict[str, str]:
+        """The best answer to each question by its id, "" for none."""
+        texts = (answered.answers[0].text if answered.answers else "" for answered in self.found)
+        return dict(zip(self.asked.ids, texts, strict=True))
+
+    @property
+    def no_answer(self) -> dict[str, float]:
+        """The probability of each question by its id that it has no answer."""
+        return {n: one.no_answer for n, one in zip(self.asked.ids, self.found, strict=True)}
+
+    def scores(self, scorer: QaScorer) -> list[TextScore]:
+        """How right the best answers are."""
+        return scorer.score(self.best, self._gold)
+
+    def best_threshold(self) -> float:
+        """The probability of no answer above which questions are best left unanswered."""
+        return max(0.0, best_threshold(self.best, self._gold, self.no_answer).value)
+
+    @property
+    def _gold(self) -> dict[str, list[str]]:
+        return dict(zip(self.asked.ids, self.asked.answers, strict=True))
 
 
-def generate(bundle: TextBundle, search: BatchedSearch, sources: Sequence[str]) -> Outputs:
-    """The best output for every source, and how long that took."""
+def answers_to(bundle: SpanBundle, search: Any, asked: Questions) -> Answers:
+    """The answers to every question."""
     began = time.perf_counter()
-    found = generate_from_windows(search.over(bundle.model), bundle.encode(sources))
-    seconds = time.perf_counter() - began
-    texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
-    return Outputs(texts, sum(len(best[0].ids) + 1 for best in found), seconds)
+    answerer = Answerer(bundle.model, bundle.encoder, search)
+    found = answerer.answer(asked.questions, asked.contexts)
+    return Answers(asked, found, time.perf_counter() - began)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -205,27 +227,3 @@ def score_rows(scores: Sequence[TextScore]) -> dict[str, str]:
         spread = f" ({within[0]:.2f} to {within[1]:.2f})" if within else ""
         rows[score.name] = f"{score.value:.2f}{spread}   {score.signature}"
     return rows
-
-
-def _cache(cache_dir: str | None) -> Path | None:
-    return Path(cache_dir) if cache_dir else None
-
-
-def _of_bin(
-    scorer: Scorer, part: LengthBin, split: Texts, outputs: Sequence[str]
-) -> dict[str, Any]:
-    columns = (outputs, split.references, split.sources)
-    chosen = ([column[row] for row in part.rows] for column in columns)
-    scores = plain_scores(scorer.score(*chosen))  # type: ignore[arg-type]
-    return {"words": part.words, "sentences": len(part.rows), "scores": scores}
-
-
-def _write_answers(directory: Path, asked: Questions, found: Sequence[Answered]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    write_json(directory / "predictions.json", best_texts(asked, found))
-    none = {name: answered.no_answer for name, answered in zip(asked.ids, found, strict=True)}
-    write_json(directory / "no_answer.json", none)
-    with (directory / "answers.jsonl").open("w", encoding="utf-8") as file:
-        for name, answered in zip(asked.ids, found, strict=True):
-            row = {"id": name, "answers": [answer._asdict() for answer in answered.answers]}
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")

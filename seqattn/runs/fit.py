@@ -2,186 +2,177 @@
 
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
-from lightning import Callback, LightningModule, Trainer, seed_everything
+from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, RichProgressBar
 
 from seqattn.bundle.files import write_bundle
-from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
-from seqattn.runs.fitting import Fitting
-from seqattn.runs.quiet import quieten
+from seqattn.runs.fitting import Fitting, SpanFitting, TextFitting
 from seqattn.runs.run_directory import rank
-from seqattn.runs.starting import begin_from, check_resumed, starting_bundle
+from seqattn.runs.starting import FORMAT, start_of
 from seqattn.runs.tables import print_table
-from seqattn.runs.train import FORMAT, Training, TrainingResult
+from seqattn.runs.training_options import TrainingOptions
 from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import EpochLines
 
 
-def fit(run: Training) -> TrainingResult:
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a run came to.
+
+    Args:
+        run_dir: its directory.
+        bundle: where its model is.
+        monitored: the best value of `checkpoint.monitor`; None where nothing was validated.
+        steps: optimizer steps taken.
+        scores: of the bundle on the validation split, with signatures.
+    """
+
+    run_dir: Path
+    bundle: Path
+    monitored: float | None
+    steps: int
+    scores: Mapping[str, Any]
+
+
+def fit(run: TrainingOptions) -> TrainingResult:
     """Trains on this process's share of the batches; the first rank writes the files.
 
     Raises:
         UserError: where the data cannot be read, or a start does not fit.
     """
-    quieten()
     keep_freed_memory()
     home = Path(run.run_dir)
-    tokenizer = None
-    if run.resume is not None:
-        check_resumed(run)
-        tokenizer = Tokenizer.load(home / "tokenizer")
-    start, run = starting_bundle(run)
-    fitting = run.task.fitting(run, start.tokenizer if start else tokenizer)
-    tokenizer = fitting.data.tokenizer
-    seed_everything(run.seed, verbose=False)
-    fitting.make_model()
-    if start is not None:
-        begin_from(start, fitting.model, run)
-    fitting.data.setup("fit")
-    fitting.make_task()
+    start = start_of(run)
+    fitting = (SpanFitting if run.task.output == "spans" else TextFitting)(start)
+    run = start.run
     _check_lengths(fitting)
-    fitted = Fit(run, fitting)
+    mode = run.task.monitors[run.checkpoint.monitor]
+    kept = run.checkpoint.kept(home / "checkpoints", mode)
+    monitored = Monitored(run.checkpoint.monitor, mode)
+    callbacks = [*fitting.callbacks, kept, *_usual_callbacks(run, fitting, mode), monitored]
+    trainer = run.trainer.trainer(home, callbacks, _loggers(run))
     if rank() == 0:
         reports: list[str] = getattr(run.data, "report", list)()  # of what was mended while reading
         for line in [*run.trainer.advice(), *reports, *fitting.data.report()]:
             print(line, file=sys.stderr)
-        tokenizer.save(home / "tokenizer")
-    return fitted.run()
+        fitting.bundle.tokenizer.save(home / "tokenizer")
+    began = time.perf_counter()
+    _train(trainer, fitting)
+    seconds = time.perf_counter() - began
+    result = TrainingResult(home, home / "model", monitored.best, trainer.global_step, {})
+    if not trainer.is_global_zero:
+        return result
+    weights = _load_average(fitting, sorted(kept.best_k_models))
+    result = replace(result, scores=_final_scores(fitting))
+    bundle = fitting.bundle
+    write_bundle(result.bundle, bundle.config, bundle.model.cpu(), bundle.tokenizer, result.scores)
+    _print(result, weights, seconds, fitting)
+    return result
 
 
 def _check_lengths(fitting: Fitting) -> None:
     """Refuses texts that the model has no positions for, before the first step meets one."""
-    for side, key, longest, limit in fitting.longest():
-        if limit is not None and longest > limit:
+    model, longest = fitting.model, fitting.data.longest
+    limits = (model.max_source_length, getattr(model, "max_target_length", model.max_source_length))
+    for (what, key), tokens, limit in zip(fitting.sides, longest, limits, strict=True):
+        if limit is not None and tokens > limit:
             raise UserError(
-                f"position.max_length is {limit} tokens and the longest {side} has {longest}; set "
+                f"position.max_length is {limit} tokens and the longest {what} has {tokens}; set "
                 f"{key}={limit} to leave out what is beyond, or raise position.max_length"
             )
 
 
-class Fit:
-    """Training of a model that is ready: trainer and callbacks, average, scores, bundle.
+def _usual_callbacks(run: TrainingOptions, fitting: Fitting, mode: str) -> list[Callback]:
+    home = Path(run.run_dir)
 
-    Args:
-        run: its settings.
-        fitting: its data, model and task.
-    """
+    def keep_settings(trainer: Trainer, task: LightningModule) -> None:
+        settings = {"format": FORMAT, **run.settings}
+        if trainer.is_global_zero:
+            for name, content in (("config", settings), ("overrides", list(run.overrides))):
+                text = yaml.safe_dump(content, sort_keys=False)
+                (home / f"{name}.yaml").write_text(text, encoding="utf-8")
 
-    def __init__(self, run: Training, fitting: Fitting) -> None:
-        self.settings, self.fitting = run, fitting
-        self.home = Path(run.run_dir)
-        mode = run.task.monitors[run.checkpoint.monitor]
-        directory = self.home / "checkpoints"
-        self.kept = run.checkpoint.kept(directory, mode)
-        self.monitored = Monitored(run.checkpoint.monitor, mode)
-        last = ModelCheckpoint(dirpath=directory, filename="last", enable_version_counter=False)
+    return [
+        ModelCheckpoint(
+            dirpath=home / "checkpoints", filename="last", enable_version_counter=False
+        ),
+        RichProgressBar() if sys.stderr.isatty() else EpochLines(fitting.throughput),
+        *run.checkpoint.stopping(mode),
         # once training begins: a resumption that is refused leaves the run's own settings
-        settings = LambdaCallback(on_train_start=lambda trainer, task: self._keep_settings())
-        throughput = fitting.throughput
-        bar = RichProgressBar() if sys.stderr.isatty() else EpochLines(throughput)
-        callbacks = [throughput, self.kept, last, bar, *fitting.callbacks(self.home)]
-        callbacks += [*run.checkpoint.stopping(mode), self.monitored, settings]
-        self.trainer = run.trainer.trainer(callbacks, self._loggers(), self.home)
+        LambdaCallback(on_train_start=keep_settings),
+    ]
 
-    def _loggers(self) -> list[Any]:
-        try:
-            return [make() for make in self.settings.logger.values()]
-        except ImportError as error:  # Lightning has some that need packages of their own
-            raise UserError(f"logger: {error}") from error
 
-    def run(self) -> TrainingResult:
-        """Trains, averages, measures, writes the bundle and prints the summary."""
-        began = time.perf_counter()
-        for logger in self.trainer.loggers:
-            logger.log_hyperparams(self.settings.settings)
-        self._train()
-        seconds = time.perf_counter() - began
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()  # what follows is the first rank's alone
-        steps, bundle = self.trainer.global_step, self.home / "model"
-        best = self.monitored.best
-        if not self.trainer.is_global_zero:
-            return TrainingResult(self.home, bundle, best, steps, {})
-        weights = self._load_average()
-        scores = self._final_scores()
-        self._write(bundle, scores)
-        self._print(weights, scores, seconds)
-        return TrainingResult(self.home, bundle, best, steps, scores)
+def _loggers(run: TrainingOptions) -> list[Any]:
+    try:
+        return [make() for make in run.logger.values()]
+    except ImportError as error:  # Lightning has some that need packages of their own
+        raise UserError(f"logger: {error}") from error
 
-    def _train(self) -> None:
-        last = self.home / "checkpoints" / "last.ckpt" if self.settings.resume else None
-        self.trainer.fit(
-            self.fitting.task, datamodule=self.fitting.data, ckpt_path=last,
-            weights_only=True if last else None,
-        )  # fmt: skip
 
-    def _keep_settings(self) -> None:
-        if rank() > 0:
-            return
-        settings = {"format": FORMAT, **self.settings.settings}
-        for name, content in (("config", settings), ("overrides", list(self.settings.overrides))):
-            text = yaml.safe_dump(content, sort_keys=False)
-            (self.home / f"{name}.yaml").write_text(text, encoding="utf-8")
+def _train(trainer: Trainer, fitting: Fitting) -> None:
+    run = fitting.run
+    for logger in trainer.loggers:
+        logger.log_hyperparams(run.settings)
+    last = Path(run.run_dir) / "checkpoints" / "last.ckpt" if run.resume else None
+    trainer.fit(
+        fitting.task, datamodule=fitting.data, ckpt_path=last, weights_only=True if last else None
+    )
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # what follows is the first rank's alone
 
-    def _load_average(self) -> str:
-        """Puts the averaged weights into the model; says which checkpoints they are of."""
-        kept = sorted(self.kept.best_k_models)
-        if not kept:
-            return "the last step"
-        prefix = "model."
-        states = (
-            torch.load(path, map_location="cpu", weights_only=True)["state_dict"] for path in kept
-        )
-        mean = average_weights(
-            {n.removeprefix(prefix): w for n, w in state.items() if n.startswith(prefix)}
-            for state in states
-        )
-        self.fitting.model.load_state_dict(mean)
-        steps = ", ".join(Path(path).stem.partition("step=")[2].lstrip("0") for path in kept)
-        return f"step {steps}" if len(kept) == 1 else f"the mean of steps {steps}"
 
-    def _final_scores(self) -> dict[str, Any]:
-        """Loss of the averaged weights on the validation split, and its scores by generation."""
-        hasty = bool(self.settings.trainer.fast_dev_run)
-        trainer = Trainer(
-            accelerator=self.settings.trainer.accelerator,
-            devices=1,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            limit_val_batches=1 if hasty else 1.0,
-        )
-        self.fitting.task.validation = None  # from here on validation gives losses alone
-        losses = trainer.validate(self.fitting.task, datamodule=self.fitting.data, verbose=False)[0]
-        scores: dict[str, Any] = {name: float(value) for name, value in losses.items()}
-        return scores | self.fitting.scores(8 if hasty else None)
+def _load_average(fitting: Fitting, checkpoints: list[str]) -> str:
+    """Puts the averaged weights into the model; says which checkpoints they are of."""
+    if not checkpoints:
+        return "the last step"
+    prefix = "model."
+    states = (
+        torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+        for path in checkpoints
+    )
+    mean = average_weights(
+        {n.removeprefix(prefix): w for n, w in state.items() if n.startswith(prefix)}
+        for state in states
+    )
+    fitting.model.load_state_dict(mean)
+    steps = [Path(path).stem.partition("step=")[2].lstrip("0") for path in checkpoints]
+    return f"step {steps[0]}" if len(steps) == 1 else f"the mean of steps {', '.join(steps)}"
 
-    def _write(self, bundle: Path, scores: dict[str, Any]) -> None:
-        run = replace(self.settings, generation=self.fitting.generation)
-        config = run.settings
-        write_bundle(bundle, config, self.fitting.model.cpu(), self.fitting.data.tokenizer, scores)
 
-    def _print(self, weights: str, scores: dict[str, Any], seconds: float) -> None:
-        speed, unit = self.fitting.throughput.summary(), self.fitting.throughput.unit
-        rows = {"steps": f"{self.trainer.global_step:,}", "weights kept": weights}
-        for name, value in scores.items():
-            rows[name] = f"{value:.4g}" if isinstance(value, float) else str(value)
-        minutes, rest = divmod(round(seconds), 60)
-        rows["time"] = f"{minutes} min {rest} s"
-        rows[f"{unit} a second"] = f"{speed['tokens_per_second']:,.0f}"
-        rows["padding"] = f"{speed['padding_share']:.1%}"
-        rows["waiting for data"] = f"{speed['waiting_share']:.1%}"
-        rows["bundle"] = str(self.home / "model")
-        print_table("Training", rows)
+def _final_scores(fitting: Fitting) -> dict[str, Any]:
+    """Loss of the averaged weights on the validation split, and its scores by generation."""
+    options = fitting.run.trainer
+    hasty = bool(options.fast_dev_run)
+    alone = replace(options.alone(limit_val_batches=1 if hasty else 1.0), precision=32)
+    fitting.task.validation = None  # from here on validation gives losses alone
+    trainer = alone.trainer(Path(fitting.run.run_dir))
+    losses = trainer.validate(fitting.task, datamodule=fitting.data, verbose=False)[0]
+    fitting.model.to(fitting.task.device)
+    return {n: float(x) for n, x in losses.items()} | fitting.scores(8 if hasty else None)
+
+
+def _print(result: TrainingResult, weights: str, seconds: float, fitting: Fitting) -> None:
+    speed, unit = fitting.throughput.summary(), fitting.throughput.unit
+    rows = {"steps": f"{result.steps:,}", "weights kept": weights}
+    for name, value in result.scores.items():
+        rows[name] = f"{value:.4g}" if isinstance(value, float) else str(value)
+    minutes, rest = divmod(round(seconds), 60)
+    rows["time"] = f"{minutes} min {rest} s"
+    rows[f"{unit} a second"] = f"{speed['tokens_per_second']:,.0f}"
+    rows["padding"] = f"{speed['padding_share']:.1%}"
+    rows["waiting for data"] = f"{speed['waiting_share']:.1%}"
+    rows["bundle"] = str(result.bundle)
+    print_table("Training", rows)
 
 
 class Monitored(Callback):

@@ -1,78 +1,90 @@
-"""What training takes beside its settings: data, model, task, and what is shown of them."""
+"""What training takes beside its settings: data, model and task, and what is shown of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, ClassVar
 
-from lightning import Callback
+from lightning import Callback, seed_everything
 from matplotlib.figure import Figure
 
 from seqattn.analysis.callbacks import HeatmapCallback
 from seqattn.bundle.architecture import Vocabularies
-from seqattn.tasks.base import Optimization
-from seqattn.training.callbacks import SampleTexts
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.data.module import Seq2SeqData, SpanData
+from seqattn.data.span_batch import Questions
+from seqattn.generation import GreedySearch
+from seqattn.generation.base import inference
+from seqattn.metrics.text import named
+from seqattn.runs.analyze import draw_question, draw_text
+from seqattn.runs.bundle_run import outputs_for
+from seqattn.runs.evaluate import answers_to
+from seqattn.runs.starting import Start
+from seqattn.tasks.base import Optimization, Validation
+from seqattn.tasks.seq2seq import Seq2SeqTask, TextValidation
+from seqattn.tasks.span_task import SpanTask, SpanValidation
+from seqattn.training.callbacks import SampleTexts, Throughput
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from seqattn.runs.train import Training
-    from seqattn.training.callbacks import Throughput
+_VALIDATED = 256  # sentences that greedy validation generates at once
 
 
 class Fitting(ABC):
-    """What training takes: data from the start, model and task once it is assembled.
+    """Data, model and task of a run, ready to train; the two kinds are of texts and of spans.
 
     Args:
-        run: its settings.
+        start: the settings of the run, and what it begins with.
     """
 
-    data: Any
-    """The Lightning data module."""
-    model: Any
-    task: Any
-    """The Lightning module."""
-    throughput: Throughput
-    generation: Any
-    """The search, as the bundle is to have it."""
+    data_type: ClassVar[Any]
+    task_type: ClassVar[Any]
+    bundle_type: ClassVar[Any]
+    tokens: ClassVar[tuple[str, str]]
+    """Which are counted for the speed: in words, and the batch's attribute that counts them."""
+    sides: ClassVar[Sequence[tuple[str, str]]]
+    """What must fit the model's positions, and the keys that bound it."""
 
-    def __init__(self, run: Training) -> None:
-        self.run = run
-        self.generation = run.generation
-
-    def make_model(self) -> None:
-        """Makes the model over the vocabularies of the data."""
-        tokenizer = self.data.tokenizer
+    def __init__(self, start: Start) -> None:
+        self.run = run = start.run
+        self.data = self.data_type(
+            run.task.source(run.data), run.tokenizer, run.loader, run.cache_dir, run.seed,
+            start.tokenizer,
+        )  # fmt: skip
+        tokenizer = self.data.tokenizer  # trained here, where there is none yet
+        seed_everything(run.seed, verbose=False)
         sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
-        self.model = self.run.architecture.build(sizes)
-
-    @abstractmethod
-    def make_task(self) -> None:
-        """Makes the task around the model, once the data is set up."""
-
-    def optimization(self) -> Optimization:
-        """How the weights of the model move."""
-        run, task = self.run, self.run.task
-        found = Optimization(
+        self.model: Any = run.architecture.build(sizes)
+        start.load_weights(self.model)
+        self.data.setup("fit")
+        self.rows = self.data.rows("val")
+        home = Path(run.run_dir)
+        self.bundle = self.bundle_type(self.model, tokenizer, run.settings, {}, home / "model")
+        task = run.task
+        optimization = Optimization(
             run.optimizer, run.schedule(), task.label_smoothing, task.teacher_forcing
         )
-        found.optimizer(self.model, fused=False)  # refuses its values before the run begins
-        return found
-
-    def callbacks(self, home: Path) -> list[Callback]:
-        """Those that show samples and heatmaps after each validation. Args: home: for files."""
-        return [
+        optimization.optimizer(self.model, fused=False)  # refuses its values before the run begins
+        every, limit = task.validation.every, task.validation.sentences
+        validation = replace(self.validation(), every=every, limit=limit)
+        self.task = self.task_type(self.model, optimization, validation)
+        unit, count = self.tokens
+        self.throughput = Throughput(unit, attrgetter(count))
+        self.callbacks: list[Callback] = [
+            self.throughput,
             SampleTexts(self.samples, home / "samples"),
             HeatmapCallback(self.draw, home / "heatmaps"),
         ]
 
     @abstractmethod
-    def longest(self) -> list[tuple[str, str, int, int | None]]:
-        """What must fit the model's positions: its name, its key, its tokens, and their limit."""
+    def validation(self) -> Validation:
+        """How outputs are made and scored beside the loss."""
 
     @abstractmethod
     def scores(self, count: int | None) -> dict[str, Any]:
-        """Scores of the model's own outputs on the validation split, or its first `count` rows."""
+        """Scores of the bundle on the validation split, or its first `count` rows."""
 
     @abstractmethod
     def samples(self) -> list[tuple[str, str, str]]:
@@ -81,3 +93,74 @@ class Fitting(ABC):
     @abstractmethod
     def draw(self) -> Figure | None:
         """Where the model looks in the first row of the validation split that it can read."""
+
+
+class TextFitting(Fitting):
+    """Of an encoder-decoder on pairs of texts."""
+
+    data_type, task_type, bundle_type = Seq2SeqData, Seq2SeqTask, TextBundle
+    tokens = ("target tokens", "target_tokens")
+    sides = (("source", "loader.max_length"), ("target", "loader.max_length"))
+
+    def validation(self) -> TextValidation:
+        search: Any = self.run.generation
+        greedy = GreedySearch(search.limit, processors=search.processors, batch_size=_VALIDATED)
+        return TextValidation(
+            greedy.over(self.model),
+            self.run.task.scorer,
+            self.bundle.tokenizer.decode_target,
+            lambda: self.rows.references,
+        )
+
+    def scores(self, count: int | None) -> dict[str, Any]:
+        sources, references = self.rows.sources[:count], self.rows.references[:count]
+        outputs = outputs_for(self.bundle, self.run.generation, sources)
+        return named(self.run.task.scorer.score(outputs.texts, references, sources), "val")
+
+    def samples(self) -> list[tuple[str, str, str]]:
+        sources = self.rows.sources
+        return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
+
+    def draw(self) -> Figure | None:
+        row = next((n for n, text in enumerate(self.rows.sources) if text.strip()), None)
+        if row is None:
+            return None
+        source = self.bundle.encode(self.rows.sources[row : row + 1])[0][0]
+        target = self.bundle.tokenizer.encode_target(self.rows.targets[row : row + 1])[0]
+        with inference(self.model):
+            return draw_text(self.bundle, source, target, only=["cross"]).figures.get("cross")
+
+
+class SpanFitting(Fitting):
+    """Of a model that answers questions by spans of their contexts.
+
+    Its bundle gets the threshold that scores best, where the validation split has questions without
+    an answer.
+    """
+
+    data_type, task_type, bundle_type = SpanData, SpanTask, SpanBundle
+    tokens = ("context tokens", "context_tokens")
+    sides = (("window", "loader.window"), ("question", "loader.max_question"))
+
+    def validation(self) -> SpanValidation:
+        return SpanValidation(self.bundle.answerer(), lambda: self.rows)
+
+    def scores(self, count: int | None) -> dict[str, Any]:
+        asked = Questions(*(column[:count] for column in self.rows))
+        search: Any = self.run.generation
+        answers = answers_to(self.bundle, replace(search, threshold=1.0), asked)
+        if not all(asked.answers):
+            self.bundle.config["generation"]["threshold"] = answers.best_threshold()
+        threshold = self.bundle.config["generation"]["threshold"]
+        answers = answers._replace(found=[one.within(threshold) for one in answers.found])
+        return named(answers.scores(self.run.task.scorer), "val")
+
+    def samples(self) -> list[tuple[str, str, str]]:
+        asked, none = self.rows.questions, "(no answer)"
+        return [
+            (asked[s.row], s.hypothesis or none, " | ".join(s.references) or none)
+            for s in self.task.samples
+        ]
+
+    def draw(self) -> Figure | None:
+        return draw_question(self.bundle, self.rows.questions[0], self.rows.contexts[0])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -116,17 +118,22 @@ class TrainerOptions:
             "much quicker here"
         ]
 
-    def trainer(self, callbacks: Sequence[Callback], loggers: Sequence[Any], home: Path) -> Trainer:
-        """The Lightning trainer of a run.
+    def alone(self, **lightning: Any) -> TrainerOptions:
+        """The same on one device, without checkpoints. Args: lightning: as `self.lightning`."""
+        quiet = {"enable_checkpointing": False, "enable_progress_bar": False, **lightning}
+        return replace(
+            self, devices=1, num_nodes=1, strategy="auto", fast_dev_run=False, lightning=quiet
+        )
 
-        Args:
-            callbacks: the run's.
-            loggers: the run's; none are allowed.
-            home: the run's directory.
+    def trainer(
+        self, home: Path, callbacks: Sequence[Callback] = (), loggers: Sequence[Any] = ()
+    ) -> Trainer:
+        """The Lightning trainer of a run, which says nothing that a person need not act on.
 
         Raises:
             UserError: for a combination that Lightning refuses.
         """
+        _quieten()
         # validation by steps goes on over the ends of epochs
         by_steps = {"check_val_every_n_epoch": None} if type(self.val_check_interval) is int else {}
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "lightning"}
@@ -141,10 +148,26 @@ class TrainerOptions:
         }
         try:
             # copies, since Lightning adds callbacks of its own to the list that it is given
-            more = deepcopy(dict(self.lightning))
-            return Trainer(**{**own, **by_steps, **fixed, **more})
+            return Trainer(**{**own, **by_steps, **fixed, **deepcopy(dict(self.lightning))})
         except (MisconfigurationException, ValueError, TypeError, AttributeError) as error:
             raise UserError(f"trainer: {' '.join(str(error).split())}") from error
+
+
+def _quieten() -> None:
+    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for message in (
+        "does not have many workers",
+        "litlogger",
+        "Starting from v1.9.0",
+        "isinstance.treespec",
+        "lr_scheduler.step",
+        "You are trying to `self.log",
+        "exists and is not empty",
+        "smaller than the logging interval",
+        "could not find the monitored key",  # before the first validation
+    ):
+        warnings.filterwarnings("ignore", message=f".*{message}")
 
 
 @checked
@@ -165,7 +188,7 @@ class CheckpointOptions:
     patience: Count | None = None
 
     def kept(self, directory: Path, mode: str) -> ModelCheckpoint:
-        """The callback that keeps the checkpoints whose weights are averaged.
+        """Keeps the checkpoints whose weights are averaged.
 
         Args:
             directory: where they go.

@@ -3,47 +3,36 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.run import get_args_parser
+from torch.distributed.run import run as start_ranks
 
+from seqattn.bundle.nodes import TARGET, build
 from seqattn.errors import UserError
-
-if TYPE_CHECKING:
-    from seqattn.runs.train import Training, TrainingResult
+from seqattn.runs.fit import TrainingResult, fit
+from seqattn.runs.training_options import TrainingOptions
 
 _SETTINGS, _RESULT, _ERROR = ".settings.yaml", ".result.yaml", ".error"
 
 
-def launch(run: "Training") -> "TrainingResult":
+def launch(run: TrainingOptions) -> TrainingResult:
     """Starts a process for each device of this machine, and waits for the result.
 
     Raises:
         UserError: as a rank's, or where one died.
     """
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    from seqattn.runs.train import TrainingResult
-
     home = Path(run.run_dir)
     (home / _SETTINGS).write_text(yaml.safe_dump(run.settings), encoding="utf-8")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # the user's own packages
     os.environ.setdefault(
         "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // run.trainer.ranks))
     )
-    plan = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=run.trainer.ranks,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        run_id=home.name,
-        max_restarts=0,
-        monitor_interval=0.1,
-    )
+    ranks = ["--standalone", f"--nproc-per-node={run.trainer.ranks}", "--monitor-interval=0.1"]
     try:
-        elastic_launch(plan, sys.executable)("-m", "seqattn.runs.ranks", str(home))
+        start_ranks(get_args_parser().parse_args([*ranks, "-m", __name__, str(home)]))
         found: dict[str, Any] = yaml.safe_load((home / _RESULT).read_text(encoding="utf-8"))
         return TrainingResult(home, home / "model", **found)
     except ChildFailedError as error:
@@ -57,13 +46,10 @@ def launch(run: "Training") -> "TrainingResult":
 
 def run_rank(home: Path) -> int:
     """Trains as one of several processes; returns its exit code."""
-    from seqattn.runs.fit import fit
-    from seqattn.runs.search import from_settings
-    from seqattn.runs.train import Training
-
     settings = yaml.safe_load((home / _SETTINGS).read_text(encoding="utf-8"))
+    target = f"{TrainingOptions.__module__}.{TrainingOptions.__qualname__}"
     try:
-        result = fit(from_settings(Training, settings))
+        result = fit(build({**settings, TARGET: target}))
     except UserError as error:
         (home / _ERROR).write_text(str(error), encoding="utf-8")
         return 2

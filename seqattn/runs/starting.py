@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import yaml
@@ -13,11 +13,12 @@ from torch import nn
 
 from seqattn.bundle.bundle import Bundle, load_bundle
 from seqattn.bundle.files import part_of
-from seqattn.bundle.nodes import build
+from seqattn.bundle.nodes import TARGET, build
+from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.runs.train import FORMAT, Training
+from seqattn.runs.training_options import TrainingOptions
 
-Config = Mapping[str, Any]
+FORMAT = "seqattn run 2"
 _DAMAGE = (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError,
            AttributeError, TypeError)  # fmt: skip
 """What reading a checkpoint raises, as it is cut or written over here or there."""
@@ -28,59 +29,66 @@ _FREE = ("dropout", "checkpoint_activations", "batch_size")
 """Keys of those nodes that a run may change when it goes on."""
 
 
-def starting_bundle(run: Training) -> tuple[Bundle | None, Training]:
-    """The bundle that a run begins with, and the run with its tokenizer's settings.
+class Start(NamedTuple):
+    """Where a run begins: at random where it has neither a bundle nor a tokenizer."""
 
-    None where it begins at random, or goes on.
+    run: TrainingOptions
+    """With the settings of the tokenizer that it begins with."""
+    tokenizer: Tokenizer | None = None
+    bundle: Bundle | None = None
+
+    def load_weights(self, model: nn.Module) -> None:
+        """Puts the weights of the bundle, if there is one, into the model of the run.
+
+        Settings that change no shape may differ, a kernel for one; they are told.
+
+        Raises:
+            UserError: where the weights do not fit, with what would make them fit.
+        """
+        if self.bundle is None:
+            return
+        theirs, ours = self.bundle.model.state_dict(), model.state_dict()
+        differing = " ".join(_differences(self.bundle.config, self.run.settings, _SHAPING))
+        for name in {**ours, **theirs}:
+            there, here = (tuple(s[name].shape) if name in s else None for s in (theirs, ours))
+            if there != here:
+                sides = [f"is {shape}" if shape else "is not" for shape in (there, here)]
+                raise UserError(
+                    f"init_from={self.bundle.path} does not fit: {name} {sides[0]} there and "
+                    f"{sides[1]} here; it was trained with {differing or 'another vocabulary'}"
+                )
+        model.load_state_dict(theirs)
+        if differing:
+            print(f"init_from={self.bundle.path} was trained with {differing}", file=sys.stderr)
+
+
+def start_of(run: TrainingOptions) -> Start:
+    """Reads what a run begins with.
 
     Raises:
-        UserError: where there is no such bundle, or another tokenizer is asked for.
+        UserError: where it cannot be read, or does not fit the run's settings.
     """
-    if run.init_from is None or run.resume is not None:
-        return None, run
+    if run.resume is not None:
+        _check_resumed(run)
+        return Start(run, Tokenizer.load(Path(run.run_dir) / "tokenizer"))
+    if run.init_from is None:
+        return Start(run)
     bundle = load_bundle(run.init_from)
     asked = [word for word in run.overrides if word.startswith(("tokenizer=", "tokenizer."))]
-    found = [*_differences(bundle.config, run.settings, ["tokenizer"])]
+    found = _differences(bundle.config, run.settings, ["tokenizer"])
     if asked and found:
         raise UserError(
             f"init_from={run.init_from} brings its own tokenizer; leave {asked[0]} out "
             f"(it has {', '.join(found)})"
         )
-    node = part_of(bundle.config, "tokenizer", run.init_from)
-    return bundle, replace(run, tokenizer=build(node, "tokenizer"))
+    settings = build(part_of(bundle.config, "tokenizer", run.init_from), "tokenizer")
+    return Start(replace(run, tokenizer=settings), bundle.tokenizer, bundle)
 
 
-def begin_from(bundle: Bundle, model: nn.Module, run: Training) -> None:
-    """Puts a bundle's weights into the model of a new run.
-
-    Settings that change no shape may differ, a kernel for one; they are told on standard error.
-
-    Raises:
-        UserError: where the weights do not fit, with what would make them fit.
-    """
-    theirs, ours = bundle.model.state_dict(), model.state_dict()
-    config = run.settings
-    differing = " ".join(_differences(bundle.config, config, _SHAPING))
-    for name in {**ours, **theirs}:
-        shapes = [tuple(state[name].shape) if name in state else None for state in (theirs, ours)]
-        if shapes[0] != shapes[1]:
-            sides = [f"is {shape}" if shape else "is not" for shape in shapes]
-            raise UserError(
-                f"init_from={bundle.path} does not fit: {name} {sides[0]} there and {sides[1]} "
-                f"here; it was trained with {differing or 'another vocabulary'}"
-            )
-    model.load_state_dict(theirs)
-    if differing:
-        print(f"init_from={bundle.path} was trained with {differing}", file=sys.stderr)
-
-
-def check_resumed(run: Training) -> None:
-    """Refuses to go on with another model or vocabulary than the run has.
-
-    Raises:
-        UserError: naming the settings that differ, or for a run that cannot be read.
-    """
-    file = Path(run.run_dir) / "config.yaml"
+def _check_resumed(run: TrainingOptions) -> None:
+    """Refuses to go on with another model or vocabulary than the run has."""
+    home = Path(run.run_dir)
+    file = home / "config.yaml"
     try:
         before = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
@@ -102,54 +110,47 @@ def check_resumed(run: Training) -> None:
             f"resume={run.resume} cannot go on with another model or vocabulary: it has "
             f"{', '.join(differing)}"
         )
-    _check_checkpoint(Path(run.run_dir) / "checkpoints" / "last.ckpt")
-
-
-def _check_checkpoint(file: Path) -> None:
+    last = home / "checkpoints" / "last.ckpt"
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        found = torch.load(last, map_location="cpu", weights_only=True, mmap=True)
     except _DAMAGE as error:
         raise UserError(
-            f"{file} cannot be read, or holds more than weights and numbers; start a run anew"
+            f"{last} cannot be read, or holds more than weights and numbers; start a run anew"
         ) from error
     if not isinstance(found, dict) or not {"state_dict", "optimizer_states"} <= found.keys():
-        raise UserError(f"{file} cannot be read, it is no checkpoint of a run; start a run anew")
+        raise UserError(f"{last} cannot be read, it is no checkpoint of a run; start a run anew")
 
 
-def _differences(theirs: Config, ours: Config, nodes: Sequence[str]) -> Iterator[str]:
-    """How one configuration differs from another, as one would write it in overrides."""
+def _differences(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], nodes: Sequence[str]
+) -> list[str]:
+    """How one configuration differs from another, as one would write it in overrides.
+
+    Another choice is told by its name alone, the same one by the values that both have.
+    """
+    told = []
     for node in nodes:
-        there, here = theirs.get(node) or None, ours.get(node) or None
-        key = f"attention@{node}" if node in _SLOTS else node
-        if _kind(there) != _kind(here):
+        there, here = (dict(_leaves(config.get(node), node)) for config in (theirs, ours))
+        classes = [{k: v for k, v in x.items() if k.endswith(TARGET)} for x in (there, here)]
+        if classes[0] != classes[1]:
+            key = f"attention@{node}" if node in _SLOTS else node
             name = (theirs.get("choices") or {}).get(key)
-            yield f"{key}={name or ('null' if there is None else 'NAME')}"
-        yield from _changed(there, here, node)
+            told.append(f"{key}={name or ('NAME' if there else 'null')}")
+            continue
+        for key in sorted(there.keys() & here.keys()):
+            if there[key] != here[key]:
+                told.append(f"{key}={'null' if there[key] is None else there[key]}")
+    return told
 
 
-def _kind(node: Any) -> Any:
-    """What tells one choice from another: its class, and that of the kernel in it."""
-    if isinstance(node, list):
-        return [_kind(part) for part in node]
-    if not isinstance(node, dict):
-        return None
-    return _class(node), _kind(node.get("kernel"))
-
-
-def _class(node: Config) -> str:
-    """The name of a node's class, which has one path where it is defined and others by import."""
-    return str(node.get("_target_")).rpartition(".")[2]
-
-
-def _changed(theirs: Any, ours: Any, where: str) -> Iterator[str]:
-    """Values that both have and that differ; of one class alone, for another has other keys."""
-    if not isinstance(theirs, dict) or not isinstance(ours, dict):
-        return
-    if _class(theirs) != _class(ours):
-        return
-    for key in sorted((theirs.keys() & ours.keys()) - {"_target_"}):
-        there, here = theirs[key], ours[key]
-        if isinstance(there, dict) and isinstance(here, dict):
-            yield from _changed(there, here, f"{where}.{key}")
-        elif there != here:
-            yield f"{where}.{key}={'null' if there is None else there}"
+def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Each value of a node with its key; classes by name, which stays when a class moves."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            own = str(value).rpartition(".")[2] if key == TARGET else value
+            yield from _leaves(own, f"{place}.{key}")
+    elif isinstance(node, list):
+        for number, value in enumerate(node):
+            yield from _leaves(value, f"{place}[{number}]")
+    elif node is not None or "." in place:
+        yield place, node

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Lt
 
 from seqattn.bundle.nodes import import_path
 from seqattn.checking import BadValue, CountOrNone, checked, shown
-from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.training.forcing import TeacherForcing
-
-if TYPE_CHECKING:  # these import Lightning, which a bundle does without
-    from seqattn.runs.fitting import Fitting
-    from seqattn.runs.span_fitting import SpanFitting
-    from seqattn.runs.text_fitting import TextFitting
-    from seqattn.runs.train import Training
 
 LOSSES: Mapping[str, str] = {
     "val/loss": "min",
@@ -45,7 +37,7 @@ class ValidationOptions:
 
 @checked
 @dataclass(frozen=True)
-class TaskOptions(ABC):
+class TaskOptions:
     """A task as a run is told of it.
 
     Args:
@@ -55,6 +47,13 @@ class TaskOptions(ABC):
         teacher_forcing: share of target tokens that a recurrent decoder is given in training.
         validation: how outputs are scored while it trains.
     """
+
+    reads: ClassVar[str]
+    """What the data has to hold, as its source says: pairs or questions."""
+    output: ClassVar[str]
+    """What the model gives, as its configuration, batches and search say: text or spans."""
+    losses: ClassVar[Mapping[str, str]] = LOSSES
+    """What is measured of a loss, and which way is better: min or max."""
 
     name: str
     scorer: Any
@@ -67,66 +66,42 @@ class TaskOptions(ABC):
             came = f"got {shown(self.scorer)}"
             raise BadValue("scorer", f"must be a choice with keys of its own, {came}")
 
-    reads: ClassVar[str]
-    """What the data has to hold, as its source says: pairs or questions."""
-    output: ClassVar[str]
-    """What the model gives, as its configuration, batches and search say: text or spans."""
-    losses: ClassVar[Mapping[str, str]] = LOSSES
-    """What is measured of a loss, and which way is better: min or max."""
-
     @property
     def monitors(self) -> dict[str, str]:
         """All that a checkpoint can be the best by, and which way is better: min or max."""
         return {**self.losses, **{f"val/{name}": "max" for name in self.scorer.logged}}
 
-    @abstractmethod
-    def fitting(self, run: Training, tokenizer: Tokenizer | None) -> Fitting:
-        """What training takes, the data first.
-
-        Args:
-            run: its settings.
-            tokenizer: one that is ready; None to train one.
-        """
+    @classmethod
+    def source(cls, data: Any) -> Any:
+        """What the task takes from a source of data."""
+        return data
 
 
-@checked
-@dataclass(frozen=True)
 class TextGeneration(TaskOptions):
-    """A text in, a text out. Args: as `TaskOptions`."""
+    """A text in, a text out."""
 
-    reads: ClassVar[str] = "pairs"
-    output: ClassVar[str] = "text"
-
-    def fitting(self, run: Training, tokenizer: Tokenizer | None) -> TextFitting:
-        from seqattn.runs.text_fitting import TextFitting
-
-        return TextFitting(self, run, tokenizer)
+    reads = "pairs"
+    output = "text"
 
 
-@checked
-@dataclass(frozen=True)
 class GenerativeAnswering(TextGeneration):
-    """A question with its context in, an answer in the model's own words out.
+    """A question with its context in, an answer in the model's own words out."""
 
-    Args: as `TaskOptions`.
-    """
+    reads = "questions"
 
-    reads: ClassVar[str] = "questions"
+    @classmethod
+    def source(cls, data: Any) -> Any:
+        from seqattn.data.squad import AnswerPairs  # `datasets` takes seconds to import
+
+        return AnswerPairs(data)
 
 
-@checked
-@dataclass(frozen=True)
 class ExtractiveAnswering(TaskOptions):
-    """A question with its context in, a span of the context out. Args: as `TaskOptions`."""
+    """A question with its context in, a span of the context out."""
 
-    reads: ClassVar[str] = "questions"
-    output: ClassVar[str] = "spans"
+    reads = "questions"
+    output = "spans"
     losses: ClassVar[Mapping[str, str]] = {"val/loss": "min"}
-
-    def fitting(self, run: Training, tokenizer: Tokenizer | None) -> SpanFitting:
-        from seqattn.runs.span_fitting import SpanFitting
-
-        return SpanFitting(self, run, tokenizer)
 
 
 def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:

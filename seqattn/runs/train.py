@@ -1,191 +1,15 @@
 """A training run, as a typed value."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
 
-from annotated_types import Ge, Le
-
-from seqattn.bundle.architecture import Architecture
-from seqattn.bundle.nodes import describe
-from seqattn.checking import checked, shown
-from seqattn.data.options import LoaderOptions, SpanOptions
-from seqattn.data.vocabulary import TokenizerConfig
-from seqattn.errors import UserError
-from seqattn.generation.beam import BeamSearch
-from seqattn.generation.span_search import SpanSearch
-from seqattn.positions import SinusoidalPosition
-from seqattn.runs.options import CheckpointOptions, TrainerOptions
-from seqattn.runs.quiet import quieten
+from seqattn.runs.fit import TrainingResult, fit
+from seqattn.runs.ranks import launch
 from seqattn.runs.run_directory import claimed, world_size
-from seqattn.runs.search import BatchedSearch, search_node
-from seqattn.runs.task_options import LOSSES, TaskOptions
-from seqattn.training.optim import adamw
-from seqattn.training.schedules import inverse_sqrt
-
-FORMAT = "seqattn run 2"
-ADAMW = partial(adamw, lr=0.001)
-WARMUP = partial(inverse_sqrt, warmup_steps=400)
+from seqattn.runs.training_options import TrainingOptions
 
 
-@dataclass(frozen=True)
-class TrainingResult:
-    """What a run came to.
-
-    Args:
-        run_dir: its directory.
-        bundle: where its model is.
-        monitored: the best value of `checkpoint.monitor`; None where nothing was validated.
-        steps: optimizer steps taken.
-        scores: of the bundle on the validation split, with signatures.
-    """
-
-    run_dir: Path
-    bundle: Path
-    monitored: float | None
-    steps: int
-    scores: Mapping[str, Any]
-
-
-class Misfit(UserError):
-    """A choice that the task of a run has no use for.
-
-    Args:
-        group: which of the run's fields it is.
-        needed: the class attribute by which a choice says what it fits, and its value.
-        message: what cannot be.
-    """
-
-    def __init__(self, group: str, needed: tuple[str, str], message: str) -> None:
-        super().__init__(message)
-        self.group, self.needed = group, needed
-
-
-@checked
-@dataclass(frozen=True)
-class Training:
-    """One training, from its settings to a bundle in `run_dir`/model.
-
-    Args:
-        run_dir: where its files go.
-        data: where the texts or questions come from.
-        task: what is learnt, and how it is scored.
-        model: the shape of the model.
-        attention: makes the attentions of encoder and decoder; a list goes through the layers.
-        position: makes a stack's position scheme; recurrent models take `Position`, which is none.
-        tokenizer: the vocabulary to train.
-        loader: how batches are made.
-        optimizer: makes the optimizer from (model, fused).
-        schedule: makes the factor on the learning rate by step.
-        generation: the search that scores the trained model, and that its bundle uses.
-        trainer: how long, and on what.
-        checkpoint: which weights are kept.
-        encoder_attention: of the encoder alone; None for `attention`. So are the next two.
-        decoder_attention: of the decoder.
-        cross_attention: from the decoder to the source.
-        logger: makers of Lightning loggers, by any names.
-        name: what the run goes by.
-        resume: a run to go on with, which is `run_dir` then.
-        init_from: a bundle whose weights and tokenizer it begins with.
-        cache_dir: where vocabularies and tokenised text are kept; None for ~/.cache/seqattn.
-        seed: of weights, batches and dropout.
-        choices: names that the values go by, for messages.
-        overrides: the command line that it came from, kept to resume by.
-
-    Raises:
-        UserError: for values that cannot be, or cannot be together.
-    """
-
-    run_dir: str
-    data: Any
-    task: TaskOptions
-    model: Any
-    attention: Any
-    position: Callable[..., Any] = SinusoidalPosition
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    loader: LoaderOptions | SpanOptions = field(default_factory=LoaderOptions)
-    optimizer: Callable[..., Any] = ADAMW
-    schedule: Callable[..., Any] = WARMUP
-    generation: BatchedSearch | SpanSearch = field(
-        default_factory=lambda: BatchedSearch(BeamSearch())
-    )
-    trainer: TrainerOptions = field(default_factory=TrainerOptions)
-    checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
-    encoder_attention: Any = None
-    decoder_attention: Any = None
-    cross_attention: Any = None
-    logger: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    name: str = "run"
-    resume: str | None = None
-    init_from: str | None = None
-    cache_dir: str | None = None
-    seed: Annotated[int, Ge(0), Le((1 << 32) - 1)] = 1
-    choices: Mapping[str, str] = field(default_factory=dict)
-    overrides: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        spans = self.task.output == "spans"
-        for group, attribute, needed in (
-            ("model", "output", self.task.output),
-            ("data", "yields", self.task.reads),
-            ("loader", "batches", "spans" if spans else "pairs"),
-            ("generation", "output", self.task.output),
-        ):
-            if getattr(getattr(self, group), attribute, needed) != needed:
-                name = self.choices.get(group) or type(getattr(self, group)).__name__
-                task = self.choices.get("task") or self.task.name
-                told = f"task={task} cannot use {group}={name}"
-                raise Misfit(group, (attribute, needed), told)
-        for name, make in self.logger.items():
-            if not callable(make):
-                came = f"got {shown(make)}"
-                raise UserError(f"logger.{name} must be a choice with keys of its own, {came}")
-        self._check_monitor()
-
-    def _check_monitor(self) -> None:
-        monitor, every = self.checkpoint.monitor, self.task.validation.every
-        if monitor not in self.task.monitors:
-            names = ", ".join(self.task.monitors)
-            raise UserError(f"checkpoint.monitor must be one of {names}, got {monitor}")
-        if monitor not in LOSSES and every != 1:
-            raise UserError(
-                f"checkpoint.monitor={monitor} needs that score at every validation: set "
-                f"task.validation.every=1, got {every}"
-            )
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The plain settings from which `from_settings` makes the same again."""
-        named = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "generation"}
-        return {**describe(named), "generation": search_node(self.generation)}
-
-    @property
-    def architecture(self) -> Architecture:
-        """The part from which the model is made."""
-        return Architecture(
-            self.model, self.attention, self.position, self.encoder_attention,
-            self.decoder_attention, self.cross_attention, self.choices,
-        )  # fmt: skip
-
-    def check(self) -> None:
-        """Refuses what can be refused before any data is read.
-
-        Raises:
-            UserError: for what this machine cannot do, or choices that do not fit each other.
-        """
-        self.trainer.check_device()
-        if self.trainer.num_nodes > 1 and world_size() == 1:
-            raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
-        if self.trainer.ranks == 1:
-            quieten()
-            self.trainer.trainer([], [], Path(self.run_dir))
-        self.schedule()
-        self.architecture.check(self.tokenizer.joint)
-        _ = self.settings  # which a bundle must be able to hold
+class Training(TrainingOptions):
+    """One training, from its settings to a bundle. Args: as `TrainingOptions`."""
 
     def run(self) -> TrainingResult:
         """Trains, and writes the bundle.
@@ -197,12 +21,6 @@ class Training:
             UserError: where the data or a run directory cannot be used.
         """
         self.check()
-        home = Path(self.run_dir)
-        with claimed(home, self.resume is not None):
-            if self.trainer.ranks > 1 and world_size() == 1:
-                from seqattn.runs.ranks import launch
-
-                return launch(self)
-            from seqattn.runs.fit import fit
-
-            return fit(self)
+        with claimed(Path(self.run_dir), self.resume is not None):
+            alone = self.trainer.ranks == 1 or world_size() > 1
+            return fit(self) if alone else launch(self)

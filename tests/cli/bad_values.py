@@ -248,7 +248,7 @@ NAMES = (
     ("generate", "+foo=1", "there is no key foo; it takes bundle, input,"),
     ("generate", "generation._target_=os.getcwd", "there is no key generation.limit; it takes n"),
     ("generate", "generation.processors={a:5}", "there is no key generation.processors.a; did"),
-    ("generate", "generation=[beam,greedy]", "there is no key generation.beam_size; it tak"),
+    ("generate", "generation=[beam,greedy]", "there is no key generation.beam_size; did y"),
     ("generate", "++generation.foo=1", "there is no key generation.foo; it takes lim"),
     ("evaluate", "data=nope", "there is no data=nope; the choices are: aesl"),
     ("evaluate", "scorer._target_=seqattn.metrics.text.nope", "scorer._target_=seqattn.metrics.te"),

@@ -11,9 +11,9 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
+from seqattn.bundle.nodes import build
 from seqattn.cli.errors import in_words
 from seqattn.cli.main import run_verb
-from seqattn.config.check import check_keys
 from seqattn.config.compose import CONF, choices, complete, settle, unused_path
 
 SUBJECTS = {
@@ -172,13 +172,15 @@ def composed(verb, *overrides):
         return settings, choices()
 
 
+def training(settings, chosen):
+    """The training of composed settings."""
+    own = {"_target_": "seqattn.runs.train.Training", "choices": chosen}
+    return build({**settings, **own})
+
+
 def checked_training(*overrides):
     """The training that overrides ask for, checked as the verb checks it before any work."""
-    from seqattn.config.build import training
-
-    settings, chosen = composed("train", *overrides)
-    check_keys("train", settings)
-    run = training(settings, chosen, [])
+    run = training(*composed("train", *overrides))
     run.check()
     return run
 

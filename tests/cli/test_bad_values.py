@@ -5,10 +5,9 @@ import math
 import pytest
 
 from seqattn.cli.errors import in_words
-from seqattn.config.build import training
 from tests.cli import bad_values
 from tests.cli.forked import run_forked
-from tests.cli.small import composed, refused_before_work, sampled, train_arguments
+from tests.cli.small import composed, refused_before_work, sampled, train_arguments, training
 
 TRAINING = [
     case
@@ -74,7 +73,7 @@ def put(node, place, value):
 
 def is_refused(settings, chosen):
     try:
-        training(settings, chosen, []).check()
+        training(settings, chosen).check()
     except Exception as error:
         line = in_words(error, started=True)
         if line is None:

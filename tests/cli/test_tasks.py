@@ -7,10 +7,10 @@ import sys
 import pytest
 
 import seqattn
+from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
-from seqattn.runs import text_fitting
-from seqattn.runs.lines import read_texts
+from seqattn.runs import fitting
 from tests.cli.small import (
     json_lines,
     refusal,
@@ -126,9 +126,9 @@ def test_documents_are_found_under_the_name_that_is_asked_for(folder, column):
     texts = ["Ann met Dan.", "", "They\ntalked."]
     rows = [{outer: {inner: text} if inner else text, "text": "no"} for text in texts]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert read_texts(source, column) == texts
+    assert list(read_texts(source, column)) == texts
     with pytest.raises(UserError, match=r'line 1 has no text under head; expected {"head": "..."}'):
-        read_texts(source, "head")
+        list(read_texts(source, "head"))
 
 
 def test_validation_while_training_bans_what_generation_bans(folder, monkeypatch):
@@ -138,7 +138,7 @@ def test_validation_while_training_bans_what_generation_bans(folder, monkeypatch
         made.append(GreedySearch(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr(text_fitting, "GreedySearch", recorded)
+    monkeypatch.setattr(fitting, "GreedySearch", recorded)
     words = (
         "model.ffn_dim=16",
         "loader.max_source_length=64",

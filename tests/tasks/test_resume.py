@@ -7,8 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from seqattn.cli.main import run_verb
-from seqattn.runs.span_fitting import SpanFitting
-from seqattn.runs.text_fitting import TextFitting
+from seqattn.runs.fitting import SpanFitting, TextFitting
 from seqattn.tasks.seq2seq import Seq2SeqTask
 from tests.cli.small import (
     checkpoint,

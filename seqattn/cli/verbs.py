@@ -1,0 +1,106 @@
+"""What the verbs do, with a configuration as Hydra composed it."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from seqattn.bundle.choices import choices as shipped
+from seqattn.bundle.nodes import TARGET, build
+from seqattn.config.compose import choices, settle
+from seqattn.errors import UserError
+from seqattn.runs.run_directory import remove_empty, world_size
+
+_NAMED = {"attentions": "attention", "positions": "position"}
+"""Keys of a suite that name choices, by the group of these."""
+Action = Callable[[DictConfig], float | None]
+
+
+class Verb(NamedTuple):
+    """What a verb is for, and what it does: by itself, or as a run of `seqattn.runs`."""
+
+    about: str
+    does: Action | str
+
+    def action(self, name: str) -> Action:
+        """What it does."""
+        if not isinstance(self.does, str):
+            return self.does
+        target = f"seqattn.runs.{self.does}"
+
+        def run(config: DictConfig) -> None:
+            build({TARGET: target, **settle(name, config)}).run()  # where torch is imported
+
+        return run
+
+
+def train(config: DictConfig) -> float | None:
+    """Returns the number that a sweeper watches.
+
+    Raises:
+        UserError: where several processes train together and would each choose a directory.
+    """
+    overrides = HydraConfig.get().overrides.task
+    if world_size() > 1 and not any(one.startswith("run_dir=") for one in overrides):
+        raise UserError("several processes that train together must share run_dir=PATH: give it")
+    home = Path(HydraConfig.get().runtime.output_dir)
+    if home.is_relative_to(Path.cwd()):
+        home = home.relative_to(Path.cwd())
+    try:
+        settings = settle("train", config, run_dir=str(home))
+        kept = [one for one in overrides if one.partition("=")[0] not in ("resume", "run_dir")]
+        own = {TARGET: "seqattn.runs.train.Training", "choices": choices(), "overrides": kept}
+        result: float | None = build({**settings, **own}).run().monitored
+        return result
+    finally:
+        remove_empty(home)  # Hydra made it, and where nothing came of it none is left
+
+
+def benchmark(config: DictConfig) -> None:
+    """Runs a suite; writes its figures where that is asked for."""
+    settings = settle("benchmark", config)
+    output = settings["output"] and Path(settings["output"]).expanduser()
+    if output and not output.parent.is_dir():
+        raise UserError(f"output={output}: its directory is not there; make it first")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler tells of every start
+    suite = dict(settings["suite"])
+    for key in _NAMED.keys() & suite.keys():
+        group, names = _NAMED[key], suite[key]
+        known = shipped(group)
+        if not isinstance(names, list | None):
+            first = next(iter(known))
+            raise UserError(f"{group} names must be a list such as [{first}], got {names!r}")
+        for name in names or ():
+            if name not in known:
+                raise UserError(f"there is no {group}={name}; the choices are: {', '.join(known)}")
+        suite[key] = {name: known[name] for name in names or known}
+    rows = build(suite, "suite").run()
+    if output:
+        from seqattn.benchmarks.suite import write_figures  # torch takes seconds to import
+
+        write_figures(output, settings, rows)
+        print(f"written to {output}", file=sys.stderr)
+
+
+VERBS = {
+    "train": Verb("trains a model and writes a bundle to RUN/model", train),
+    "generate": Verb(
+        "writes an output for each line of text, with a trained bundle", "generate.Generation"
+    ),
+    "evaluate": Verb("scores a bundle on a split, by its task's own scorer", "evaluate.Evaluation"),
+    "compare": Verb(
+        "shows evaluations side by side, and draws them by source length", "compare.Comparison"
+    ),
+    "analyze": Verb(
+        "draws where a bundle's attention looks in one sentence or question", "analyze.Analysis"
+    ),
+    "convert": Verb(
+        "makes a bundle with fewer key and value heads (GQA, MQA) from a bundle",
+        "convert.Conversion",
+    ),
+    "benchmark": Verb("measures speed beside what one would use instead", benchmark),
+}

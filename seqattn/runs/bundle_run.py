@@ -1,0 +1,66 @@
+"""What every use of a bundle is told, and what the bundle makes of texts."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from seqattn.bundle.bundle import SpanBundle, TextBundle, load_bundle
+from seqattn.checking import checked
+from seqattn.errors import UserError
+from seqattn.generation.base import Hypothesis, Search, generate_from_windows
+from seqattn.generation.span_search import SpanSearch
+from seqattn.ops.memory import keep_freed_memory
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class BundleRun:
+    """A run on a trained model.
+
+    Args:
+        bundle: the model's path.
+        device: where the model runs.
+        trust: packages, beside this one, that parts of the bundle may come from.
+    """
+
+    bundle: str
+    device: str = "cpu"
+    trust: Sequence[str] = ()
+
+    def load(self, search: Search | SpanSearch | None = None) -> TextBundle | SpanBundle:
+        """The bundle, for a search that gives what its model does.
+
+        Raises:
+            UserError: where it cannot be used, or not with that search.
+        """
+        keep_freed_memory()
+        found = load_bundle(self.bundle, self.device, trust=self.trust)
+        if search is not None and search.output != found.output:
+            wanted = "spans" if found.output == "spans" else "beam, greedy or sampling"
+            raise UserError(f"this bundle gives {found.output} and takes generation={wanted}")
+        return found
+
+
+class Outputs(NamedTuple):
+    """What a bundle made of some sources: texts, target tokens with their ends, and how long."""
+
+    texts: list[str]
+    tokens: int
+    seconds: float
+
+
+def hypotheses_for(
+    bundle: TextBundle, search: Any, sources: Sequence[str]
+) -> list[list[Hypothesis]]:
+    """What a search that is not the bundle's own finds for every source, best first."""
+    return generate_from_windows(search.over(bundle.model), bundle.encode(sources))
+
+
+def outputs_for(bundle: TextBundle, search: Any, sources: Sequence[str]) -> Outputs:
+    """The best output for every source."""
+    began = time.perf_counter()
+    found = hypotheses_for(bundle, search, sources)
+    seconds = time.perf_counter() - began
+    texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
+    return Outputs(texts, sum(len(best[0].ids) + 1 for best in found), seconds)

@@ -1,0 +1,157 @@
+"""All that a training is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from seqattn.bundle.architecture import Architecture
+from seqattn.bundle.choices import choices as shipped
+from seqattn.bundle.nodes import TARGET, describe, import_path
+from seqattn.checking import Seed, checked, shown
+from seqattn.data.options import LoaderOptions, SpanOptions
+from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.errors import UserError
+from seqattn.generation.base import Search
+from seqattn.generation.beam import BeamSearch
+from seqattn.generation.span_search import SpanSearch
+from seqattn.positions import SinusoidalPosition
+from seqattn.runs.options import CheckpointOptions, TrainerOptions
+from seqattn.runs.run_directory import world_size
+from seqattn.runs.task_options import LOSSES, TaskOptions
+from seqattn.training.optim import adamw
+from seqattn.training.schedules import inverse_sqrt
+
+ADAMW = partial(adamw, lr=0.001)
+WARMUP = partial(inverse_sqrt, warmup_steps=400)
+
+
+@checked
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The settings of one training.
+
+    Args:
+        run_dir: where its files go; the bundle is `run_dir`/model.
+        data: where the texts or questions come from.
+        task: what is learnt, and how it is scored.
+        model: the shape of the model.
+        attention: makes the attentions of encoder and decoder; a list goes through the layers.
+        position: makes a stack's position scheme; recurrent models take `Position`, which is none.
+        tokenizer: the vocabulary to train.
+        loader: how batches are made.
+        optimizer: makes the optimizer from (model, fused).
+        schedule: makes the factor on the learning rate by step.
+        generation: the search that scores the trained model, and that its bundle uses.
+        trainer: how long, and on what.
+        checkpoint: which weights are kept.
+        encoder_attention: of the encoder alone; None for `attention`. So are the next two.
+        decoder_attention: of the decoder.
+        cross_attention: from the decoder to the source.
+        logger: makers of Lightning loggers, by any names.
+        name: what the run goes by.
+        resume: a run to go on with, which is `run_dir` then.
+        init_from: a bundle whose weights and tokenizer it begins with.
+        cache_dir: where vocabularies and tokenised text are kept; None for ~/.cache/seqattn.
+        seed: of weights, batches and dropout.
+        choices: names that the values go by, for messages.
+        overrides: the command line that it came from, kept to resume by.
+
+    Raises:
+        UserError: for values that cannot be, or cannot be together.
+    """
+
+    run_dir: str
+    data: Any
+    task: TaskOptions
+    model: Any
+    attention: Any
+    position: Callable[..., Any] = SinusoidalPosition
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    loader: LoaderOptions | SpanOptions = field(default_factory=LoaderOptions)
+    optimizer: Callable[..., Any] = ADAMW
+    schedule: Callable[..., Any] = WARMUP
+    generation: Search | SpanSearch = field(default_factory=BeamSearch)
+    trainer: TrainerOptions = field(default_factory=TrainerOptions)
+    checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
+    encoder_attention: Any = None
+    decoder_attention: Any = None
+    cross_attention: Any = None
+    logger: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    name: str = "run"
+    resume: str | None = None
+    init_from: str | None = None
+    cache_dir: str | None = None
+    seed: Seed = 1
+    choices: Mapping[str, str] = field(default_factory=dict)
+    overrides: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self._check_fit()
+        for name, make in self.logger.items():
+            if not callable(make):
+                came = f"got {shown(make)}"
+                raise UserError(f"logger.{name} must be a choice with keys of its own, {came}")
+        monitor, every = self.checkpoint.monitor, self.task.validation.every
+        if monitor not in self.task.monitors:
+            names = ", ".join(self.task.monitors)
+            raise UserError(f"checkpoint.monitor must be one of {names}, got {monitor}")
+        if monitor not in LOSSES and every != 1:
+            raise UserError(
+                f"checkpoint.monitor={monitor} needs that score at every validation: set "
+                f"task.validation.every=1, got {every}"
+            )
+
+    def _check_fit(self) -> None:
+        """Refuses a choice that the task has no use for, naming those that it has."""
+        output = self.task.output
+        for group, attribute, needed in (
+            ("model", "output", output),
+            ("data", "yields", self.task.reads),
+            ("loader", "batches", "spans" if output == "spans" else "pairs"),
+            ("generation", "output", output),
+        ):
+            chosen = getattr(self, group)
+            if getattr(chosen, attribute, needed) != needed:
+                task = self.choices.get("task") or self.task.name
+                name = self.choices.get(group) or type(chosen).__name__
+                fitting = [
+                    choice
+                    for choice, node in shipped(group).items()
+                    if TARGET in node
+                    and getattr(import_path(node[TARGET]), attribute, None) == needed
+                ]
+                raise UserError(
+                    f"task={task} cannot use {group}={name}; it takes {', '.join(fitting)}"
+                )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The plain settings from which `nodes.build` makes the same again."""
+        return {name: node for name, node in describe(self).items() if name != TARGET}
+
+    @property
+    def architecture(self) -> Architecture:
+        """The part from which the model is made."""
+        return Architecture(
+            self.model, self.attention, self.position, self.encoder_attention,
+            self.decoder_attention, self.cross_attention, self.choices,
+        )  # fmt: skip
+
+    def check(self) -> None:
+        """Refuses what can be refused before any data is read.
+
+        Raises:
+            UserError: for what this machine cannot do, or choices that do not fit each other.
+        """
+        self.trainer.check_device()
+        if self.trainer.num_nodes > 1 and world_size() == 1:
+            raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
+        if self.trainer.ranks == 1:
+            self.trainer.trainer(Path(self.run_dir))
+        self.schedule()
+        self.architecture.check(self.tokenizer.joint)
+        _ = self.settings  # which a bundle must be able to hold
