@@ -190,6 +190,9 @@ def test_heads_of_a_group_share_keys_whatever_their_patterns(name, causal, heads
     kernel, real = make(name, heads, groups), torch.ones(B, 11, dtype=torch.bool)
     allowed = allowed_of(name, kernel, real, causal)
     agree(kernel, inputs(11, groups, heads), masked(real, causal), allowed, real)
+    if name in DECODERS:  # which read their cache by the pattern as a mask
+        pattern = kernel.pattern(full_mask(real)).expand(B, heads, 11, 11)
+        assert torch.equal(pattern, allowed_of(name, kernel, real, causal=False))
 
 
 @pytest.mark.parametrize(("name", "causal"), WAYS)
