@@ -336,7 +336,7 @@ SEARCH_FAULTS = [
           "min(2 * beams, beams * size)", "min(beams, beams * size)", SEARCH),
     Fault("s07", "the last token of a vocabulary is never looked at",
           "rest = torch.arange(whole, size, device=x.device)",
-          "rest = torch.arange(whole, size - 1, device=x.device)", SEARCH),
+          "rest = torch.arange(whole, size - 1, device=x.device)", ("ops/test_topk.py", *SEARCH)),
     Fault("s08", "an n-gram may follow itself at once", "if length < self.size:",
           "if length <= self.size:", SEARCH),
     Fault("s09", "the minimum is one longer", "if said.shape[1] < self.minimum:",
