@@ -12,6 +12,27 @@ from omegaconf.errors import OmegaConfBaseException
 from seqattn.config.compose import CONF
 from seqattn.errors import UserError
 
+_MEANT = {
+    "lr": "optimizer.lr",
+    "learning_rate": "optimizer.lr",
+    "batch_size": "loader.max_tokens",
+    "epochs": "trainer.max_epochs",
+    "num_train_epochs": "trainer.max_epochs",
+    "steps": "trainer.max_steps",
+    "warmup": "schedule.warmup_steps",
+    "d_model": "model.dim",
+    "hidden_size": "model.dim",
+    "layers": "model.encoder_layers",
+    "num_layers": "model.encoder_layers",
+    "heads": "attention.num_heads",
+    "max_length": "loader.max_length",
+    "num_beams": "generation.beam_size",
+    "max_new_tokens": "generation.limit.extra",
+    "gpus": "trainer.devices",
+    "fp16": "trainer.precision",
+    "bf16": "trainer.precision",
+}
+"""What other toolkits call a key, and what is meant by it here."""
 _SLOTS = [f"attention@{slot}_attention" for slot in ("encoder", "decoder", "cross")]
 
 
@@ -43,12 +64,17 @@ def in_words(error: Exception, started: bool) -> str | None:
 def nearest(wrong: str, options: Iterable[str]) -> str:
     """The end of a message that names the nearest right name; "" where none is near."""
     options = list(options)
-    found = difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
-    if not found:  # the right key in the wrong place
-        last = wrong.rpartition(".")[2]
+    last = wrong.rpartition(".")[2]
+    if _MEANT.get(last) in options:
+        return f"; did you mean {_MEANT[last]}?"
+    found = [one for one in options if one.rpartition(".")[2] == last and one != last]
+    if not found or "." in wrong:
+        near = difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
+        found = near or found
+    if not found:  # nearly the right key in the wrong place
         endings = {option.rpartition(".")[2]: option for option in options}
         found = [endings[end] for end in difflib.get_close_matches(last, endings, n=1, cutoff=0.7)]
-    return f"; did you mean {found[0]}?" if found else ""
+    return f"; did you mean {' or '.join(found[:3])}?" if found else ""
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -61,6 +87,9 @@ def _worded(error: BaseException) -> str | None:
     """What a single exception of Hydra's or OmegaConf's says of names; None where it does not."""
     if isinstance(error, UserError):
         return str(error)
+    ours = re.search(r"UserError raised while resolving interpolation: (.*)", str(error))
+    if ours is not None:  # OmegaConf drops the cause
+        return ours[1]
     if isinstance(error, MissingConfigException):
         return _unknown_choice(error)
     if isinstance(error, OverrideParseException):

@@ -15,6 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.cli.errors import in_words
+from seqattn.cli.jobs import tell_jobs
 from seqattn.cli.verbs import VERBS, Action
 from seqattn.config.compose import CONF, complete, unused_path
 from seqattn.errors import UserError
@@ -87,6 +88,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
         run(_job(VERBS[verb].action(verb), jobs))()
     finally:
         sys.argv = before
+        tell_jobs()
 
 
 def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:

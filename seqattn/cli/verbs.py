@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.nodes import TARGET, build
-from seqattn.config.compose import choices, settle
+from seqattn.config.compose import choices, is_filled, settle
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import remove_empty, world_size
 
@@ -52,7 +52,8 @@ def train(config: DictConfig) -> float | None:
         home = home.relative_to(Path.cwd())
     try:
         settings = settle("train", config, run_dir=str(home))
-        kept = [one for one in overrides if one.partition("=")[0] not in ("resume", "run_dir")]
+        told = [one for one in overrides if not is_filled(one)]
+        kept = [one for one in told if one.partition("=")[0] not in ("resume", "run_dir")]
         own = {TARGET: "seqattn.runs.train.Training", "choices": choices(), "overrides": kept}
         result: float | None = build({**settings, **own}).run().monitored
         return result

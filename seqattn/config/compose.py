@@ -1,7 +1,7 @@
 """From what a user typed to plain settings: Hydra composes, a bundle or a run brings its own."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,33 @@ from seqattn.places import shipped
 CONF = shipped("conf")
 Settings = dict[str, Any]
 """A verb's keys with plain values, interpolations resolved."""
+_SLOTS = [f"{slot}_attention" for slot in ("encoder", "decoder", "cross")]
 CARRIED = {
+    "train": {
+        **{group: group for group in ("model", "position", "attention")},
+        **{f"attention@{slot}": slot for slot in _SLOTS},
+    },
     "generate": {"generation": "generation"},
     "evaluate": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "convert": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
 }
 """For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
+_OWN = r"bundle\d+_"
+"""What the choices that a bundle fills begin with, before the names that they had there."""
 _SENTENCES = ("text", "target", "question", "context")
 _FILLING = ("search", "experiment", "processor")
 """Groups whose choices fill the keys of others."""
 
 
 def unused_path() -> None:
-    """Registers `${unused:PATH}`: PATH, or with a number behind it where that is taken."""
+    """Registers `${unused:PATH}`: PATH, or with a number behind it where that is taken.
+
+    It leads nowhere for a PATH that goes up, as a run of such a name would.
+    """
 
     def unused(path: str) -> str:
+        if ".." in Path(path).parts:
+            raise UserError(f"name must stay in the folder of runs, got {path}; give run_dir=PATH")
         candidates = chain([path], (f"{path}_{number}" for number in count(2)))
         return next(one for one in candidates if not Path(one).exists())
 
@@ -44,36 +56,60 @@ def unused_path() -> None:
 
 
 def complete(verb: str, overrides: Sequence[str]) -> list[str]:
-    """A user's overrides behind those that `resume=RUN` or `bundle=PATH` bring.
+    """A user's overrides behind those that `resume=RUN`, `bundle=` or `init_from=PATH` bring.
 
     A run brings the overrides that it was started with. A bundle brings its nodes, as choices of
-    the name `bundle`, unless the user chose another member of that group.
+    names such as `bundle0_gqa`, unless the user chose another member of that group.
 
     Raises:
         UserError: where there is no such run or bundle.
     """
     if verb == "analyze":
         return [_as_text(override) for override in overrides]
-    if verb == "train":
-        run = _path(overrides, "resume")
-        return list(overrides) if run is None else [*_resumed(run, overrides), *overrides]
-    path = _path(overrides, "bundle") if verb in CARRIED else None
-    if path is None:
+    run = _path(overrides, "resume") if verb == "train" else None
+    if run is not None:
+        before = [one for one in _resumed(run, overrides) if one not in overrides]
+        overrides = [*before, *overrides]
+    given = _value(overrides, "init_from") if verb == "train" else _path(overrides, "bundle")
+    if verb not in CARRIED or not isinstance(given, str):
         return list(overrides)
-    from seqattn.bundle.files import part_of, read_config
+    if run is not None:  # which has the settings of its bundle, wherever that is now
+        return [*_filled(verb, overrides, _saved(run, "config", dict), run), *overrides]
+    from seqattn.bundle.files import read_config
 
     trust = _value(overrides, "trust")
     trusted = trust if isinstance(trust, list) else ()
-    bundle = read_config(Path(path).expanduser(), trust=trusted)
-    brought = []
+    bundle = read_config(Path(given).expanduser(), trust=trusted)
+    return [*_filled(verb, overrides, bundle, given), *overrides]
+
+
+def is_filled(override: str) -> bool:
+    """Whether `complete` added an override for a bundle's node."""
+    return re.match(rf"[^=]+=\[?{_OWN}", override) is not None
+
+
+def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path: str) -> list[str]:
+    """Overrides that choose a bundle's nodes for the groups of which the user chose no member."""
+    from seqattn.bundle.files import part_of
+
+    brought, numbers = [], count()
     for group, origin in CARRIED[verb].items():
-        if not isinstance(_value(overrides, group), str | list | Sweep):
-            node = part_of(bundle, origin, path)
-            if isinstance(node.get("processors"), list):  # by names, to put others beside them
-                node = {**node, "processors": {str(n): x for n, x in enumerate(node["processors"])}}
-            ConfigStore.instance().store(group=group, name="bundle", node=node)
-            brought.append(f"{group}=bundle")
-    return [*brought, *overrides]
+        absent = origin in _SLOTS and bundle.get(origin) is None
+        if absent or isinstance(_value(overrides, group), str | list | Sweep):
+            continue
+        node = part_of(bundle, origin, path)
+        was = str((bundle.get("choices") or {}).get(group))
+        names = []
+        for part in node if isinstance(node, list) else [node]:
+            if isinstance(part.get("processors"), list):  # by names, to put others beside them
+                listed = {str(number): one for number, one in enumerate(part["processors"])}
+                part = {**part, "processors": listed}
+            names.append(f"bundle{next(numbers)}_{was if was.isidentifier() else 'NAME'}")
+            home = group.partition("@")[0]
+            ConfigStore.instance().store(group=home, name=names[-1], node=part)
+        chosen = f"[{','.join(names)}]" if isinstance(node, list) else names[0]
+        brought.append(f"{group}={chosen}")
+    return brought
 
 
 def settle(verb: str, config: DictConfig, **own: str) -> Settings:
@@ -112,7 +148,7 @@ def choices() -> dict[str, str]:
     """The choice of each group that has one, of the job that Hydra runs."""
     chosen = HydraConfig.get().runtime.choices
     return {
-        str(group): str(name)
+        str(group): re.sub(_OWN, "", str(name))
         for group, name in chosen.items()
         if name is not None and not str(group).startswith("hydra/")
     }
@@ -159,18 +195,24 @@ def _mixture(override: str) -> tuple[str, list[str]]:
 
 def _resumed(run: str, overrides: Sequence[str]) -> list[str]:
     """The overrides that a run was started with, but for those that are given anew."""
-    saved = Path(run).expanduser() / "overrides.yaml"
-    if not saved.is_file():
-        raise UserError(f"resume={run} is no run: {saved} is not there")
-    try:
-        before = yaml.safe_load(saved.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        before = None
-    if not isinstance(before, list) or not all(isinstance(one, str) for one in before):
-        raise UserError(f"{saved} cannot be read; start a run anew")
+    before = _saved(run, "overrides", list)
     replaced = {"run_dir", *(override.partition("=")[0] for override in overrides)}
     kept = [one for one in before if one.partition("=")[0] not in replaced]
     return [*kept, f"run_dir={_quoted(run)}"]
+
+
+def _saved(run: str, name: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
+    """A list or dict of texts that a run has written down."""
+    saved = Path(run).expanduser() / f"{name}.yaml"
+    if not saved.is_file():
+        raise UserError(f"resume={run} is no run: {saved} is not there")
+    try:
+        found = yaml.safe_load(saved.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        found = None
+    if not isinstance(found, kind) or not all(isinstance(one, str) for one in found):
+        raise UserError(f"{saved} cannot be read; start a run anew")
+    return found
 
 
 def _value(overrides: Sequence[str], key: str) -> Any:

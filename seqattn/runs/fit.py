@@ -56,9 +56,17 @@ def fit(run: TrainingOptions) -> TrainingResult:
     run = start.run
     _check_lengths(fitting)
     mode = run.task.monitors[run.checkpoint.monitor]
+    if run.trainer.compile:
+        fitting.model.loss = torch.compile(fitting.model.loss)
     kept = run.checkpoint.kept(home / "checkpoints", mode)
     monitored = Monitored(run.checkpoint.monitor, mode)
-    callbacks = [*fitting.callbacks, kept, *_usual_callbacks(run, fitting, mode), monitored]
+    callbacks = [
+        *fitting.callbacks,
+        *run.made_callbacks(),
+        kept,
+        *_usual_callbacks(run, fitting, mode),
+        monitored,
+    ]
     trainer = run.trainer.trainer(home, callbacks, _loggers(run))
     if rank() == 0:
         reports: list[str] = getattr(run.data, "report", list)()  # of what was mended while reading
@@ -163,9 +171,9 @@ def _final_scores(fitting: Fitting) -> dict[str, Any]:
 
 def _print(result: TrainingResult, weights: str, seconds: float, fitting: Fitting) -> None:
     speed, unit = fitting.throughput.summary(), fitting.throughput.unit
-    rows = {"steps": f"{result.steps:,}", "weights kept": weights}
-    for name, value in result.scores.items():
-        rows[name] = f"{value:.4g}" if isinstance(value, float) else str(value)
+    # figures first; the signatures are in the bundle's scores.json
+    rows = {n: f"{x:.4g}" for n, x in result.scores.items() if isinstance(x, int | float)}
+    rows |= {"steps": f"{result.steps:,}", "weights kept": weights}
     minutes, rest = divmod(round(seconds), 60)
     rows["time"] = f"{minutes} min {rest} s"
     rows[f"{unit} a second"] = f"{speed['tokens_per_second']:,.0f}"

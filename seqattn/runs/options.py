@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 
 from seqattn.checking import Count, CountOrNone, NotNegative, checked
 from seqattn.errors import UserError
@@ -28,6 +29,9 @@ Devices = (
     | Literal["auto"]
     | Annotated[list[Annotated[int, Ge(0), Le(4096)]], MinLen(1)]
 )
+_PROFILERS: Mapping[str, Any] = {
+    "simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler
+}  # fmt: skip
 
 
 @checked
@@ -50,6 +54,8 @@ class TrainerOptions:
         log_every_n_steps: from one logged step to the next.
         fast_dev_run: a batch or so of everything, to see whether it runs.
         deterministic: refuse operations that are not; "warn" to be told of them.
+        profiler: which of Lightning's writes where the time goes; None for none.
+        compile: whether `torch.compile` makes the code of the loss, which is for GPUs.
         lightning: further arguments of `lightning.Trainer`, as they are.
 
     Raises:
@@ -69,6 +75,8 @@ class TrainerOptions:
     log_every_n_steps: Count = 20
     fast_dev_run: bool | CountOrNone = False
     deterministic: bool | Literal["warn"] = False
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None
+    compile: bool = False
     lightning: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -106,6 +114,8 @@ class TrainerOptions:
             )
         if self.accelerator == "gpu" and not torch.cuda.is_available():
             raise UserError("trainer=gpu finds no GPU here; use trainer=cpu")
+        if self.compile and self.on_cpu:
+            raise UserError("trainer.compile=true is for GPUs; a CPU compiles for minutes, in vain")
 
     def advice(self) -> list[str]:
         """What would go quicker with another setting, a line each."""
@@ -122,8 +132,9 @@ class TrainerOptions:
         """The same on one device, without checkpoints. Args: lightning: as `self.lightning`."""
         quiet = {"enable_checkpointing": False, "enable_progress_bar": False, **lightning}
         return replace(
-            self, devices=1, num_nodes=1, strategy="auto", fast_dev_run=False, lightning=quiet
-        )
+            self, devices=1, num_nodes=1, strategy="auto", fast_dev_run=False, profiler=None,
+            lightning=quiet,
+        )  # fmt: skip
 
     def trainer(
         self, home: Path, callbacks: Sequence[Callback] = (), loggers: Sequence[Any] = ()
@@ -136,8 +147,11 @@ class TrainerOptions:
         _quieten()
         # validation by steps goes on over the ends of epochs
         by_steps = {"check_val_every_n_epoch": None} if type(self.val_check_interval) is int else {}
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "lightning"}
+        others = ("lightning", "profiler", "compile")
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
+        profiler = _PROFILERS[self.profiler](home, "profile") if self.profiler else None
         fixed: dict[str, Any] = {
+            "profiler": profiler,
             "logger": list(loggers),
             "callbacks": list(callbacks),
             "default_root_dir": str(home),

@@ -8,6 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lightning import Callback
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
 from seqattn.bundle.architecture import Architecture
 from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.nodes import TARGET, describe, import_path
@@ -52,9 +55,10 @@ class TrainingOptions:
         decoder_attention: of the decoder.
         cross_attention: from the decoder to the source.
         logger: makers of Lightning loggers, by any names.
+        callbacks: makers of Lightning callbacks, by any names.
         name: what the run goes by.
         resume: a run to go on with, which is `run_dir` then.
-        init_from: a bundle whose weights and tokenizer it begins with.
+        init_from: a bundle whose weights and tokenizer it begins with; `model` must be its own.
         cache_dir: where vocabularies and tokenised text are kept; None for ~/.cache/seqattn.
         seed: of weights, batches and dropout.
         choices: names that the values go by, for messages.
@@ -81,6 +85,7 @@ class TrainingOptions:
     decoder_attention: Any = None
     cross_attention: Any = None
     logger: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    callbacks: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     name: str = "run"
     resume: str | None = None
     init_from: str | None = None
@@ -91,10 +96,11 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         self._check_fit()
-        for name, make in self.logger.items():
-            if not callable(make):
-                came = f"got {shown(make)}"
-                raise UserError(f"logger.{name} must be a choice with keys of its own, {came}")
+        for group, makers in (("logger", self.logger), ("callbacks", self.callbacks)):
+            for name, make in makers.items():
+                if not callable(make):
+                    must = "must be a choice with keys of its own, _partial_: true among them"
+                    raise UserError(f"{group}.{name} {must}, got {shown(make)}")
         monitor, every = self.checkpoint.monitor, self.task.validation.every
         if monitor not in self.task.monitors:
             names = ", ".join(self.task.monitors)
@@ -141,6 +147,24 @@ class TrainingOptions:
             self.decoder_attention, self.cross_attention, self.choices,
         )  # fmt: skip
 
+    def made_callbacks(self) -> list[Callback]:
+        """The user's own callbacks, made anew.
+
+        Raises:
+            UserError: where one cannot be made, or is none.
+        """
+        made = []
+        for name, make in self.callbacks.items():
+            try:
+                made.append(make())
+            except (TypeError, ValueError, MisconfigurationException) as error:
+                raise UserError(f"callbacks.{name}: {error}") from error
+            if not isinstance(made[-1], Callback):
+                raise UserError(
+                    f"callbacks.{name} must make a lightning.Callback, got {shown(made[-1])}"
+                )
+        return made
+
     def check(self) -> None:
         """Refuses what can be refused before any data is read.
 
@@ -152,6 +176,7 @@ class TrainingOptions:
             raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
         if self.trainer.ranks == 1:
             self.trainer.trainer(Path(self.run_dir))
+        self.made_callbacks()
         self.schedule()
         self.architecture.check(self.tokenizer.joint)
         _ = self.settings  # which a bundle must be able to hold

@@ -1,9 +1,14 @@
-"""Averages of checkpoints."""
+"""Averages of checkpoints, and of the weights of all steps."""
 
 from collections.abc import Iterable, Mapping
 
 import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from seqattn.checking import Share, check
 
 
 def average_weights(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -30,3 +35,27 @@ def average_weights(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]
         name: (sums[name] / count).to(weight.dtype) if name in sums else torch.clone(weight)
         for name, weight in last.items()
     }
+
+
+class MovingAverage(WeightAveraging):
+    """Validates and keeps an exponential moving average of the weights, not those of one step.
+
+    Args:
+        decay: share of the average that stays at each optimizer step.
+    """
+
+    def __init__(self, decay: Share = 0.999) -> None:
+        check(MovingAverage, {"decay": decay})
+        super().__init__(use_buffers=False, multi_avg_fn=get_ema_multi_avg_fn(decay))
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        for kept in trainer.checkpoint_callbacks:
+            if isinstance(kept, ModelCheckpoint):  # Lightning saves weights alone unaveraged
+                kept.save_weights_only = False
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The average stays in the model for the pictures that follow."""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_validation_epoch_end(trainer, pl_module)

@@ -47,7 +47,7 @@ def _descent(
     if total_steps <= warmup_steps:
         raise UserError(
             f"schedule.total_steps must be above schedule.warmup_steps ({warmup_steps}), got "
-            f"{total_steps}; set trainer.max_steps or schedule.total_steps"
+            f"{total_steps}; set trainer.max_steps, schedule.total_steps or schedule.warmup_steps"
         )
 
     def factor(step: int) -> float:

@@ -534,7 +534,7 @@ def test_a_sweep_makes_a_run_for_each_job(capfd, corpus, tmp_path):
     words = ("attention=mha,gqa", "trainer.fast_dev_run=true", f"run_dir={run_dir}")
     ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
     assert ended.code == 0, ended.err
-    assert sorted(path.name for path in run_dir.iterdir()) == ["0", "1", "multirun.yaml"]
+    assert sorted(path.name for path in run_dir.iterdir()) == ["0", "1", "jobs.tsv", "multirun.yaml"]
     chosen = [
         yaml.safe_load((run_dir / job / "config.yaml").read_text())["choices"]["attention"]
         for job in ("0", "1")
@@ -550,7 +550,7 @@ def test_a_job_of_a_sweep_that_fails_is_named_and_the_others_run(capfd, corpus, 
     assert ended.code == 2
     assert "job 0: num_heads must divide query_dim (16), got 3" in ended.err
     assert ended.err.splitlines()[-1] == "error: jobs 0 failed, see above"
-    assert sorted(path.name for path in run_dir.iterdir()) == ["1", "multirun.yaml"]
+    assert sorted(path.name for path in run_dir.iterdir()) == ["1", "jobs.tsv", "multirun.yaml"]
 
 
 def test_a_reader_that_closes_early_is_no_error(bundle, corpus, tmp_path):

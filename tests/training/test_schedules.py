@@ -55,7 +55,7 @@ def test_an_end_before_the_warm_ups_is_refused_with_what_to_set(make, total):
         make(WARMUP, total)
     assert str(caught.value) == (
         f"schedule.total_steps must be above schedule.warmup_steps (4), got {total}; "
-        "set trainer.max_steps or schedule.total_steps"
+        "set trainer.max_steps, schedule.total_steps or schedule.warmup_steps"
     )
 
 

@@ -1,0 +1,73 @@
+"""What the jobs of a multirun came to: a line each, on the screen and in a file."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from seqattn.bundle.files import SCORES
+from seqattn.storage import write_whole
+
+NAME = "jobs.tsv"
+
+
+class Jobs(Callback):
+    """Notes where the jobs of a multirun write, before the first begins."""
+
+    home: ClassVar[Path | None] = None
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra."""
+        Jobs.home = Path(config.hydra.sweep.dir)
+
+
+def tell_jobs() -> None:
+    """Prints and writes a line for each job of the last multirun, if there was one."""
+    home, Jobs.home = Jobs.home, None
+    if home is None:
+        return
+    found = [folder for folder in home.iterdir() if folder.name.isdigit()] if home.is_dir() else []
+    runs = {one.name: one for one in sorted(found, key=lambda one: int(one.name))}
+    scores = {name: _read(run / "model" / SCORES) for name, run in runs.items()}
+    scores = {name: row for name, row in scores.items() if row}
+    if not scores:
+        return
+    words = {name: _read(runs[name] / "overrides.yaml") or [] for name in scores}
+    shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
+    figures = [key for key, value in next(iter(scores.values())).items() if type(value) is float]
+    best = _best(_read(runs[next(iter(scores))] / "config.yaml") or {}, scores)
+    lines = {
+        f"{name} best" if name == best else name: [
+            " ".join(word for word in words[name] if word not in shared),
+            *(f"{row[key]:.4g}" if key in row else "" for key in figures),
+        ]
+        for name, row in scores.items()
+    }
+    from seqattn.runs.tables import print_table  # Rich takes a moment to import
+
+    print_table(str(home), lines, ["overrides", *figures])
+    rows = [["job", "overrides", *figures], *([name, *line] for name, line in lines.items())]
+    write_whole(home / NAME, "".join("\t".join(row) + "\n" for row in rows).encode())
+    print(f"written to {home / NAME}", file=sys.stderr)
+
+
+def _read(file: Path) -> Any:
+    """What a file of a run holds; None where it has none."""
+    if not file.is_file():
+        return None
+    text = file.read_text(encoding="utf-8")
+    return json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+
+
+def _best(config: dict[str, Any], scores: dict[str, Any]) -> str | None:
+    """The job whose bundle is the best by what its checkpoints were chosen by."""
+    from seqattn.runs.task_options import LOSSES
+
+    monitor = config.get("checkpoint", {}).get("monitor", "val/loss")
+    better = min if LOSSES.get(monitor) == "min" else max
+    values = {name: row[monitor] for name, row in scores.items() if monitor in row}
+    return better(values, key=lambda name: values[name]) if values else None
