@@ -52,8 +52,8 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     Raises:
         UserError: where there is no such run or bundle.
     """
-    if verb == "analyze":
-        return [_as_text(override) for override in overrides]
+    if verb in ("analyze", "generate"):
+        overrides = [_as_text(override) for override in overrides]
     if verb == "train":
         run = _path(overrides, "resume")
         return list(overrides) if run is None else [*_resumed(run, overrides), *overrides]
