@@ -114,7 +114,7 @@ class TextBundle(Bundle):
     output: ClassVar[str] = "text"
 
     @overload
-    def generate(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
+    def generate(  # a text is a sequence of texts, too
         self, texts: str, generation: Choice = None, **settings: Any
     ) -> str: ...
 

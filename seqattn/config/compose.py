@@ -60,6 +60,7 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     path = _path(overrides, "bundle") if verb in CARRIED else None
     if path is None:
         return list(overrides)
+    from seqattn.bundle.data_paths import MISSING, with_paths
     from seqattn.bundle.files import part_of, read_config
 
     trust = _value(overrides, "trust")
@@ -71,6 +72,10 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
             node = part_of(bundle, origin, path)
             if isinstance(node.get("processors"), list):  # by names, to put others beside them
                 node = {**node, "processors": {str(n): x for n, x in enumerate(node["processors"])}}
+            if group == "data":
+                node = with_paths(node, Path(path).expanduser())
+            if group == "data" and verb == "convert":  # which needs no data
+                node = {key: "DIR" if value == MISSING else value for key, value in node.items()}
             ConfigStore.instance().store(group=group, name="bundle", node=node)
             brought.append(f"{group}=bundle")
     return [*brought, *overrides]

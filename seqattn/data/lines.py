@@ -134,13 +134,14 @@ def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
 def _typed() -> Iterator[list[bytes]]:
     """The lines of standard input: whenever asked for, all that are there, at least one."""
     prompt, start = sys.stdin.isatty(), b""
+    typed: Any = sys.stdin.buffer
     while True:
         if prompt:
             print("> ", end="", file=sys.stderr, flush=True)
-        part = sys.stdin.buffer.read1(_AT_ONCE)
+        part = typed.read1(_AT_ONCE)
         *lines, start = (start + part).split(b"\n")
         if len(start) > LONGEST:  # to be refused with its length
-            lines, start = [*lines, start + sys.stdin.buffer.readline()], b""
+            lines, start = [*lines, start + typed.readline()], b""
         if not part:
             lines = [start] if start else []
         if lines:

@@ -90,14 +90,15 @@ class Generation(BundleRun):
         bundle = self.load(self.generation)
         asks = task_class(bundle.config).reads == "questions"
         self._check_asked(asks)
-        parts = self._questions(source) if asks else self._texts(bundle, source)
-        work = self._answers if asks else self._outputs
+        parts: Any = self._questions(source) if asks else self._texts(bundle, source)
+        work: Any = self._answers if asks else self._outputs
         bar = nullcontext(None) if source is None else progress_bar("generating")
 
         def lines() -> Iterator[str]:
             for part in parts:
                 with bar as progress:
-                    yield from work(bundle, part, progress)
+                    found = [*work(bundle, part, progress)]
+                yield from found
 
         write_lines(lines(), self.output)
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -22,7 +23,8 @@ def progress_bar(doing: str) -> Iterator[Progress | None]:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    with Bar(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+    screen: dict[str, Any] = {"console": Console(stderr=True), "transient": True}
+    screen |= {"redirect_stdout": False, "redirect_stderr": False}  # output goes where it belongs
+    with Bar(*columns, TimeRemainingColumn(), **screen) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
