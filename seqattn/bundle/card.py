@@ -77,7 +77,7 @@ def _limits(document: Mapping[str, Node]) -> Iterator[str]:
         yield f"- It was trained on texts of at most {', '.join(read)} tokens."
     if not (document.get("tokenizer") or {}).get("byte_fallback"):
         yield "- Characters that its vocabulary lacks are unknown to it."
-    yield "- Outputs can be wrong and carry the biases of the data; nothing but the above was measured."
+    yield "- Outputs can be wrong and carry the biases of the data: only the above was measured."
 
 
 def _values(node: Node) -> Iterator[str]:

@@ -104,7 +104,8 @@ class Evaluation(ScoredRun):
         bundle = self.load(self.generation)
         made = self._spans(bundle) if isinstance(bundle, SpanBundle) else self._texts(bundle)
         rows = score_rows(made.scores) | made.rows
-        origin = self.data.origin(self.split)
+        named = type(self.data).__name__
+        origin = getattr(self.data, "origin", lambda _: named)(self.split)
         results = {
             "bundle": self.bundle,
             "split": self.split,

@@ -412,7 +412,7 @@ def use(request, capfd, corpus, tmp_path):
     output = tmp_path / "output"
     words = {
         "generate": [f"input={corpus}/test.en", f"output={output}"],
-        "evaluate": [f"output={output}"],
+        "evaluate": [f"output={output}", f"data.root={corpus}"],
         "analyze": ["text=a dog", f"output={output}"],
     }[request.param]
 
@@ -471,7 +471,8 @@ def test_a_configuration_that_lacks_a_part(capfd, corpus, bundle, tmp_path, part
     config = yaml.safe_load((bundle / "config.yaml").read_text())
     del config[part]
     (bundle / "config.yaml").write_text(yaml.safe_dump(config))
-    ended = run(capfd, "evaluate", f"bundle={bundle}", f"output={tmp_path}/out")
+    words = (f"bundle={bundle}", f"output={tmp_path}/out", f"data.root={corpus}")
+    ended = run(capfd, "evaluate", *words)
     assert ended.code == 2
     lacking = "task.scorer" if part == "task" else part
     assert ended.err.splitlines()[-1] == (
