@@ -158,6 +158,8 @@ class Generation(BundleRun):
             answerer = bundle.answerer(self.generation)
             rows = [_span_row(found) for found in answerer.answer(questions, contexts, progress)]
         else:
+            if (self.n_best or 1) > 1:
+                raise UserError("this bundle writes one answer to a question; leave n_best out")
             sources = list(map(question_source, questions, contexts))
             texts = outputs_for(bundle, self.generation, sources, progress).texts
             rows = [{"answer": text} for text in texts]

@@ -583,6 +583,11 @@ def generated(capfd, trained, corpus, tmp_path):
         ),
         ("bundel=x", "there is no key bundel; did you mean bundle?"),
         ("scores=perhaps", "scores must be true or false, got 'perhaps'"),
+        ("format=xml", "format must be one of text, tsv, jsonl or null, got 'xml'"),
+        ("scores=true format=tsv", "scores=true writes JSON lines, not format=tsv"),
+        ("text=a", "text, question and input are given together; leave all but one out"),
+        ("question=a", 'a question needs its context: question="Who runs?" context="A dog runs."'),
+        ("input=null question=a context=b", "this bundle takes text=..., not a question"),
     ],
 )
 def test_what_generate_refuses(generated, words, text):

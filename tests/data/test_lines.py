@@ -30,6 +30,13 @@ def test_what_stands_on_standard_input_comes_in_one_part(monkeypatch):
     assert [*parts] == [[(5, "the end")]]
 
 
+def test_a_person_at_a_terminal_is_asked_for_each_line(monkeypatch, capfd):
+    typed(monkeypatch, io.BytesIO(b"a\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert [*read_texts(None)] == [[(1, "a")]]
+    assert capfd.readouterr() == ("", "> > ")
+
+
 def test_a_line_longer_than_a_read_is_whole(monkeypatch):
     long = "x" * 200_000
     typed(monkeypatch, io.BufferedReader(io.BytesIO(f"{long}\na\n".encode())))
