@@ -16,6 +16,10 @@ def load(
 ) -> "TextBundle | SpanBundle":
     """Loads a bundle that training wrote.
 
+        model = seqattn.load("RUN/model")
+        model.generate("A dog runs.")  # one text for one text
+        model.generate(["A dog runs.", "He sings."], "beam", beam_size=2)  # a list for a list
+
     Args:
         path: the bundle's directory, `RUN/model`.
         device: where the model goes, such as `cpu` or `cuda`.
@@ -23,8 +27,8 @@ def load(
             run; without it a bundle runs nothing.
 
     Returns:
-        A bundle; `load(path).generate("A dog runs.")` gives one text for one text, and
-        `generate([...])` one for each.
+        A `TextBundle` with `generate`, `hypotheses` and `answer`, or of task=qa a `SpanBundle`
+        with `answer`.
 
     Raises:
         UserError: where the directory is absent, truncated or no bundle, or names a package that

@@ -18,6 +18,7 @@ MAX_DEPTH = 64
 _TEXT_OR_PLAIN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[^][{}"]+')
 _WHOLE_PAIR = re.compile(rb"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_STREAMS = ("/dev/", "/proc/")  # whose links name what is open, not a file to replace
 
 
 @contextmanager
@@ -47,6 +48,9 @@ def is_file(path: Path) -> bool:
 def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Writes a file whole or not at all: a temporary name, fsync, rename.
 
+    A link stays, and the file that it names is written. What is there and is no plain file, such as
+    a pipe or a device, is written as it is.
+
     Args:
         path: the file.
         content: all of it, or part after part as it is made.
@@ -54,11 +58,18 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    parts = [content] if isinstance(content, bytes) else content
     with file_faults("write", path):
+        if path.is_symlink() and path.is_file() and not str(path).startswith(_STREAMS):
+            path = path.resolve()
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            with path.open("wb") as file:
+                file.writelines(parts)
+            return
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         try:
-            with temporary.open("xb") as file:
-                file.writelines([content] if isinstance(content, bytes) else content)
+            with temporary.open("xb") as file:  # never through a link
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

@@ -219,7 +219,7 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
     }
     for placeholder, place in places.items():
         arguments = [argument.replace(placeholder, place) for argument in arguments]
-    if verb == "generate" and "input=" not in command:
+    if verb == "generate" and not re.search("input=|text=|question=", command):
         arguments.append(f"input={folder}/FILE")
     assert run_verb(verb, arguments) == 0, capfd.readouterr().err
 

@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from seqattn.attention.alignment import Alignment
 from seqattn.attention.base import AttentionFactory
@@ -209,12 +211,24 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
 
 
+class _NoNumbers(TorchFunctionMode):
+    """Leaves out `normal_`, for which PyTorch would import its compiler: seconds, for nothing."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if func in (torch.Tensor.normal_, nn.init.normal_):
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
 @contextmanager
 def unallocated() -> Iterator[None]:
     """Modules made inside take no memory, hold no numbers and say nothing."""
     logging.disable(logging.WARNING)
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _NoNumbers():
             yield
     finally:
         logging.disable(logging.NOTSET)

@@ -11,28 +11,29 @@ import torch
 from torch import nn
 
 from seqattn.bundle.architecture import Architecture, Vocabularies
+from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import Config
 from seqattn.bundle.files import WEIGHTS, part_of, read_config, read_scores
-from seqattn.bundle.nodes import Node, build
+from seqattn.bundle.nodes import Node, build, describe, nearest
 from seqattn.bundle.weights import load_model
-from seqattn.checking import keys_under
 from seqattn.data.reading import question_source, read_sources
 from seqattn.data.span_batch import SpanEncoder
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
-from seqattn.generation.base import generate_from_windows
-from seqattn.generation.span_search import Answered, Answerer
+from seqattn.generation.base import Search, generate_from_windows
+from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 
 Texts = str | Sequence[str]
 """One, or several."""
-Choice = Mapping[str, Node] | None
-"""A search's node such as `conf/generation/beam.yaml`; None for the bundle's own."""
+Choice = str | Search | SpanSearch | Mapping[str, Node] | None
+"""A search: its name such as "greedy" (the files of `conf/generation`), an object, or a node as
+such a file holds it; None for the bundle's own."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Bundle:
     """A trained model with its tokenizer and configuration.
 
@@ -55,92 +56,160 @@ class Bundle:
     output: ClassVar[str]
     """What its model gives, and its search: text or spans."""
 
-    def _made(self, name: str, trait: str, given: Choice = None) -> Any:
-        """What a node makes, the bundle's own or a given one, where it shares a trait."""
-        made = build(part_of(self.config, name, self.path) if given is None else given, name)
+    def __repr__(self) -> str:
+        size = sum(parameter.numel() for parameter in self.model.parameters())
+        return f"{type(self).__name__}({str(self.path)!r}, {size:,} parameters)"
+
+    def search(self, generation: Choice = None, **settings: Any) -> Any:
+        """A search: the bundle's own or the chosen one, with some of its settings changed.
+
+        Args:
+            generation: "greedy", "beam", "sampling" or "spans"; an object of
+                `seqattn.generation`; a node such as `conf/generation/beam.yaml`; None for the
+                bundle's own.
+            **settings: of the search, such as beam_size=2.
+
+        Raises:
+            UserError: for a search or a setting that is not there, or is not for this bundle.
+        """
+        if isinstance(generation, str):
+            named = choices("generation")
+            if generation not in named:
+                hint = nearest(generation, named)
+                raise UserError(f"there is no generation={generation}{hint}")
+            generation = named[generation]
+        if generation is None:
+            generation = part_of(self.config, "generation", self.path)
+        if settings:
+            generation = {**describe(generation, "generation"), **settings}
+        return self._of_kind(build(generation, "generation"), "generation", "output")
+
+    def _of_kind(self, made: Any, name: str, trait: str) -> Any:
+        """What a node made, if it is for such bundles as this."""
         needed = getattr(self, trait)
         if getattr(made, trait, None) != needed:
             raise UserError(f"{name} must be of those for {needed}, got a {type(made).__name__}")
         return made
 
+    def _loader(self) -> Any:
+        made = build(part_of(self.config, "loader", self.path), "loader")
+        return self._of_kind(made, "loader", "batches")
 
-@dataclass
+
+@dataclass(repr=False)
 class TextBundle(Bundle):
-    """A bundle that answers in its own words."""
+    """A bundle that answers in its own words: what `seqattn.load` gives for most tasks.
+
+    `generate` gives the best output for each text, `hypotheses` several with their scores,
+    `answer` answers questions by task=qa_generative. Each takes a search by name or as an object,
+    and settings of it: `generate(texts, "beam", beam_size=2)`.
+
+    Attributes:
+        model: the network, a `torch.nn.Module` in eval mode.
+        tokenizer, config, scores, path: its vocabularies, settings, figures and directory.
+    """
 
     model: Seq2SeqModel
     batches: ClassVar[str] = "pairs"
     output: ClassVar[str] = "text"
 
     @overload
-    def generate(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
-        self, texts: str, generation: Choice = None
+    def generate(  # a text is a sequence of texts, too
+        self, texts: str, generation: Choice = None, **settings: Any
     ) -> str: ...
 
     @overload
-    def generate(self, texts: Sequence[str], generation: Choice = None) -> list[str]: ...
+    def generate(
+        self, texts: Sequence[str], generation: Choice = None, **settings: Any
+    ) -> list[str]: ...
 
-    def generate(self, texts: Texts, generation: Choice = None) -> str | list[str]:
+    def generate(self, texts: Texts, generation: Choice = None, **settings: Any) -> str | list[str]:
         """The best output for each text, or for the one text; an empty text gives an empty one.
 
         Args:
-            texts: sources, as written.
-            generation: a node such as `conf/generation/beam.yaml`; None for the bundle's own.
+            texts: sources, as written: one, or a list.
+            generation: a search such as "greedy", see `search`; None for the bundle's own.
+            **settings: of the search, such as beam_size=2.
+
+        Returns:
+            One text for one text, a list for a list.
+
+        Raises:
+            UserError: for a text that is too long, or as `search`.
         """
-        found = self.hypotheses(_several(texts), generation)
+        found = self.hypotheses(texts, generation, **settings)
         outputs = self.tokenizer.decode_target([best[0].ids for best in found])
         return outputs[0] if isinstance(texts, str) else outputs
 
-    def answer(self, questions: Texts, contexts: Texts, generation: Choice = None) -> list[str]:
-        """The best answer to each question, or to one, of a bundle of task=qa_generative."""
+    def answer(
+        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
+    ) -> list[str]:
+        """The best answer to each question on its context, of a bundle of task=qa_generative.
+
+        Args:
+            questions: N, or one.
+            contexts: the context of each.
+            generation: a search, see `search`; None for the bundle's own.
+            **settings: of the search.
+        """
         pairs = zip(_several(questions), _several(contexts), strict=True)
-        return self.generate([question_source(*pair) for pair in pairs], generation)
+        return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
 
-    def hypotheses(self, texts: Sequence[str], generation: Choice = None) -> list[list[Hypothesis]]:
-        """Hypotheses for each text, best first."""
-        return generate_from_windows(self.generator(generation), self.encode(texts))
+    def hypotheses(
+        self, texts: Texts, generation: Choice = None, **settings: Any
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses for each text, best first, each with `ids`, `score` and `log_probability`.
 
-    def encode(self, texts: Sequence[str]) -> list[list[list[int]]]:
+        Args:
+            texts: sources, as written.
+            generation: a search, see `search`; None for the bundle's own.
+            **settings: of the search, such as n_best=3.
+        """
+        return generate_from_windows(self.generator(generation, **settings), self.encode(texts))
+
+    def encode(self, texts: Texts) -> list[list[list[int]]]:
         """Source ids of each text as the model reads it, in one part or in several windows."""
-        return read_sources(texts, self.tokenizer, self._made("loader", "batches"))
+        return read_sources(_several(texts), self.tokenizer, self._loader())
 
-    def generator(self, generation: Choice = None) -> Generator:
-        """The search over the model."""
-        node = part_of(self.config, "generation", self.path) if generation is None else generation
-        sizes = {name: node[name] for name in ("batch_size", "batch_tokens") if name in node}
-        search = {name: value for name, value in node.items() if name not in sizes}
-        with keys_under("generation"):
-            return Generator(self.model, self._made("generation", "output", search), **sizes)
+    def generator(self, generation: Choice = None, **settings: Any) -> Generator:
+        """The search over the model. Args: as `search`."""
+        made: Search = self.search(generation, **settings)
+        return made.over(self.model)
 
 
-@dataclass
+@dataclass(repr=False)
 class SpanBundle(Bundle):
-    """A bundle that answers questions by spans of their contexts."""
+    """A bundle that answers questions by spans of their contexts, of task=qa: see `answer`.
+
+    Attributes: as `TextBundle`.
+    """
 
     model: SpanModel
     batches: ClassVar[str] = "spans"
     output: ClassVar[str] = "spans"
 
     def answer(
-        self, questions: Texts, contexts: Texts, generation: Choice = None
+        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
     ) -> list[Answered]:
         """Answers to each question, the likeliest first, with their characters and probabilities.
 
         Args:
             questions: N, or one.
             contexts: the context of each.
-            generation: a node such as `conf/generation/spans.yaml`; None for the bundle's own.
+            generation: a search, see `search`; None for the bundle's own.
+            **settings: of the search, such as answers=3.
         """
-        return self.answerer(generation).answer(_several(questions), _several(contexts))
+        asked = _several(questions), _several(contexts)
+        return self.answerer(generation, **settings).answer(*asked)
 
-    def answerer(self, generation: Choice = None) -> Answerer:
-        """The search over the model."""
-        return Answerer(self.model, self.encoder, self._made("generation", "output", generation))
+    def answerer(self, generation: Choice = None, **settings: Any) -> Answerer:
+        """The search over the model. Args: as `search`."""
+        return Answerer(self.model, self.encoder, self.search(generation, **settings))
 
     @property
     def encoder(self) -> SpanEncoder:
         """Questions and contexts to batches, as in training."""
-        return SpanEncoder(self.tokenizer, self._made("loader", "batches"))
+        return SpanEncoder(self.tokenizer, self._loader())
 
 
 def _several(texts: Texts) -> Sequence[str]:

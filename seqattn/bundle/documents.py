@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from seqattn.bundle.choices import types_at
+from seqattn.bundle.data_paths import without_paths
 from seqattn.bundle.format1 import FORMAT_1, upgraded
 from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, describe, each, nearest, remarked
 from seqattn.checking import shown
@@ -43,7 +44,10 @@ def written(config: Mapping[str, object]) -> str:
         UserError: for an object that cannot be described; see `nodes.describe`.
     """
     kept = {name: config[name] for name in KEPT if config.get(name) is not None}
-    parts = {name: remarked(describe(node, name), name, _type) for name, node in kept.items()}
+    nodes = {name: describe(node, name) for name, node in kept.items()}
+    if "data" in nodes:
+        nodes["data"] = without_paths(nodes["data"])
+    parts = {name: remarked(node, name, _type) for name, node in nodes.items()}
     return yaml.safe_dump({"format": FORMAT, **parts}, sort_keys=False)
 
 

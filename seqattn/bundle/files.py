@@ -9,10 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import yaml
 from safetensors import SafetensorError
 from safetensors.torch import save_model
 from torch import nn
 
+from seqattn.bundle.card import model_card
 from seqattn.bundle.documents import FORMAT, Config, read, written
 from seqattn.bundle.nodes import Node
 from seqattn.data.tokenizer import Tokenizer
@@ -20,6 +22,7 @@ from seqattn.errors import UserError
 from seqattn.storage import file_faults, is_file, read_json
 
 CONFIG, WEIGHTS, SCORES = "config.yaml", "model.safetensors", "scores.json"
+CARD = "README.md"
 _LARGEST, _DEEPEST = 1 << 20, 8
 
 
@@ -29,6 +32,7 @@ def write_bundle(
     model: nn.Module,
     tokenizer: Tokenizer,
     scores: Mapping[str, Any],
+    cost: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a bundle whole, or not at all; one that stands there is kept until then.
 
@@ -38,12 +42,18 @@ def write_bundle(
         model: its weights are written without pickle.
         tokenizer: its vocabularies.
         scores: what is known of the model's quality, with signatures.
+        cost: what its training took, by name, for the model card; None where that is not known.
 
     Raises:
         UserError: where it cannot be written, something else stands there, or the weights are not
             finite.
     """
     document = written(config)
+    sizes = {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "pieces of vocabulary": tokenizer.target_size,
+    }
+    card = model_card(yaml.safe_load(document), sizes, scores, cost or {})
     for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
             raise UserError(
@@ -62,6 +72,7 @@ def write_bundle(
             new = Path(hidden) / "new"
             new.mkdir()
             (new / CONFIG).write_text(document, encoding="utf-8")
+            (new / CARD).write_text(card, encoding="utf-8")
             (new / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
             try:
                 save_model(model, str(new / WEIGHTS), metadata={"format": FORMAT})

@@ -33,7 +33,10 @@ class Verb(NamedTuple):
         target = f"seqattn.runs.{self.does}"
 
         def run(config: DictConfig) -> None:
-            build({TARGET: target, **settle(name, config)}).run()  # where torch is imported
+            settings = settle(name, config)
+            if "bundle" in settings and sys.stderr is not None and sys.stderr.isatty():
+                print(f"loading {settings['bundle']}", file=sys.stderr)
+            build({TARGET: target, **settings}).run()  # where torch is imported
 
         return run
 

@@ -64,8 +64,8 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     Raises:
         UserError: where there is no such run or bundle.
     """
-    if verb == "analyze":
-        return [_as_text(override) for override in overrides]
+    if verb in ("analyze", "generate"):
+        overrides = [_as_text(override) for override in overrides]
     run = _path(overrides, "resume") if verb == "train" else None
     if run is not None:
         before = [one for one in _resumed(run, overrides) if one not in overrides]
@@ -90,6 +90,7 @@ def is_filled(override: str) -> bool:
 
 def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path: str) -> list[str]:
     """Overrides that choose a bundle's nodes for the groups of which the user chose no member."""
+    from seqattn.bundle.data_paths import MISSING, with_paths
     from seqattn.bundle.files import part_of
 
     brought, numbers = [], count()
@@ -98,6 +99,10 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
         if absent or isinstance(_value(overrides, group), str | list | Sweep):
             continue
         node = part_of(bundle, origin, path)
+        if group == "data":
+            node = with_paths(node, Path(path).expanduser())
+        if group == "data" and verb == "convert":  # which needs no data
+            node = {key: "DIR" if value == MISSING else value for key, value in node.items()}
         was = str((bundle.get("choices") or {}).get(group))
         names = []
         for part in node if isinstance(node, list) else [node]:

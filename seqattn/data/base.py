@@ -53,6 +53,10 @@ class Source(ABC):
                 under its name.
         """
 
+    def origin(self, split: str) -> str:
+        """What a split is read from: its files, or a dataset of the hub."""
+        return type(self).__name__
+
     def report(self) -> list[str]:
         """Lines on what `load` had to mend or leave out."""
         return []

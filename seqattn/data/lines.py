@@ -1,5 +1,6 @@
 """Lines of text or of JSON in, lines of text out."""
 
+import codecs
 import json
 import re
 import sys
@@ -7,11 +8,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seqattn.data.squad_format import read_questions as read_squad
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, write_whole
+from seqattn.storage import file_faults, read_json, write_whole
 
 LONGEST = 500_000
 """Bytes of a line at most; a longer one would be searched for minutes."""
+_AT_ONCE = 1 << 16  # bytes, as many as a pipe holds
+_NO_LINES = (".csv", ".tsv", ".parquet", ".gz", ".zip")
 _QUESTION = 'expected {"question": "...", "context": "..."}'
 
 
@@ -23,19 +27,23 @@ class Question(NamedTuple):
     id: str | None
 
 
-def read_texts(path: Path, column: str | None = None) -> Iterator[str]:
-    """The lines of a UTF-8 file, empty ones included, or the texts of one of JSON lines.
+def read_texts(path: Path | None, column: str | None = None) -> Iterator[list[tuple[int, str]]]:
+    """Texts with the numbers of their lines, empty ones included.
 
     Args:
-        path: ends in ".jsonl" where every line is an object with a text; only there can a text
-            have several lines.
+        path: a UTF-8 file of lines; or of objects with a text, one in each line of ".jsonl" or a
+            list of them in ".json": only there can a text have several lines. None for standard
+            input.
         column: the text's name in such an object, a dot leads into nested ones; None for the first
             of those of known data sets that is there.
+
+    Returns:
+        A file's texts in one part, those of standard input in parts: what is there at each time.
 
     Raises:
         UserError: naming the line that is wrong.
     """
-    if path.suffix != ".jsonl":
+    if path is None or path.suffix not in (".jsonl", ".json"):
         yield from _lines(path)
         return
     from seqattn.data.table import KNOWN_PAIRS  # `datasets` takes seconds to import
@@ -43,38 +51,41 @@ def read_texts(path: Path, column: str | None = None) -> Iterator[str]:
     known = dict.fromkeys(source for source, _ in KNOWN_PAIRS)
     names = tuple(known) if column is None else (column,)
     expected = f'expected {{"{column or "document"}": "..."}}'
-    for row, where in _rows(_lines(path), str(path), expected):
-        found = [text for name in names if isinstance(text := _nested(row, name), str)]
-        if not found:
-            raise UserError(f"{where} has no text under {', '.join(names)}; {expected}")
-        yield found[0]
+    for rows in _rows(path, expected):
+        part = []
+        for number, row, where in rows:
+            found = [text for name in names if isinstance(text := _nested(row, name), str)]
+            if not found:
+                raise UserError(f"{where} has no text under {', '.join(names)}; {expected}")
+            part.append((number, found[0]))
+        yield part
 
 
-def read_questions(path: Path | None) -> Iterator[Question]:
-    """Questions from JSON lines of a file, or of standard input where there is none.
+def read_questions(path: Path | None) -> Iterator[list[tuple[int, Question]]]:
+    """Questions with the numbers of their lines, in parts as `read_texts` gives.
+
+    Args:
+        path: a file of JSON lines, or in SQuAD's format where it ends in ".json"; None for JSON
+            lines of standard input.
 
     Raises:
         UserError: naming the line that asks nothing.
     """
-    lines = typed_lines() if path is None else _lines(path)
-    for row, where in _rows(lines, str(path or "standard input"), _QUESTION):
-        question, context = row.get("question"), row.get("context")
-        if not isinstance(question, str) or not isinstance(context, str):
-            raise UserError(f"{where} lacks a question or a context; {_QUESTION}")
-        if not question.strip():
-            raise UserError(f"{where} has an empty question; {_QUESTION}")
-        yield Question(question, context, None if row.get("id") is None else str(row["id"]))
+    if path is not None and path.suffix == ".json":
+        asked = enumerate(read_squad(path), 1)
+        yield [(number, Question(one.question, one.context, one.id)) for number, one in asked]
+        return
+    for rows in _rows(path, _QUESTION):
+        yield [(number, _question(row, where)) for number, row, where in rows]
 
 
-def typed_lines() -> Iterator[str]:
-    """The lines of standard input, each as soon as it is there.
-
-    Raises:
-        UserError: where standard input is closed, or a line is wrong.
-    """
-    if sys.stdin is None:
-        raise UserError("standard input is closed; give input=FILE")
-    return _decoded(iter(sys.stdin.buffer.readline, b""), "standard input")
+def _question(row: dict[str, Any], where: str) -> Question:
+    question, context = row.get("question"), row.get("context")
+    if not isinstance(question, str) or not isinstance(context, str):
+        raise UserError(f"{where} lacks a question or a context; {_QUESTION}")
+    if not question.strip():
+        raise UserError(f"{where} has an empty question; {_QUESTION}")
+    return Question(question, context, None if row.get("id") is None else str(row["id"]))
 
 
 def in_one_line(text: str) -> str:
@@ -99,47 +110,90 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
         raise UserError(f"output={path} is a directory; name a file")
     if not path.parent.is_dir():
         raise UserError(f"output={path}: the directory {path.parent} is not there; make it first")
-    content = (f"{line}\n".encode() for line in lines)
-    if path.is_symlink() or (path.exists() and not path.is_file()):  # as /dev/stdout, which stays
-        with file_faults("write", path), path.open("wb") as file:
-            file.writelines(content)
-    else:
-        write_whole(path, content)
+    write_whole(path, (f"{line}\n".encode() for line in lines))
 
 
-def _lines(path: Path) -> Iterator[str]:
-    with path.open("rb") as file:
-        yield from _decoded(file, str(path))
+def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
+    """The numbered lines of a file, or of standard input in parts."""
+    if path is not None:
+        if path.suffix in _NO_LINES:
+            raise UserError(
+                f"input={path} is no file of lines; give one, or a .jsonl of objects with a text"
+            )
+        with file_faults("read", path), path.open("rb") as file:
+            yield [*_decoded(file, str(path))]
+        return
+    if sys.stdin is None:
+        raise UserError("standard input is closed; give input=FILE")
+    first = 1
+    for lines in _typed():
+        yield [*_decoded(lines, "standard input", first)]
+        first += len(lines)
 
 
-def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines as text, without their ends."""
-    for number, line in enumerate(lines, start=1):
+def _typed() -> Iterator[list[bytes]]:
+    """The lines of standard input: whenever asked for, all that are there, at least one."""
+    prompt, start = sys.stdin.isatty(), b""
+    typed: Any = sys.stdin.buffer
+    while True:
+        if prompt:
+            print("> ", end="", file=sys.stderr, flush=True)
+        part = typed.read1(_AT_ONCE)
+        *lines, start = (start + part).split(b"\n")
+        if len(start) > LONGEST:  # to be refused with its length
+            lines, start = [*lines, start + typed.readline()], b""
+        if not part:
+            lines = [start] if start else []
+        if lines:
+            yield lines
+        if not part:
+            return
+
+
+def _decoded(lines: Iterable[bytes], name: str, first: int = 1) -> Iterator[tuple[int, str]]:
+    """Numbered lines as text, without their ends and a byte order mark."""
+    for number, line in enumerate(lines, first):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if len(line) > LONGEST:
             raise UserError(
                 f"{name} line {number} has {len(line):,} bytes, which is more than {LONGEST:,}; "
                 "split it"
             )
         try:
-            yield line.rstrip(b"\r\n").decode("utf-8")
+            yield number, line.rstrip(b"\r\n").decode("utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"{name} line {number} is not UTF-8 text; convert the file") from error
 
 
-def _rows(lines: Iterable[str], name: str, expected: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Objects from lines of JSON, and where each stands; blank lines are passed over."""
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        where = f"{name} line {number}"
-        try:
-            row = json.loads(line)
-            json.dumps(row, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where} is not JSON; {expected}") from error
-        if not isinstance(row, dict):
-            raise UserError(f"{where} is not a JSON object; {expected}")
-        yield row, where
+def _rows(path: Path | None, expected: str) -> Iterator[list[tuple[int, dict[str, Any], str]]]:
+    """Numbered objects and where each stands, in parts; blank lines are passed over."""
+    name = str(path or "standard input")
+    if path is not None and path.suffix == ".json":
+        found = read_json(path, "a list of objects")
+        if not isinstance(found, list):
+            raise UserError(f"{path} must be a list of objects; {expected}")
+        numbered = [(number, row, f"{name} row {number}") for number, row in enumerate(found, 1)]
+        yield [(number, _checked(row, where, expected), where) for number, row, where in numbered]
+        return
+    for lines in _lines(path):
+        places = [(number, line, f"{name} line {number}") for number, line in lines if line.strip()]
+        yield [(number, _parsed(line, where, expected), where) for number, line, where in places]
+
+
+def _parsed(line: str, where: str, expected: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        json.dumps(row, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not JSON; {expected}") from error
+    return _checked(row, where, expected)
+
+
+def _checked(row: Any, where: str, expected: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise UserError(f"{where} is not a JSON object; {expected}")
+    return row
 
 
 def _nested(row: Any, column: str) -> Any:

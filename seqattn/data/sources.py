@@ -60,6 +60,9 @@ class ParallelText(Source):
         content = " ".join([*self.suffixes, *digests])
         return table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
 
+    def origin(self, split: str) -> str:
+        return " and ".join(map(str, self._paths(split)))
+
     def _paths(self, split: str) -> list[Path]:
         """A split's files, which are there."""
         if split not in self.names:
@@ -112,6 +115,9 @@ class Multi30k(ParallelText):
             raise UserError(
                 f"{error}; give data.root=DIR, a directory with train.en, train.de and so on"
             ) from error
+
+    def origin(self, split: str) -> str:
+        return super().origin(split) if self.hub is None else self.hub.origin(split)
 
 
 class DemoTranslation(ParallelText):

@@ -148,6 +148,9 @@ class AnswerPairs(Source):
         self.questions = questions
         self.unanswerable = unanswerable
 
+    def origin(self, split: str) -> str:
+        return self.questions.origin(split)
+
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         rows = self.questions.load(split, cache_dir)
         with quiet_datasets(cache_dir):

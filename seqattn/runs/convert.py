@@ -91,7 +91,7 @@ class Conversion(ScoredRun):
             uptrain(converted, self.data, self.uptrain_steps, self.device, self.cache_dir)
             reports["uptrained"] = self._report(converted, texts)
         last = list(reports.values())[-1]
-        scores = {"converted from": self.bundle, **named(last.scores, self.split)}
+        scores = {"converted from": bundle.config.get("name"), **named(last.scores, self.split)}
         write_bundle(output, converted.config, converted.model.cpu(), converted.tokenizer, scores)
         self._print(reports)
         return output

@@ -15,11 +15,12 @@ from seqattn.data.base import Texts
 from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
-from seqattn.generation.base import Search
-from seqattn.generation.span_search import Answered, Answerer, SpanSearch
+from seqattn.generation.base import Progress, Search
+from seqattn.generation.span_search import Answered, SpanSearch
 from seqattn.metrics.qa import QaScorer, best_threshold
 from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import BundleRun, outputs_for
+from seqattn.runs.progress import progress_bar
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.storage import write_whole
@@ -69,6 +70,8 @@ class Evaluated(NamedTuple):
     scores: Sequence[TextScore]
     figures: Mapping[str, Any]
     rows: dict[str, str]
+    scored: int
+    """How many rows of the split were scored."""
 
 
 @checked
@@ -101,21 +104,28 @@ class Evaluation(ScoredRun):
         bundle = self.load(self.generation)
         made = self._spans(bundle) if isinstance(bundle, SpanBundle) else self._texts(bundle)
         rows = score_rows(made.scores) | made.rows
+        named = type(self.data).__name__
+        origin = getattr(self.data, "origin", lambda _: named)(self.split)
         results = {
             "bundle": self.bundle,
             "split": self.split,
+            "data": origin,
+            "rows": made.scored,
             "scores": plain_scores(made.scores),
             **made.figures,
             "generation": describe(self.generation),
         }
         write_json(self.directory / "scores.json", results)
-        print_table(f"{self.split} of {self.bundle}", {**rows, "written to": str(self.directory)})
+        rows["written to"] = str(self.directory)
+        note = f"scored {made.scored:,} rows of {origin}"
+        print_table(f"{self.split} of {self.bundle}", rows, notes=[note])
         return results
 
     def _texts(self, bundle: TextBundle) -> Evaluated:
         split = self.read_texts(bundle)
         bins = [] if self.lengths is None else length_bins(split.sources, self.lengths)
-        outputs = outputs_for(bundle, self.generation, split.sources)
+        with progress_bar("generating") as progress:
+            outputs = outputs_for(bundle, self.generation, split.sources, progress)
         count, tokens, seconds = len(split.sources), outputs.tokens, outputs.seconds
         rows = {
             "sentences": f"{count:,} ({count / seconds:,.1f} a second)",
@@ -140,12 +150,13 @@ class Evaluation(ScoredRun):
         if split.ids is not None:
             predictions = dict(zip(split.ids, outputs.texts, strict=True))
             write_json(self.directory / "predictions.json", predictions)
-        return Evaluated(scores, figures, rows)
+        return Evaluated(scores, figures, rows, count)
 
     def _spans(self, bundle: SpanBundle) -> Evaluated:
         """Writes what the official scorer reads, and every answer that was asked for."""
         asked = Questions.of(self.load_split(self.data))
-        answers = answers_to(bundle, self.generation, asked)
+        with progress_bar("answering") as progress:
+            answers = answers_to(bundle, self.generation, asked, progress)
         count, rate = len(asked.ids), len(asked.ids) / answers.seconds
         scores = answers.scores(self.scorer)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -162,7 +173,7 @@ class Evaluation(ScoredRun):
             "left unanswered": f"{sum(not answered.answers for answered in answers.found):,}",
         }
         figures = {"questions": count, "questions_per_second": rate}
-        return Evaluated(scores, figures, rows)
+        return Evaluated(scores, figures, rows, count)
 
 
 class Answers(NamedTuple):
@@ -196,11 +207,12 @@ class Answers(NamedTuple):
         return dict(zip(self.asked.ids, self.asked.answers, strict=True))
 
 
-def answers_to(bundle: SpanBundle, search: Any, asked: Questions) -> Answers:
-    """The answers to every question."""
+def answers_to(
+    bundle: SpanBundle, search: Any, asked: Questions, progress: Progress | None = None
+) -> Answers:
+    """The answers to every question; `progress` is called after each."""
     began = time.perf_counter()
-    answerer = Answerer(bundle.model, bundle.encoder, search)
-    found = answerer.answer(asked.questions, asked.contexts)
+    found = bundle.answerer(search).answer(asked.questions, asked.contexts, progress)
     return Answers(asked, found, time.perf_counter() - began)
 
 

@@ -3,63 +3,80 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from seqattn.bundle.bundle import SpanBundle
 from seqattn.checking import Count, checked
-from seqattn.data.lines import (
-    Question,
-    in_one_line,
-    read_questions,
-    read_texts,
-    typed_lines,
-    write_lines,
-)
+from seqattn.data.lines import Question, in_one_line, read_questions, read_texts, write_lines
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
 from seqattn.generation import Hypothesis
-from seqattn.generation.base import Search
-from seqattn.generation.span_search import Answered, Answerer, SpanSearch
-from seqattn.runs.bundle_run import BundleRun, hypotheses_for, outputs_for
+from seqattn.generation.base import Progress, Search, generate_from_windows
+from seqattn.generation.span_search import Answered, SpanSearch
+from seqattn.runs.bundle_run import BundleRun, outputs_for
+from seqattn.runs.progress import progress_bar
 from seqattn.runs.task_options import task_class
 
 
 @checked
 @dataclass(frozen=True, kw_only=True)
 class Generation(BundleRun):
-    """Outputs for the lines of a file, or for those typed.
+    """Outputs for a text, for the lines of a file, or for those typed.
 
     Args:
         bundle, device, trust: as `BundleRun`.
         generation: the search.
+        text: the one text to read, in place of a file.
+        question, context: the one question to answer, of a bundle that answers questions.
         input: a file of lines, or of JSON lines with texts or questions; None for standard input.
         output: a file; None for standard output.
         n_best: different outputs for each text, at most; None for one.
-        scores: JSON lines with scores in place of text.
+        format: of the lines that come out: text, the output alone; tsv, the number of the line
+            that it answers, its rank, its score and the output; jsonl, all this by name. None for
+            tsv where n_best is above 1, for jsonl of answers to questions, and else for text.
+        scores: the same as format=jsonl.
 
     Raises:
-        UserError: where the search gives one hypothesis and several are asked for.
+        UserError: for several inputs, or where the search gives one hypothesis and several are
+            asked for.
     """
 
     generation: Search | SpanSearch
+    text: str | None = None
+    question: str | None = None
+    context: str | None = None
     input: str | None = None
     output: str | None = None
     n_best: Count | None = None
+    format: Literal["text", "tsv", "jsonl"] | None = None
     scores: bool = False
 
     def __post_init__(self) -> None:
+        if (self.question is None) != (self.context is None):
+            raise UserError(
+                'a question needs its context: question="Who runs?" context="A dog runs."'
+            )
+        if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
+            raise UserError("text, question and input are given together; leave all but one out")
+        if self.scores and self.format not in (None, "jsonl"):
+            raise UserError(f"scores=true writes JSON lines, not format={self.format}")
         search: Any = self.generation
-        if self.n_best is None or isinstance(search, SpanSearch):
+        if self.n_best is None:
             return
-        if not hasattr(search, "n_best"):
+        if isinstance(search, SpanSearch):
+            whole: dict[str, int] = {"answers": self.n_best}
+        elif not hasattr(search, "n_best"):
             raise UserError("generation=greedy gives one hypothesis; n_best needs beam or sampling")
-        # hypotheses that differ in tokens may read the same: the whole beam is asked for, and the
-        # first n_best different texts are given
-        whole = max(self.n_best, getattr(search, "beam_size", 0))
-        object.__setattr__(self, "generation", replace(search, n_best=whole))
+        else:
+            # hypotheses that differ in tokens may read the same: the whole beam is asked for, and
+            # the first n_best different texts are given
+            whole = {"n_best": max(self.n_best, getattr(search, "beam_size", 0))}
+        object.__setattr__(self, "generation", replace(search, **whole))
 
     def run(self) -> None:
         """Reads, generates and writes.
@@ -68,53 +85,93 @@ class Generation(BundleRun):
             UserError: where a file or the bundle cannot be used.
         """
         source = None if self.input is None else Path(self.input).expanduser()
-        if source is not None and not source.is_file():
+        if source is not None and (source.is_dir() or not source.exists()):
             raise UserError(f"input={source} is not a file")
         bundle = self.load(self.generation)
         asks = task_class(bundle.config).reads == "questions"
-        inputs: Iterator[Any]
-        if asks:
-            inputs = read_questions(source)
-        else:
-            column = (bundle.config.get("data") or {}).get("source_column")
-            inputs = typed_lines() if source is None else read_texts(source, column)
-        # what is typed is answered line by line
-        parts: Iterable[Sequence[Any]] = (
-            ([one] for one in inputs) if source is None else [[*inputs]]
-        )
-        lines = self._answers if asks else self._outputs
-        write_lines((line for part in parts for line in lines(bundle, part)), self.output)
+        self._check_asked(asks)
+        parts: Any = self._questions(source) if asks else self._texts(bundle, source)
+        work: Any = self._answers if asks else self._outputs
+        bar = nullcontext(None) if source is None else progress_bar("generating")
 
-    def _outputs(self, bundle: Any, texts: Sequence[str]) -> Iterator[str]:
-        found = hypotheses_for(bundle, self.generation, texts)
-        for text, hypotheses in zip(texts, found, strict=True):
+        def lines() -> Iterator[str]:
+            for part in parts:
+                with bar as progress:
+                    found = [*work(bundle, part, progress)]
+                yield from found
+
+        write_lines(lines(), self.output)
+
+    def _check_asked(self, asks: bool) -> None:
+        """Refuses what the bundle has no use for."""
+        if asks and self.text is not None:
+            raise UserError("this bundle takes question=... context=..., not a text")
+        if not asks and self.question is not None:
+            raise UserError("this bundle takes text=..., not a question")
+        if asks and self.format not in (None, "jsonl"):
+            raise UserError(f"answers are JSON lines; leave format={self.format} out")
+
+    def _texts(self, bundle: Any, source: Path | None) -> Iterator[list[tuple[int, str]]]:
+        if self.text is not None:
+            return iter([[(1, self.text)]])
+        _say_how("a text", source)
+        return read_texts(source, (bundle.config.get("data") or {}).get("source_column"))
+
+    def _questions(self, source: Path | None) -> Iterator[list[tuple[int, Question]]]:
+        if self.question is not None:
+            return iter([[(1, Question(self.question, self.context or "", None))]])
+        _say_how('{"question": "...", "context": "..."}', source)
+        return read_questions(source)
+
+    def _outputs(
+        self, bundle: Any, part: Sequence[tuple[int, str]], progress: Progress | None
+    ) -> Iterator[str]:
+        texts, first = [text for _, text in part], part[0][0] - 1 if part else 0
+        search = bundle.generator(self.generation)
+        found = generate_from_windows(search, bundle.encode(texts), first, progress)
+        for (number, text), hypotheses in zip(part, found, strict=True):
             outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
             best: dict[str, Hypothesis] = {}
             for output, hypothesis in zip(outputs, hypotheses, strict=True):
                 best.setdefault(output, hypothesis)
             for rank, output in enumerate(list(best)[: self.n_best or 1], start=1):
-                row = {
-                    "source": text,
-                    "output": output,
-                    "rank": rank,
-                    "score": best[output].score,
-                    "log_probability": best[output].log_probability,
-                }
-                yield json.dumps(row, ensure_ascii=False) if self.scores else in_one_line(output)
+                yield self._line(number, text, rank, output, best[output])
 
-    def _answers(self, bundle: Any, asked: Sequence[Question]) -> Iterator[str]:
+    def _line(self, number: int, text: str, rank: int, output: str, found: Hypothesis) -> str:
+        several = "tsv" if (self.n_best or 1) > 1 else "text"
+        kind = self.format or ("jsonl" if self.scores else several)
+        if kind == "jsonl":
+            scores = {"score": found.score, "log_probability": found.log_probability}
+            row = {"line": number, "source": text, "output": output, "rank": rank, **scores}
+            return json.dumps(row, ensure_ascii=False)
+        output = in_one_line(output)
+        if kind == "text":
+            return output
+        return f"{number}\t{rank}\t{found.score:.4f}\t{output.replace(chr(9), ' ')}"
+
+    def _answers(
+        self, bundle: Any, part: Sequence[tuple[int, Question]], progress: Progress | None
+    ) -> Iterator[str]:
+        asked = [question for _, question in part]
         questions, contexts = [one.question for one in asked], [one.context for one in asked]
         if isinstance(bundle, SpanBundle):
-            search: Any = self.generation
-            answerer = Answerer(bundle.model, bundle.encoder, search)
-            rows = [_span_row(found) for found in answerer.answer(questions, contexts)]
+            answerer = bundle.answerer(self.generation)
+            rows = [_span_row(found) for found in answerer.answer(questions, contexts, progress)]
         else:
+            if (self.n_best or 1) > 1:
+                raise UserError("this bundle writes one answer to a question; leave n_best out")
             sources = list(map(question_source, questions, contexts))
-            texts = outputs_for(bundle, self.generation, sources).texts
+            texts = outputs_for(bundle, self.generation, sources, progress).texts
             rows = [{"answer": text} for text in texts]
         for one, row in zip(asked, rows, strict=True):
             name = {} if one.id is None else {"id": one.id}
             yield json.dumps({**name, "question": one.question, **row}, ensure_ascii=False)
+
+
+def _say_how(expected: str, source: Path | None) -> None:
+    """Tells a person at a terminal what to do."""
+    if source is None and sys.stdin is not None and sys.stdin.isatty():
+        print(f"type {expected} and Enter; Ctrl-D ends", file=sys.stderr)
 
 
 def _span_row(found: Answered) -> dict[str, Any]:

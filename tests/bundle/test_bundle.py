@@ -1,11 +1,14 @@
 """Bundles: written whole or not at all, read without running anything, used as in training."""
 
+import inspect
 import os
 import pickle
+import pydoc
 import stat
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,8 +17,10 @@ from safetensors.torch import load_file
 
 import seqattn
 from seqattn.bundle import files
+from seqattn.bundle.choices import choices
 from seqattn.bundle.files import read_config, write_bundle
 from seqattn.errors import UserError
+from seqattn.generation import BeamSearch, GreedySearch, Sampling
 from tests.bundle.conftest import configuration, untrained
 
 TEXTS = ["a dog sees the cat", "", "two birds"]
@@ -68,6 +73,45 @@ def test_a_bundle_keeps_what_using_it_needs_and_no_more(loaded, tmp_path):
     assert not read_config(path).keys() & {"logger", "cache_dir", "run_dir"}
 
 
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (
+            {"name": "parallel_text", "root": "data/mine", "source_suffix": "en", "test": "t"},
+            {"root": "???", "source_suffix": "en", "test": "t"},
+        ),
+        (
+            {"name": "table", "dataset": "/home/me/set", "files": {"train": "a", "val": ["b"]}},
+            {"dataset": "???", "files": {"train": None, "val": None}},
+        ),
+        ({"name": "table", "dataset": "wmt/wmt16"}, {"dataset": "wmt/wmt16"}),
+    ],
+)
+def test_a_bundle_keeps_what_its_data_is_and_not_where(loaded, tmp_path, data, kept):
+    node = {**choices("data")[data.pop("name")], **data}
+    found = read_config(copied(loaded, tmp_path / "copy", data=node))["data"]
+    assert {key: found[key] for key in kept} == kept
+
+
+def test_the_card_says_what_the_bundle_is(bundle, loaded, tmp_path):
+    card = (bundle / "README.md").read_text()
+    _, head, page = card.split("---\n", 2)
+    assert yaml.safe_load(head) == {"license": "unknown", "tags": ["seqattn", "translation"]}
+    for part in ("Data", "Figures", "Settings", "Cost", "Limits"):
+        assert f"\n## {part}\n" in page
+    for line in ("`data=demo_translation`", "| val/loss | 3.5 |  |", "| val/bleu | 1 |  |"):
+        assert f"\n{line}\n" in page
+    for line in ("- `attention=mha`", "- `seed=1`; all others", "It was not recorded."):
+        assert f"\n{line}" in page
+    scores = {"val/BLEU": 1.0, "val/BLEU signature": "nrefs:1|case:mixed"}
+    files.write_bundle(
+        tmp_path / "copy", loaded.config, loaded.model, loaded.tokenizer, scores, {"time": "2 min"}
+    )
+    page = (tmp_path / "copy" / "README.md").read_text()
+    assert "\n| val/BLEU | 1 | nrefs:1\\|case:mixed |\n" in page
+    assert "\n- time: 2 min\n" in page
+
+
 def test_objects_are_written_as_the_nodes_that_make_them(loaded, tmp_path):
     from seqattn.attention.heads import MultiHeadAttention
     from seqattn.attention.kernels.softmax import SoftmaxKernel
@@ -98,6 +142,43 @@ def test_a_search_of_a_node_is_used_in_place_of_the_bundles_own(loaded):
         loaded.generator({**node, "batch_size": -1})
 
 
+def test_a_search_is_chosen_by_name_as_an_object_and_by_its_settings(loaded):
+    greedy = loaded.generate(TEXTS, "greedy")
+    assert greedy == loaded.generate(TEXTS, GreedySearch()) == loaded.generate(TEXTS, beam_size=1)
+    assert loaded.search(BeamSearch(n_best=2), beam_size=3) == BeamSearch(
+        beam_size=3, n_best=2, processors=[]
+    )
+    drawn = loaded.search("sampling", top_p=0.5, batch_size=2)
+    assert drawn == Sampling(top_p=0.5, batch_size=2, processors={})
+    assert len(loaded.hypotheses(TEXTS[0], n_best=3)[0]) == 3  # a string is one text
+
+
+@pytest.mark.parametrize(
+    ("generation", "settings", "text"),
+    [
+        ("gredy", {}, "there is no generation=gredy; did you mean greedy?"),
+        ("greedy", {"beam_size": 2}, "there is no key generation.beam_size"),
+        (None, {"beam_siz": 2}, "there is no key generation.beam_siz; did you mean generation.b"),
+        (None, {"beam_size": 0}, "generation.beam_size must be a whole number from 1 to 1,000"),
+        ("spans", {}, "generation must be of those for text, got a SpanSearch"),
+        (5, {}, "generation must be of those for text, got a int"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused(loaded, generation, settings, text):
+    with pytest.raises(UserError) as error:
+        loaded.generate(TEXTS, generation, **settings)
+    assert str(error.value).startswith(text)
+
+
+def test_help_and_repr_say_what_a_person_needs(loaded, bundle):
+    assert repr(loaded).startswith(f"TextBundle({str(bundle)!r}, ")
+    for made in (seqattn.load, loaded):
+        page = pydoc.render_doc(made, renderer=pydoc.plaintext)
+        assert "beam_size=2" in page
+        assert max(map(len, inspect.getdoc(made).splitlines())) <= 100
+    assert (Path(seqattn.__file__).parent / "py.typed").is_file()
+
+
 def test_tied_weights_are_one_after_loading_and_stored_once(bundle, loaded):
     model = loaded.model
     assert model.target_embedding.table is model.source_embedding.table
@@ -122,6 +203,8 @@ import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("hydra", "omegaconf", "datasets", "lightning", "wandb"):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        if name in ("torch._dynamo", "torch._inductor", "sympy"):  # which take seconds
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Absent())

@@ -412,7 +412,7 @@ def use(request, capfd, corpus, tmp_path):
     output = tmp_path / "output"
     words = {
         "generate": [f"input={corpus}/test.en", f"output={output}"],
-        "evaluate": [f"output={output}"],
+        "evaluate": [f"output={output}", f"data.root={corpus}"],
         "analyze": ["text=a dog", f"output={output}"],
     }[request.param]
 
@@ -471,7 +471,8 @@ def test_a_configuration_that_lacks_a_part(capfd, corpus, bundle, tmp_path, part
     config = yaml.safe_load((bundle / "config.yaml").read_text())
     del config[part]
     (bundle / "config.yaml").write_text(yaml.safe_dump(config))
-    ended = run(capfd, "evaluate", f"bundle={bundle}", f"output={tmp_path}/out")
+    words = (f"bundle={bundle}", f"output={tmp_path}/out", f"data.root={corpus}")
+    ended = run(capfd, "evaluate", *words)
     assert ended.code == 2
     lacking = "task.scorer" if part == "task" else part
     assert ended.err.splitlines()[-1] == (
@@ -582,6 +583,11 @@ def generated(capfd, trained, corpus, tmp_path):
         ),
         ("bundel=x", "there is no key bundel; did you mean bundle?"),
         ("scores=perhaps", "scores must be true or false, got 'perhaps'"),
+        ("format=xml", "format must be one of text, tsv, jsonl or null, got 'xml'"),
+        ("scores=true format=tsv", "scores=true writes JSON lines, not format=tsv"),
+        ("text=a", "text, question and input are given together; leave all but one out"),
+        ("question=a", 'a question needs its context: question="Who runs?" context="A dog runs."'),
+        ("input=null question=a context=b", "this bundle takes text=..., not a question"),
     ],
 )
 def test_what_generate_refuses(generated, words, text):

@@ -131,14 +131,17 @@ def test_the_report_counts_parameters_and_bytes_and_scores_before_and_after(conv
     assert rows["source keys and values, bytes a token"] == [str(numbers), str(numbers // HEADS)]
     assert "BLEU: nrefs:1|case:mixed|eff:no|tok:13a" in out
     scores = json.loads((new / "scores.json").read_text())
-    assert scores["converted from"] == str(trained / "model")
+    assert scores["converted from"] == "translation"
+    for file in (new / "scores.json", new / "config.yaml", new / "README.md"):
+        assert str(trained.parent) not in file.read_text()
     assert f"{scores['test/chrF']:.2f}" == rows["test chrF"][1]
     assert scores["test/BLEU signature"].startswith("nrefs:1")
 
 
-def test_the_scores_are_those_that_evaluate_gives(convert, capfd):
+def test_the_scores_are_those_that_evaluate_gives(convert, corpus, capfd):
     new, _ = convert("heads=mqa")
-    out = succeed(capfd, "evaluate", f"bundle={new}", "split=val", "generation.beam_size=2")
+    words = (f"bundle={new}", "split=val", "generation.beam_size=2", f"data.root={corpus}")
+    out = succeed(capfd, "evaluate", *words)
     scores = json.loads((new / "scores.json").read_text())
     for name in ("BLEU", "chrF"):
         assert f"{scores[f'val/{name}']:.2f}   {scores[f'val/{name} signature']}" in out
@@ -150,6 +153,9 @@ def test_without_its_data_a_bundle_is_converted_and_not_scored(capfd, trained, t
     assert ended.code == 0
     assert f"not scored: the data's root must be a directory, {tmp_path}/gone is not" in ended.err
     assert "BLEU" not in ended.out
+    alone = shutil.copytree(trained / "model", tmp_path / "model")
+    ended = run(capfd, "convert", f"bundle={alone}", f"output={tmp_path}/other", "heads=mqa")
+    assert "not scored: the data's root must be a directory, DIR is not" in ended.err
     assert seqattn.load(str(tmp_path / "new")).generate(TEXTS)
 
 

@@ -126,7 +126,7 @@ def test_documents_are_found_under_the_name_that_is_asked_for(folder, column):
     texts = ["Ann met Dan.", "", "They\ntalked."]
     rows = [{outer: {inner: text} if inner else text, "text": "no"} for text in texts]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert list(read_texts(source, column)) == texts
+    assert [*read_texts(source, column)] == [[*enumerate(texts, 1)]]
     with pytest.raises(UserError, match=r'line 1 has no text under head; expected {"head": "..."}'):
         list(read_texts(source, "head"))
 
@@ -276,3 +276,18 @@ def test_what_does_not_go_together_is_refused(words, message):
 def test_converting_what_answers_by_spans_is_refused(folder, capfd, tmp_path):
     words = [f"bundle={answering(folder) / 'model'}", "heads=mqa", f"output={tmp_path / 'new'}"]
     assert refusal(capfd, "convert", *words).endswith("; convert takes an encoder-decoder")
+
+
+def test_one_question_is_answered_by_a_line_of_json(capfd, answering):
+    bundle, context = f"bundle={answering}/model", "Ann met Dan in town."
+    asked = ("question=Who met Dan, and where?", f"context={context}")
+    [row] = json_lines(succeed(capfd, "generate", bundle, *asked, "n_best=3"))
+    assert row["question"] == "Who met Dan, and where?"
+    for one in (row, *row["others"]):
+        assert context[one["start"] : one["end"]] == one["answer"]
+    assert len(row["others"]) == 2
+    assert refusal(capfd, "generate", bundle, "text=a") == (
+        "this bundle takes question=... context=..., not a text"
+    )
+    told = refusal(capfd, "generate", bundle, *asked, "format=tsv")
+    assert told == "answers are JSON lines; leave format=tsv out"

@@ -70,6 +70,7 @@ def test_a_run_leaves_its_bundle_settings_checkpoints_and_measurements(trained, 
         "csv/version_0/metrics.csv",
         "heatmaps/cross_attention_step_000002.png",
         "heatmaps/cross_attention_step_000004.png",
+        "model/README.md",
         "model/config.yaml",
         "model/joint.model",
         "model/model.safetensors",
@@ -332,8 +333,41 @@ def test_json_lines_carry_distinct_ranked_hypotheses(capfd, bundle, tmp_path):
         assert len({row["output"] for row in mine}) == len(mine)
         assert len(mine) == (1 if text == "" else 3)
         assert all(row["log_probability"] <= row["score"] <= 0 for row in mine)
-    plain_lines = succeed(capfd, "generate", bundle, f"input={tmp_path}/in.txt", *words[:2])
-    assert plain_lines.splitlines() == [row["output"] for row in rows]
+    assert [row["line"] for row in rows] == [1, 1, 1, 2, 3, 3, 3]
+    read = (bundle, f"input={tmp_path}/in.txt", *words[:2])
+    tabbed = [line.split("\t") for line in succeed(capfd, "generate", *read).splitlines()]
+    wanted = [(row["line"], row["rank"], row["output"]) for row in rows]
+    assert [(int(number), int(rank), said) for number, rank, _, said in tabbed] == wanted
+    assert [float(score) for _, _, score, _ in tabbed] == pytest.approx(
+        [row["score"] for row in rows], abs=1e-4
+    )
+    lines = succeed(capfd, "generate", *read, "format=text").splitlines()
+    assert lines == [row["output"] for row in rows]
+    assert json_lines(succeed(capfd, "generate", *read, "format=jsonl")) == rows
+
+
+@pytest.mark.parametrize("text", ["a dog sees a ball .", "yes, {he} can: ${x}", ""])
+def test_one_text_is_answered(capfd, bundle, loaded, text):
+    assert succeed(capfd, "generate", bundle, f"text={text}") == loaded.generate(text) + "\n"
+
+
+def test_what_is_piped_in_at_once_is_batched_and_answered_as_a_file(
+    capfd, bundle, corpus, monkeypatch
+):
+    from seqattn.generation import Sampling
+
+    batches, search = [], Sampling.search
+
+    def counted(self, model, memory, numbers):
+        batches.append(sorted(numbers))
+        return search(self, model, memory, numbers)
+
+    monkeypatch.setattr(Sampling, "search", counted)
+    words = [bundle, "generation=sampling"]  # whose random numbers are of the place in the input
+    from_file = succeed(capfd, "generate", *words, f"input={corpus / 'test.en'}")
+    typed(monkeypatch, (corpus / "test.en").read_bytes())
+    assert succeed(capfd, "generate", *words) == from_file
+    assert batches == [[0, 1, 2, 3, 4]] * 2
 
 
 def test_the_log_probability_is_the_models_own(capfd, bundle, loaded, tmp_path):
@@ -386,7 +420,9 @@ def test_evaluate_writes_and_shows_sacrebleus_scores(capfd, bundle, corpus, load
     assert written["scores"]["BLEU"]["value"] == pytest.approx(bleu)
     chrf = sacrebleu.corpus_chrf(hypotheses, [read["de"]]).score
     assert written["scores"]["chrF"]["value"] == pytest.approx(chrf)
-    assert (written["split"], written["sentences"]) == ("test", 5)
+    assert (written["split"], written["sentences"], written["rows"]) == ("test", 5, 5)
+    assert written["data"] == f"{corpus}/test.en and {corpus}/test.de"
+    assert f"scored 5 rows of {corpus}/test.en and {corpus}/test.de" in out
     assert written["sentences_per_second"] > 0 < written["tokens_per_second"]
     for name in ("BLEU", "chrF"):
         assert written["scores"][name]["signature"] in out
@@ -410,6 +446,23 @@ def test_evaluate_takes_data_overrides_and_writes_beside_the_bundle(
     succeed(capfd, "evaluate", f"bundle={run / 'model'}", "split=val")
     beside = run / "evaluation" / "val"
     assert json.loads((beside / "scores.json").read_text())["sentences"] == 6
+
+
+def test_a_bundle_carries_no_local_paths_and_its_run_knows_them(
+    capfd, corpus, trained, bundle, tmp_path
+):
+    for name in ("config.yaml", "scores.json", "README.md"):
+        assert str(corpus.parent) not in (trained / "model" / name).read_text()
+    alone = f"bundle={shutil.copytree(trained / 'model', tmp_path / 'model')}"
+    refused = run(capfd, "evaluate", alone)
+    assert refused.err == "error: data.root must be given: add data.root=...\n"
+    words = (f"data.root={corpus}", f"output={tmp_path}/scores")
+    assert "scored 5 rows" in succeed(capfd, "evaluate", alone, *words)
+    other = shutil.copytree(trained, tmp_path / "run")
+    settings = yaml.safe_load((other / "config.yaml").read_text())
+    settings["data"]["root"] = "${oc.env:HOME}"  # which nobody resolves
+    (other / "config.yaml").write_text(yaml.safe_dump(settings))
+    assert run(capfd, "evaluate", f"bundle={other}/model").err == refused.err
 
 
 @pytest.mark.parametrize("target", [None, "ein Hund sieht ."])
@@ -534,7 +587,12 @@ def test_a_sweep_makes_a_run_for_each_job(capfd, corpus, tmp_path):
     words = ("attention=mha,gqa", "trainer.fast_dev_run=true", f"run_dir={run_dir}")
     ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
     assert ended.code == 0, ended.err
-    assert sorted(path.name for path in run_dir.iterdir()) == ["0", "1", "jobs.tsv", "multirun.yaml"]
+    assert sorted(path.name for path in run_dir.iterdir()) == [
+        "0",
+        "1",
+        "jobs.tsv",
+        "multirun.yaml",
+    ]
     chosen = [
         yaml.safe_load((run_dir / job / "config.yaml").read_text())["choices"]["attention"]
         for job in ("0", "1")

@@ -1,0 +1,86 @@
+"""The model card of a bundle: what others need to know of it, as a page of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from seqattn import __version__
+from seqattn.bundle.nodes import TYPE, Node
+
+_SIGNATURE = " signature"
+
+
+def model_card(
+    document: Mapping[str, Node],
+    sizes: Mapping[str, int],
+    scores: Mapping[str, Any],
+    cost: Mapping[str, str],
+) -> str:
+    """The card, with a licence to be filled in.
+
+    Args:
+        document: the bundle's configuration as it is written.
+        sizes: counts by what they count, such as parameters.
+        scores: what is known of its quality, with signatures.
+        cost: what training took, by name; empty where that is not known.
+    """
+    chosen = dict(document.get("choices") or {})
+    name, task = document.get("name", "model"), chosen.get("task", "a task")
+    own = " and ".join(f"{size:,} {what}" for what, size in sizes.items())
+    asks = 'answer("QUESTION", "CONTEXT")' if str(task).startswith("qa") else 'generate("TEXT")'
+    parts = {
+        "Data": [f"`data={chosen.get('data', 'NAME')}`", *_values(document.get("data"))],
+        "Figures": [*_figures(scores)] or ["None were measured."],
+        "Settings": [
+            *(f"- `{group}={choice}`" for group, choice in chosen.items()),
+            f"- `seed={document.get('seed')}`; all others are in `config.yaml`",
+        ],
+        "Cost": [f"- {what}: {took}" for what, took in cost.items()] or ["It was not recorded."],
+        "Limits": [*_limits(document)],
+    }
+    lines = [
+        "---",
+        "license: unknown  # say what others may do with it; the data's licence counts too",
+        f"tags: [seqattn, {task}]",
+        "---",
+        f"# {name}",
+        f"A `{chosen.get('model', 'model')}` for `task={task}`, trained by seqattn "
+        f"{__version__}. It has {own}.",
+        f'```python\nimport seqattn\n\nmodel = seqattn.load("DIR")\nmodel.{asks}\n```',
+        *(f"## {title}\n\n" + "\n".join(found) for title, found in parts.items()),
+    ]
+    return "\n".join(lines[:4]) + "\n\n" + "\n\n".join(lines[4:]) + "\n"
+
+
+def _figures(scores: Mapping[str, Any]) -> Iterator[str]:
+    """A table of scores; "val/" are of the validation split, which chose the weights too."""
+    rows = {name: value for name, value in scores.items() if not name.endswith(_SIGNATURE)}
+    if rows:
+        yield "`val/` is of the validation split, by which the weights were chosen.\n"
+        yield "| figure | value | signature |\n|---|---|---|"
+    for name, value in rows.items():
+        shown, signature = value, scores.get(name + _SIGNATURE, "")
+        if isinstance(value, dict):
+            shown, signature = value.get("value"), value.get("signature", "")
+        shown = f"{shown:.4g}" if isinstance(shown, float) else shown
+        signature = str(signature).replace("|", "\\|")
+        yield f"| {name} | {shown} | {signature} |"
+
+
+def _limits(document: Mapping[str, Node]) -> Iterator[str]:
+    loader = document.get("loader") or {}
+    lengths = ("max_length", "max_source_length", "window", "max_question")
+    read = [f"`{key}={loader[key]}`" for key in lengths if loader.get(key)]
+    yield "- It knows its training data alone: other subjects, styles and languages were not tried."
+    if read:
+        yield f"- It was trained on texts of at most {', '.join(read)} tokens."
+    if not (document.get("tokenizer") or {}).get("byte_fallback"):
+        yield "- Characters that its vocabulary lacks are unknown to it."
+    yield "- Outputs can be wrong and carry the biases of the data: only the above was measured."
+
+
+def _values(node: Node) -> Iterator[str]:
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key != TYPE and value is not None and value != "???" and key != "files":
+            yield f"- `{key}`: {value}"

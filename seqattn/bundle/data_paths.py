@@ -1,0 +1,54 @@
+"""Where a bundle's data lies: no part of the bundle, but kept by the run that it stands in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seqattn.bundle.nodes import TARGET, Node
+
+MISSING = "???"
+"""In place of a path, which whoever uses the data must give; Hydra asks for it."""
+
+
+def without_paths(data: Node) -> Node:
+    """A source of data without the paths of this machine: its `root`, `files` and absolute ones."""
+    if not isinstance(data, dict):
+        return data
+    return {key: _hidden(key, value) for key, value in data.items()}
+
+
+def with_paths(data: Node, bundle: Path) -> Node:
+    """The same with the paths of the run that the bundle stands in, as far as they are known.
+
+    Args:
+        data: of the bundle.
+        bundle: its directory, `RUN/model`; the settings of the run are in `RUN/config.yaml`, of
+            which the paths alone are read.
+    """
+    try:
+        run = yaml.safe_load((bundle.parent / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        return data
+    theirs = run.get("data") if isinstance(run, dict) else None
+    if not isinstance(theirs, dict) or theirs.get(TARGET) != data.get(TARGET):
+        return data
+    return {key: _found(key, value, theirs.get(key)) for key, value in data.items()}
+
+
+def _hidden(key: str, value: Node) -> Node:
+    if key == "files" and isinstance(value, dict):
+        return dict.fromkeys(value)
+    is_path = isinstance(value, str) and (key == "root" or value[:1] in ("/", "~"))
+    return MISSING if is_path else value
+
+
+def _found(key: str, value: Node, theirs: Any) -> Node:
+    names = theirs.values() if isinstance(theirs, dict) else [theirs]
+    each = [name for one in names for name in (one if isinstance(one, list) else [one])]
+    if any(name is not None and (not isinstance(name, str) or "${" in name) for name in each):
+        return value
+    hidden = value == MISSING or (key == "files" and value == dict.fromkeys(value or ()))
+    return theirs if hidden and type(theirs) is type(value) else value

@@ -1,0 +1,80 @@
+"""Lines of text and of JSON, from files and from standard input."""
+
+import io
+import json
+import os
+import sys
+
+import pytest
+
+from seqattn.data.lines import Question, read_questions, read_texts
+from seqattn.errors import UserError
+
+BOM = b"\xef\xbb\xbf"
+
+
+def typed(monkeypatch, stream):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream))
+
+
+def test_what_stands_on_standard_input_comes_in_one_part(monkeypatch):
+    reading, writing = os.pipe()
+    typed(monkeypatch, os.fdopen(reading, "rb"))
+    os.write(writing, BOM + b"a\n\nb\r\nhal")
+    parts = read_texts(None)
+    assert next(parts) == [(1, "a"), (2, ""), (3, "b")]
+    os.write(writing, b"f\n")
+    assert next(parts) == [(4, "half")]
+    os.write(writing, b"the end")
+    os.close(writing)
+    assert [*parts] == [[(5, "the end")]]
+
+
+def test_a_person_at_a_terminal_is_asked_for_each_line(monkeypatch, capfd):
+    typed(monkeypatch, io.BytesIO(b"a\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert [*read_texts(None)] == [[(1, "a")]]
+    assert capfd.readouterr() == ("", "> > ")
+
+
+def test_a_line_longer_than_a_read_is_whole(monkeypatch):
+    long = "x" * 200_000
+    typed(monkeypatch, io.BufferedReader(io.BytesIO(f"{long}\na\n".encode())))
+    lines = [line for part in read_texts(None) for line in part]
+    assert lines == [(1, long), (2, "a")]
+
+
+@pytest.mark.parametrize("mark", [b"", BOM])
+def test_a_byte_order_mark_is_no_text(tmp_path, mark, monkeypatch):
+    (tmp_path / "t.txt").write_bytes(mark + "Öl\n\ufeffb\n".encode())
+    assert [*read_texts(tmp_path / "t.txt")] == [[(1, "Öl"), (2, "\ufeffb")]]
+    row = {"question": "Who?", "context": "Ann.", "id": 7}
+    (tmp_path / "t.jsonl").write_bytes(mark + b"\n" + json.dumps(row).encode())
+    assert [*read_questions(tmp_path / "t.jsonl")] == [[(2, Question("Who?", "Ann.", "7"))]]
+
+
+def test_json_is_read_as_what_it_is(tmp_path):
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps([{"document": "a\nb"}, {"document": "c"}], indent=1))
+    assert [*read_texts(file)] == [[(1, "a\nb"), (2, "c")]]
+    asked = {"id": "q", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
+    paragraph = {"context": "Ann.", "qas": [asked]}
+    file.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    assert [*read_questions(file)] == [[(1, Question("Who?", "Ann.", "q"))]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("x.json", '{"a": 1}', 'x.json must be a list of objects; expected {"document": "..."}'),
+        ("x.json", '["a"]', "x.json row 1 is not a JSON object"),
+        ("x.json", '[{"a": 1}]', "x.json row 1 has no text under source, document"),
+        ("x.json", "[", "x.json must be JSON, line 1"),
+        ("x.csv", "a,b", "x.csv is no file of lines; give one, or a .jsonl of objects"),
+    ],
+)
+def test_what_is_no_text_is_refused_and_not_translated(tmp_path, name, content, text):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError) as error:
+        [*read_texts(tmp_path / name)]
+    assert text in str(error.value)

@@ -1,0 +1,62 @@
+"""Files written whole, through links and to what is no plain file."""
+
+import os
+import threading
+
+import pytest
+
+from seqattn.data.lines import write_lines
+from seqattn.errors import UserError
+from seqattn.runs.run_directory import claimed
+from seqattn.storage import write_whole
+
+
+def failing():
+    yield b"half"
+    raise UserError("stopped")
+
+
+def test_a_link_stays_and_its_file_is_written_whole(tmp_path):
+    (tmp_path / "there").mkdir()
+    file, link = tmp_path / "there" / "file", tmp_path / "link"
+    file.write_text("before")
+    link.symlink_to(file)
+    with pytest.raises(UserError, match="stopped"):
+        write_whole(link, failing())
+    assert file.read_text() == "before"
+    write_lines(["after"], str(link))
+    assert link.is_symlink()
+    assert file.read_text() == "after\n"
+    assert [path.name for path in file.parent.iterdir()] == ["file"]
+
+
+def test_a_link_to_nothing_makes_its_file(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    write_whole(tmp_path / "link", b"text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "new").read_bytes() == b"text"
+
+
+def test_a_pipe_and_a_device_are_written_and_not_replaced(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write_lines(["a", "b"], str(pipe))
+    reader.join(timeout=10)
+    assert read == [b"a\nb\n"]
+    assert pipe.is_fifo()
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name in (tmp_path / "null", "/dev/null"):
+        write_lines(["a"], str(name))
+    assert (tmp_path / "null").is_symlink()
+    assert (tmp_path / "null").samefile("/dev/null")
+
+
+def test_the_lock_of_a_run_follows_no_link(tmp_path):
+    (tmp_path / "mine").write_text("years of work")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError, match="symbolic links"), claimed(tmp_path / "run", resumes=False):
+        pass
+    assert (tmp_path / "mine").read_text() == "years of work"
