@@ -89,7 +89,7 @@ def _label(token: str) -> str:
 
     Characters that no font here draws stand by their code points.
     """
-    spaced = token.replace("▁", "·")
+    spaced = "␣" if token == "▁" else token.replace("▁", "·")
     drawn = "".join(sign if ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in spaced)
     return drawn if len(drawn) <= _LONGEST_LABEL else drawn[: _LONGEST_LABEL - 1] + "…"
 

@@ -27,7 +27,7 @@ def test_there_are_three_views_of_every_layer():
         "encoder": 3,
         "decoder": 2,
     }
-    keys, queries = ["·A", "·d", "og", "·", "</s>"], ["·Ein", "·Hund", "</s>"]
+    keys, queries = ["·A", "·d", "og", "␣", "</s>"], ["·Ein", "·Hund", "</s>"]
     assert all(ticks(axis) == (keys, queries) for axis in shown["cross"])
     assert all(ticks(axis) == (keys, keys) for axis in shown["encoder"])
     read = ["<s>", "·Ein", "·Hund"]  # the token of a row was predicted after reading these

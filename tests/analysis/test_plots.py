@@ -22,7 +22,7 @@ def test_a_heatmap_has_its_tokens_on_the_axes_and_its_weights_in_the_squares_on_
     assert figure.get_suptitle() == "where it looked"
     largest = float(torch.stack(list(weights.values())).max())
     for axis, expected in zip(panels, weights.values(), strict=True):
-        assert ticks(axis) == (["·A", "·d", "og", "·", "</s>"], ["·Ein", "·Hund", "</s>"])
+        assert ticks(axis) == (["·A", "·d", "og", "␣", "</s>"], ["·Ein", "·Hund", "</s>"])
         assert axis.xaxis.get_ticks_position() == "top"
         assert axis.get_xlabel() == "source"
         np.testing.assert_array_equal(axis.images[0].get_array(), expected.numpy())
