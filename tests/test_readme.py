@@ -230,6 +230,7 @@ def test_the_python_of_the_pages_runs(folder, run, answering, tmp_path, capfd):
         '"RUN/model"': repr(str(run / "model")),
         '"QA/model"': repr(str(answering / "model")),
         '"runs/mine"': repr(str(tmp_path / "mine")),
+        '"pictures"': repr(str(tmp_path / "pictures")),
         "DemoTranslation()": f"ParallelText({str(folder)!r}, 'en', 'de')",
         "import DemoTranslation": "import ParallelText",
         "max_epochs=4": "max_steps=2, lightning={'limit_val_batches': 1}",

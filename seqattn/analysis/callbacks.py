@@ -30,6 +30,7 @@ class HeatmapCallback(Callback):
         if figure is None:
             return
         step = trainer.global_step
+        figure.suptitle(f"{figure.get_suptitle()}, step {step:,}")
         path = save(figure, self.directory / f"cross_attention_step_{step:06d}.png")
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):

@@ -16,6 +16,8 @@ from seqattn.tokens import BOS
 
 _BEGINS = "▁"
 """What sentencepiece puts before a word."""
+_MARKS = ("<pad>", "<s>", "</s>")
+_BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 VIEWS = ("cross", "encoder", "decoder")
 
 
@@ -39,14 +41,23 @@ class WordAlignment(NamedTuple):
 
 
 class Heatmaps(NamedTuple):
-    """Figures by their view, of those that the model has, and the alignment if it implies one."""
+    """Figures by their names, the views without weights, and the alignment if there is one.
+
+    A view's figure has its name; those of its heads are `cross_heads_1` for layer 1, and so on.
+    """
 
     figures: dict[str, Figure]
+    without: list[str]
     alignment: WordAlignment | None
 
 
 def attention_heatmaps(
-    model: Seq2SeqModel, source: Sentence, target: Sentence, only: Sequence[str] = VIEWS
+    model: Seq2SeqModel,
+    source: Sentence,
+    target: Sentence,
+    only: Sequence[str] = VIEWS,
+    heads: bool = False,
+    most: int | None = None,
 ) -> Heatmaps:
     """Heatmaps of every layer, heads averaged, as the model reads `source` and predicts `target`.
 
@@ -58,6 +69,8 @@ def attention_heatmaps(
         source: ids and pieces, end included.
         target: ids and pieces, end included.
         only: which of `VIEWS` to draw.
+        heads: draw each layer's heads beside each other, too.
+        most: tokens of a side that are shown, the first ones; None for all.
 
     Returns:
         The figures, and the alignment of the last layer but one (where Garg et al. 2019, arXiv
@@ -68,51 +81,94 @@ def attention_heatmaps(
     target_ids = torch.tensor([[BOS, *target.ids[:-1]]], device=device)
     with torch.no_grad(), capture(model) as maps:
         model(source_ids, target_ids)
+    read, said = ("source", source.pieces), ("output", target.pieces)
+    before = ("output before it", ["<s>", *target.pieces[:-1]])
     slots = {
-        "cross": (r"decoder\..*cross_attention", target.pieces, source.pieces),
-        "encoder": (r"encoder\..*self_attention", source.pieces, source.pieces),
-        "decoder": (r"decoder\..*self_attention", target.pieces, ["<s>", *target.pieces[:-1]]),
+        "cross": (r"decoder\..*cross_attention", said, read),
+        "encoder": (r"encoder\..*self_attention", read, read),
+        "decoder": (r"decoder\..*self_attention", said, before),
     }
-    figures, alignment = {}, None
+    found, alignment = Heatmaps({}, [], None), None
     for view, (pattern, queries, keys) in slots.items():
         names = [name for name, calls in maps.items() if calls and re.fullmatch(pattern, name)]
-        layers = [maps[name][0][0].mean(dim=0) for name in names]
+        layers = {_layer(name): maps[name][0][0] for name in names}
+        if view in only and any(re.fullmatch(pattern, name) for name in maps.without):
+            found.without.append(view)
         if layers and view in only:
-            panels = {f"layer {number}": weights for number, weights in enumerate(layers, 1)}
-            figures[view] = heatmap(panels, queries, keys, f"{view} attention, mean of heads")
-        if layers and view == "cross":
-            alignment = align(layers[-2:][0], source.pieces, target.pieces)
-    return Heatmaps(figures, alignment)
+            rows, columns = ((name, pieces[:most]) for name, pieces in (queries, keys))
+            shown = {name: weights[:, :most, :most] for name, weights in layers.items()}
+            found.figures.update(_drawn(view, f"{view} attention", shown, rows, columns, heads))
+        if layers and view == "cross" and len(source.ids) > 1:  # some source to be aligned with
+            weights = list(layers.values())[-2:][0].mean(dim=0)
+            alignment = align(weights, source.pieces, target.pieces)
+    return found._replace(alignment=alignment)
 
 
-def question_heatmap(
-    model: SpanModel, question: Sentence, context: Sentence, batch: SpanInput, most: int = 40
-) -> Figure | None:
-    """Heatmap of the attention from a context, down the side, to a question, heads averaged.
+def question_heatmaps(
+    model: SpanModel,
+    question: Sentence,
+    windows: Sequence[Sentence],
+    batch: SpanInput,
+    heads: bool = False,
+    most: int = 40,
+) -> dict[str, Figure]:
+    """Heatmaps of the attention from a context, down the side, to a question.
 
     Args:
         model: in training or eval mode, which it keeps.
         question: ids and pieces, end included.
-        context: ids and pieces of the whole window.
-        batch: the same as the model reads them, one row, on its device.
-        most: tokens of the context that are shown, around the most likely start of the answer.
+        windows: ids and pieces of the context, in B windows; the one is drawn where an answer is
+            likeliest to start.
+        batch: the same as the model reads them, B rows, on its device.
+        heads: draw the heads beside each other, too.
+        most: tokens of the context that are shown, around the likeliest start of the answer.
 
     Returns:
-        The figure; None where the attention has no weights.
+        "question", heads averaged, and "question_heads"; nothing where the attention has no
+        weights.
     """
     training = model.training
     model.eval()
     with torch.no_grad(), capture(model) as maps:
-        scores = model(batch)
+        start = model(batch).start
     model.train(training)
     if "question_attention" not in maps:
-        return None
-    peak = int(scores.start[0, : len(context.ids)].argmax())
+        return {}
+    likely = start[:, :-1] - start[:, -1:]  # against no answer in that window
+    row, peak = divmod(int(likely.argmax()), likely.shape[1])
+    context = windows[row]
     first = max(0, min(peak - most // 2, len(context.ids) - most))
     rows = slice(first, min(first + most, len(context.ids)))
-    weights = maps["question_attention"][0][0].mean(dim=0)[rows, : len(question.ids)]
-    title = "attention from the context to the question, mean of heads"
-    return heatmap({"": weights}, context.pieces[rows], question.pieces, title)
+    weights = maps["question_attention"][0][row, :, rows, : len(question.ids)]
+    title = "attention from the context to the question"
+    sides = ("context", context.pieces[rows]), ("question", question.pieces)
+    return _drawn("question", title, {"": weights}, *sides, heads)
+
+
+Side = tuple[str, Sequence[str]]
+
+
+def _drawn(
+    view: str, title: str, layers: dict[str, Tensor], queries: Side, keys: Side, heads: bool
+) -> dict[str, Figure]:
+    """Figures of layers (H, T, S): of all with their heads averaged, and of each one's heads."""
+    names, labels = (queries[0], keys[0]), (queries[1], keys[1])
+    averaged = f"{title}, mean of heads" if any(len(one) > 1 for one in layers.values()) else title
+    means = {layer: weights.mean(dim=0) for layer, weights in layers.items()}
+    figures = {view: heatmap(means, *labels, averaged, names)}
+    for layer, weights in layers.items():
+        if not heads or len(weights) == 1:
+            continue
+        parts = {f"head {number}": one for number, one in enumerate(weights, 1)}
+        name = f"{view}_heads{layer.replace('layer ', '_')}"
+        figures[name] = heatmap(parts, *labels, ", ".join(filter(None, (title, layer))), names)
+    return figures
+
+
+def _layer(name: str) -> str:
+    """What a panel says of an attention: its layer, where it is of one."""
+    found = re.search(r"layers\.(\d+)\.", name)
+    return f"layer {int(found[1]) + 1}" if found else ""
 
 
 def align(
@@ -135,14 +191,19 @@ def align(
 
 
 def _words(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Words with the places of their pieces, marks such as </s> left out."""
+    """Words with the places of their pieces; marks such as </s>, and spaces alone, are none."""
     words: list[tuple[str, list[int]]] = []
     for place, piece in enumerate(pieces):
-        if piece.startswith("<") and piece.endswith(">"):
+        if piece in _MARKS:
             continue
         if piece.startswith(_BEGINS) or not words:
             words.append((piece.removeprefix(_BEGINS), [place]))
         else:
             word, places = words[-1]
             words[-1] = (word + piece, [*places, place])
-    return words
+    return [(_BYTES.sub(_spelt, word), places) for word, places in words if word]
+
+
+def _spelt(found: re.Match[str]) -> str:
+    """The characters that pieces such as <0xC3> spell, byte by byte."""
+    return bytes.fromhex(re.sub("<0x|>", "", found[0])).decode(errors="replace")

@@ -2,7 +2,9 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from torch import Tensor
@@ -10,45 +12,99 @@ from torch import Tensor
 matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, fontManager, get_font
 
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, write_whole
 
 _MARKERS = "osD^v<>phX*"
+_FONTS = (
+    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Micro Hei", "PingFang SC",
+    "Microsoft YaHei", "Arial Unicode MS", "Noto Emoji", "Symbola", "Segoe UI Symbol",
+)  # fmt: skip
+_LONGEST_LABEL = 20
 
 
 def heatmap(
-    panels: Mapping[str, Tensor], queries: Sequence[str], keys: Sequence[str], title: str
+    panels: Mapping[str, Tensor],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    title: str,
+    sides: tuple[str, str] = ("", ""),
 ) -> Figure:
-    """Weights as dark squares, with the tokens on the axes.
+    """Weights as dark squares with the tokens on the axes, and one scale for all panels.
 
     Args:
         panels: a title for each matrix of weights (T, S).
         queries: T tokens, down the side.
         keys: S tokens, along the top.
         title: over everything.
+        sides: what the queries are, and the keys.
+
+    Raises:
+        ValueError: for a matrix that is not one row for each query and one column for each key.
     """
-    columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
-    width, height = max(3.2, 0.36 * len(keys) + 1.2), max(2.6, 0.30 * len(queries) + 1.4)
-    figure = Figure(figsize=(columns * width, rows * height + 0.5), layout="constrained")
-    for number, (name, weights) in enumerate(panels.items(), 1):
-        axis = figure.add_subplot(rows, columns, number)
-        shown = weights.detach().float().cpu()
-        axis.imshow(shown.numpy(), cmap="Blues", vmin=0, vmax=float(shown.max().clamp(min=1e-9)))
-        axis.set_xticks(
-            range(len(keys)), _readable(keys), rotation=60, ha="left", rotation_mode="anchor"
-        )
-        axis.set_yticks(range(len(queries)), _readable(queries))
-        axis.xaxis.tick_top()
-        axis.tick_params(length=0, labelsize=9)
+    shown = {name: weights.detach().float().cpu().numpy() for name, weights in panels.items()}
+    for weights in shown.values():
+        if weights.shape != (len(queries), len(keys)):
+            raise ValueError(
+                f"{len(queries)} queries and {len(keys)} keys cannot label weights {weights.shape}"
+            )
+    down, across = [_label(token) for token in queries], [_label(token) for token in keys]
+    wide = 0.36 if len(keys) <= 40 else 0.22  # inches of a square
+    high = 0.30 if len(queries) <= 40 else 0.20
+    width = max(2.4, wide * len(keys)) + 0.08 * max(map(len, down)) + 0.4
+    height = max(1.8, high * len(queries)) + 0.08 * max(map(len, across)) + 0.7
+    rows = -(-len(panels) // max(1, int(18 / width)))
+    columns = -(-len(panels) // rows)
+    size = (max(columns * width + 0.9, 0.1 * len(title) + 0.5), rows * height + 0.5)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = [figure.add_subplot(rows, columns, number + 1) for number in range(len(panels))]
+    most = max(max(float(weights.max()) for weights in shown.values()), 1e-9)
+    for axis, (name, weights) in zip(axes, shown.items(), strict=True):
+        image = axis.imshow(weights, cmap="Blues", vmin=0, vmax=most, aspect="auto")
+        _name_sides(axis, down, across)
         axis.set_title(name, fontsize=10)
+        axis.set_xlabel(sides[1])
+    for axis in axes[::columns]:
+        axis.set_ylabel(sides[0])
+    figure.colorbar(image, ax=axes, label="attention weight", aspect=5 * size[1])
     figure.suptitle(title)
     return figure
 
 
-def _readable(tokens: Sequence[str]) -> list[str]:
-    return [token.replace("▁", " ").strip() or "␣" for token in tokens]
+def _name_sides(axis: Axes, down: Sequence[str], across: Sequence[str]) -> None:
+    """Puts a label on each row and column."""
+    text: Any = {"family": _families(), "parse_math": False}
+    axis.set_xticks(
+        range(len(across)), across, rotation=60, ha="left", rotation_mode="anchor", **text
+    )
+    axis.set_yticks(range(len(down)), down, **text)
+    axis.xaxis.tick_top()
+    axis.tick_params(length=0, labelsize=9)
+
+
+def _label(token: str) -> str:
+    """A token, not too long, with a dot for the space before a word.
+
+    Characters that no font here draws stand by their code points.
+    """
+    spaced = "␣" if token == "▁" else token.replace("▁", "·")
+    drawn = "".join(sign if ord(sign) in _glyphs() else f"U+{ord(sign):04X}" for sign in spaced)
+    return drawn if len(drawn) <= _LONGEST_LABEL else drawn[: _LONGEST_LABEL - 1] + "…"
+
+
+@cache
+def _families() -> list[str]:
+    """The fonts that tokens are drawn with, by those that are installed."""
+    installed = {font.name for font in fontManager.ttflist}
+    return [name for name in _FONTS if name in installed]
+
+
+@cache
+def _glyphs() -> set[int]:
+    """The characters that those fonts hold."""
+    return {code for name in _families() for code in get_font(findfont(name)).get_charmap()}
 
 
 def cost_curves(
@@ -113,10 +169,17 @@ def save(figure: Figure, path: Path) -> Path:
     """
     drawn = io.BytesIO()
     try:
-        figure.savefig(drawn, format=path.suffix[1:] or "png", dpi=150)
+        with matplotlib.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42}):  # text as text
+            figure.savefig(drawn, format=path.suffix[1:] or "png", dpi=_dots(figure))
     except ValueError as error:
         raise UserError(f"cannot draw to {path}: {error}") from error
     with file_faults("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, drawn.getvalue())
     return path
+
+
+def _dots(figure: Figure) -> float:
+    """Dots an inch: 150, or fewer where the picture would have more than 50 million."""
+    width, height = figure.get_size_inches()
+    return min(150.0, float((5e7 / (width * height)) ** 0.5))

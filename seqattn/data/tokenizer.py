@@ -53,13 +53,17 @@ class Side:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text's ids with the end mark and no begin mark."""
+        ids: list[list[int]] = self._processor.encode(
+            self._prepared(texts), out_type=int, add_eos=True
+        )
+        return ids
+
+    def _prepared(self, texts: Sequence[str]) -> list[str]:
+        """Texts as the model is to read them."""
         read = _checked(texts)
         if self._line_breaks:
-            read = [set_apart(text) for text in read]
-        elif not self._folds:
-            read = [escaped(text) for text in read]
-        ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
-        return ids
+            return [set_apart(text) for text in read]
+        return read if self._folds else [escaped(text) for text in read]
 
     def offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Ids of texts of one line without marks, and where each begins and ends, in characters.
@@ -85,9 +89,20 @@ class Side:
             return text
         return _SPELT.sub(lambda found: _UNESCAPED.get(found[0], found[0]), text)
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Names each id, for plots: "▁" begins a word, "↵" breaks a line."""
+    def pieces(self, ids: Sequence[int], text: str | None = None) -> list[str]:
+        """Names each id, for plots: "▁" begins a word, "↵" breaks a line.
+
+        Args:
+            ids: of a text, its first ones or all.
+            text: where it is given, what the vocabulary does not know is named as it stands there.
+        """
         names = [self._processor.id_to_piece(int(token)) for token in ids]
+        if text is not None:
+            read = self._processor.encode(self._prepared([text]), out_type=str)[0]
+            names[: len(read)] = [
+                piece if token == UNK else name
+                for token, name, piece in zip(ids, names, read, strict=False)
+            ]
         return [name.replace(LINE_BREAK, "↵") for name in names]
 
 

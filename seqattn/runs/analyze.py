@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from matplotlib.figure import Figure
 
@@ -13,13 +14,15 @@ from seqattn.analysis.heatmaps import (
     Heatmaps,
     Sentence,
     attention_heatmaps,
-    question_heatmap,
+    question_heatmaps,
 )
 from seqattn.analysis.plots import save
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.checking import checked
+from seqattn.data.span_text import cut_words
 from seqattn.errors import UserError
 from seqattn.runs.bundle_run import BundleRun
+from seqattn.tokens import PAD
 
 _LONGEST = 400  # tokens of a side; labels of thousands take minutes to draw
 
@@ -36,6 +39,8 @@ class Analysis(BundleRun):
         target: an output of one's own; None for the model's.
         question: in place of a text, for a bundle that answers by spans.
         context: what the question is about.
+        heads: a picture of each layer's heads, too.
+        format: of the pictures.
     """
 
     output: str
@@ -43,6 +48,8 @@ class Analysis(BundleRun):
     target: str | None = None
     question: str | None = None
     context: str | None = None
+    heads: bool = False
+    format: Literal["png", "svg", "pdf"] = "png"
 
     def run(self) -> list[Path]:
         """Draws and prints; returns the pictures.
@@ -65,61 +72,77 @@ class Analysis(BundleRun):
         return self._sentence(bundle, text)
 
     def _sentence(self, bundle: TextBundle, text: str) -> list[Path]:
-        source = _drawable("text", bundle.tokenizer.encode_source([text])[0])
         output = bundle.generate(text) if self.target is None else self.target
-        target = _drawable("target", bundle.tokenizer.encode_target([output])[0])
-        found = draw_text(bundle, source, target)
+        found = draw_text(bundle, text, output, heads=self.heads)
         print(f"source:    {text}\noutput:    {output}")
         words = found.alignment
-        if words is not None:
+        if words is not None and words.links:
             pairs = zip(words.target, words.links, strict=True)
             links = ", ".join(f"{target} ← {words.source[place]}" for target, place in pairs)
             print(f"looked at: {links}\nalignment: {words.pharaoh()}")
-        folder = Path(self.output).expanduser()
-        pictures = [save(figure, folder / f"{name}.png") for name, figure in found.figures.items()]
-        print(f"pictures:  {' '.join(map(str, pictures))}", flush=True)
-        return pictures
+        if found.without:
+            print(f"no weights: {', '.join(found.without)} attention mixes without them")
+        return self._saved(found.figures)
 
     def _question(self, bundle: SpanBundle, question: str, context: str) -> list[Path]:
         found = bundle.answer(question, context)[0]
         best = found.answers[0].text if found.answers else "(no answer)"
         print(f"question:  {question}\nanswer:    {best}")
-        figure = draw_question(bundle, question, context)
-        if figure is None:
-            return []
-        picture = save(figure, Path(self.output).expanduser() / "question.png")
-        print(f"picture:   {picture}", flush=True)
-        return [picture]
+        return self._saved(draw_question(bundle, question, context, self.heads))
+
+    def _saved(self, figures: Mapping[str, Figure]) -> list[Path]:
+        folder = Path(self.output).expanduser()
+        pictures = [
+            save(figure, folder / f"{name}.{self.format}") for name, figure in figures.items()
+        ]
+        said = " ".join(map(str, pictures)) or "none, there are no weights to show"
+        print(f"pictures:  {said}", flush=True)
+        return pictures
 
 
 def draw_text(
-    bundle: TextBundle, source: Sequence[int], target: Sequence[int], only: Sequence[str] = VIEWS
+    bundle: TextBundle,
+    text: str,
+    output: str,
+    only: Sequence[str] = VIEWS,
+    heads: bool = False,
+    most: int | None = None,
 ) -> Heatmaps:
-    """Heatmaps of the ids of a source and its output; see `attention_heatmaps`."""
+    """Heatmaps of a text, as the model reads it, and of an output; see `attention_heatmaps`.
+
+    Raises:
+        UserError: where all tokens are to be shown, and are more than a picture can show.
+    """
     tokenizer = bundle.tokenizer
+    source, target = bundle.encode([text])[0][0], tokenizer.encode_target([output])[0]
+    for name, ids in (("text", source), ("target", target)):
+        if most is None and len(ids) > _LONGEST:
+            raise UserError(
+                f"{name} has {len(ids):,} tokens and a picture shows at most {_LONGEST}; shorten it"
+            )
     sides = (
-        Sentence(source, tokenizer.source_pieces(source)),
-        Sentence(target, tokenizer.target_pieces(target)),
+        Sentence(source, tokenizer.source_pieces(source, text)),
+        Sentence(target, tokenizer.target_pieces(target, output)),
     )
-    return attention_heatmaps(bundle.model, *sides, only)
+    return attention_heatmaps(bundle.model, *sides, only, heads, most)
 
 
-def draw_question(bundle: SpanBundle, question: str, context: str) -> Figure | None:
-    """Heatmap of one question on the first window of its context; None without weights to show."""
-    batch = next(bundle.encoder([question], [context]))
-    pieces = bundle.tokenizer.source_pieces
-    asked, read = (batch.question[0].tolist(), batch.context[0].tolist())
-    return question_heatmap(
+def draw_question(
+    bundle: SpanBundle, question: str, context: str, heads: bool = False
+) -> dict[str, Figure]:
+    """Heatmaps of one question on its context; see `question_heatmaps`."""
+    encoder, pieces = bundle.encoder, bundle.tokenizer.source_pieces
+    batch = next(encoder([question], [context]))
+    asked, whole = batch.question[0].tolist(), encoder.reader.context(context).ids.tolist()
+    names = pieces(whole, cut_words(context).text)
+    windows = [
+        Sentence(whole[first : first + size], names[first : first + size])
+        for first, size in zip(batch.offset.tolist(), (batch.context != PAD).sum(1), strict=True)
+    ]
+    return question_heatmaps(
         bundle.model,
-        Sentence(asked, pieces(asked)),
-        Sentence(read, pieces(read)),
+        Sentence(asked, pieces(asked, cut_words(question).text)),
+        windows,
         batch.to(next(bundle.model.parameters()).device),
+        heads,
     )
-
-
-def _drawable(name: str, ids: list[int]) -> list[int]:
-    if len(ids) > _LONGEST:
-        raise UserError(
-            f"{name} has {len(ids):,} tokens and a picture shows at most {_LONGEST}; shorten it"
-        )
-    return ids

@@ -30,6 +30,8 @@ from seqattn.tasks.span_task import SpanTask, SpanValidation
 from seqattn.training.callbacks import SampleTexts, Throughput
 
 _VALIDATED = 256  # sentences that greedy validation generates at once
+_SHORT = 300  # characters that still make a picture to be taken in at a glance
+_DRAWN = 60  # tokens of a side that it shows
 
 
 class Fitting(ABC):
@@ -92,7 +94,7 @@ class Fitting(ABC):
 
     @abstractmethod
     def draw(self) -> Figure | None:
-        """Where the model looks in the first row of the validation split that it can read."""
+        """Where the model looks in a row of the validation split, the first that is short."""
 
 
 class TextFitting(Fitting):
@@ -122,13 +124,13 @@ class TextFitting(Fitting):
         return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
 
     def draw(self) -> Figure | None:
-        row = next((n for n, text in enumerate(self.rows.sources) if text.strip()), None)
-        if row is None:
+        pairs = zip(self.rows.sources, self.rows.targets, strict=True)
+        shown = [pair for pair in pairs if pair[0].strip()]
+        if not shown:
             return None
-        source = self.bundle.encode(self.rows.sources[row : row + 1])[0][0]
-        target = self.bundle.tokenizer.encode_target(self.rows.targets[row : row + 1])[0]
+        pair = min(shown, key=lambda pair: max(_SHORT, *map(len, pair)))
         with inference(self.model):
-            return draw_text(self.bundle, source, target, only=["cross"]).figures.get("cross")
+            return draw_text(self.bundle, *pair, ["cross"], most=_DRAWN).figures.get("cross")
 
 
 class SpanFitting(Fitting):
@@ -163,4 +165,5 @@ class SpanFitting(Fitting):
         ]
 
     def draw(self) -> Figure | None:
-        return draw_question(self.bundle, self.rows.questions[0], self.rows.contexts[0])
+        asked = (self.rows.questions[0], self.rows.contexts[0])
+        return draw_question(self.bundle, *asked).get("question")

@@ -8,5 +8,5 @@ def ticks(axis):
 
 
 def visible(figure):
-    """The panels that are not hidden."""
-    return [axis for axis in figure.axes if axis.get_visible()]
+    """The panels of weights, without the colour bar."""
+    return [axis for axis in figure.axes if axis.images]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqattn.analysis import capture
-from seqattn.analysis.heatmaps import Sentence, align, attention_heatmaps, question_heatmap
+from seqattn.analysis.heatmaps import Sentence, align, attention_heatmaps, question_heatmaps
 from tests.analysis.figures import ticks, visible
 from tests.builders import make_transformer
 from tests.models.spans import inputs, make_recurrent, make_transformer_reader
@@ -27,10 +27,10 @@ def test_there_are_three_views_of_every_layer():
         "encoder": 3,
         "decoder": 2,
     }
-    keys, queries = ["A", "d", "og", "␣", "</s>"], ["Ein", "Hund", "</s>"]
+    keys, queries = ["·A", "·d", "og", "␣", "</s>"], ["·Ein", "·Hund", "</s>"]
     assert all(ticks(axis) == (keys, queries) for axis in shown["cross"])
     assert all(ticks(axis) == (keys, keys) for axis in shown["encoder"])
-    read = ["<s>", "Ein", "Hund"]  # the token of a row was predicted after reading these
+    read = ["<s>", "·Ein", "·Hund"]  # the token of a row was predicted after reading these
     assert all(ticks(axis) == (read, queries) for axis in shown["decoder"])
 
 
@@ -52,37 +52,83 @@ def test_the_alignment_is_that_of_the_last_layer_but_one_or_of_the_only_one(laye
     with torch.no_grad(), capture(model) as maps:
         model(torch.tensor([SOURCE.ids]), torch.tensor([[2, 8, 9]]))
     weights = maps[f"decoder.layers.{chosen}.cross_attention"][0][0].mean(0)
-    assert found == ({}, align(weights, KEYS, QUERIES))
+    assert found == ({}, [], align(weights, KEYS, QUERIES))
+
+
+def test_each_layers_heads_are_drawn_beside_each_other_where_asked():
+    model = make_transformer(layers=(1, 2))
+    figures = attention_heatmaps(model, SOURCE, TARGET, only=["cross"], heads=True).figures
+    assert list(figures) == ["cross", "cross_heads_1", "cross_heads_2"]
+    assert figures["cross_heads_2"].get_suptitle() == "cross attention, layer 2"
+    with torch.no_grad(), capture(model) as maps:
+        model(torch.tensor([SOURCE.ids]), torch.tensor([[2, 8, 9]]))
+    panels = visible(figures["cross_heads_2"])
+    heads = maps["decoder.layers.1.cross_attention"][0][0]
+    assert [axis.get_title() for axis in panels] == [f"head {n + 1}" for n in range(len(heads))]
+    for axis, weights in zip(panels, heads, strict=True):
+        np.testing.assert_allclose(axis.images[0].get_array(), weights.numpy(), atol=1e-6)
+
+
+def test_labels_are_cut_with_the_array():
+    model = make_transformer()
+    whole, cut = (
+        attention_heatmaps(model, SOURCE, TARGET, most=most).figures for most in (None, 2)
+    )
+    assert ticks(visible(cut["cross"])[0]) == (["·A", "·d"], ["·Ein", "·Hund"])
+    assert ticks(visible(cut["decoder"])[0]) == (["<s>", "·Ein"], ["·Ein", "·Hund"])
+    for view, figure in cut.items():
+        shown, full = (visible(one)[0].images[0].get_array() for one in (figure, whole[view]))
+        np.testing.assert_array_equal(shown, full[:2, :2])
+
+
+def test_a_view_without_weights_is_named_and_layers_keep_their_numbers():
+    model = make_transformer(layers=(2, 2))
+    for layers, without in ((model.encoder.layers, 2), (model.decoder.layers, 1)):
+        for layer in layers[:without]:
+            kernel = layer.self_attention.kernel
+            kernel.abilities = replace(kernel.abilities, weights=False)
+    found = attention_heatmaps(model, SOURCE, TARGET)
+    assert list(found.figures) == ["cross", "decoder"]
+    assert found.without == ["encoder", "decoder"]
+    assert [axis.get_title() for axis in visible(found.figures["decoder"])] == ["layer 2"]
 
 
 @pytest.mark.parametrize("most", [3, 40])
 @pytest.mark.parametrize("make", [make_recurrent, make_transformer_reader])
 def test_each_square_of_a_questions_heatmap_stands_under_its_own_two_tokens(make, most):
-    model, context_ids = make(), [4, 5, 6, 7, 8, 9, 10, 4]
-    batch = inputs([[9, 8, 3]], [context_ids])
-    context = Sentence(context_ids, [f"▁{place}" for place in range(8)])
-    figure = question_heatmap(model, Sentence([9, 8, 3], QUERIES), context, batch, most)
-    (panel,) = visible(figure)
-    across, down = ticks(panel)
-    assert across == ["Ein", "Hund", "</s>"]
-    rows = [int(place) for place in down]
-    assert len(rows) == min(most, 8)
+    model, contexts = make(), [[4, 5, 6, 7, 8, 9, 10, 4], [10, 9, 4, 5, 6]]
+    batch = inputs([[9, 8, 3]] * 2, contexts)
+    windows = [
+        Sentence(ids, [f"{row}.{place}" for place in range(len(ids))])
+        for row, ids in enumerate(contexts)
+    ]
+    figures = question_heatmaps(model, Sentence([9, 8, 3], QUERIES), windows, batch, True, most)
     with torch.no_grad(), capture(model) as maps:
         start = model(batch).start
-    assert int(start.argmax()) in rows
-    weights = maps["question_attention"][0][0].mean(0)
-    np.testing.assert_allclose(panel.images[0].get_array(), weights[rows], atol=1e-6)
+    likely = start[:, :-1] - start[:, -1:]
+    best = int(likely.amax(dim=1).argmax())
+    heads = maps["question_attention"][0][best]
+    assert list(figures) == ["question", "question_heads"]
+    panels = [*visible(figures["question"]), *visible(figures["question_heads"])]
+    for panel, weights in zip(panels, [heads.mean(0), *heads], strict=True):
+        across, down = ticks(panel)
+        assert across == ["·Ein", "·Hund", "</s>"]
+        assert {int(label.split(".")[0]) for label in down} == {best}
+        rows = [int(label.split(".")[1]) for label in down]
+        assert len(rows) == min(most, len(contexts[best]))
+        assert int(likely[best].argmax()) in rows
+        np.testing.assert_allclose(panel.images[0].get_array(), weights[rows], atol=1e-6)
 
 
 def test_a_questions_heatmap_leaves_the_mode_and_needs_weights():
     question, context = Sentence([9, 3], KEYS[3:]), Sentence([4, 5, 6], KEYS[:3])
     batch = inputs([[9, 3]], [[4, 5, 6]])
     model = make_recurrent().train()
-    assert question_heatmap(model, question, context, batch) is not None
+    assert list(question_heatmaps(model, question, [context], batch)) == ["question"]
     assert model.training
     kernel = model.question_attention.kernel
     kernel.abilities = replace(kernel.abilities, weights=False)
-    assert question_heatmap(model, question, context, batch) is None
+    assert question_heatmaps(model, question, [context], batch) == {}
 
 
 def test_pieces_of_a_word_are_weighed_together_and_the_end_is_no_word():
@@ -112,3 +158,10 @@ def test_a_target_words_pieces_vote_by_their_mean():
 def test_a_text_that_begins_within_a_word_still_has_it():
     found = align(torch.tensor([[1.0, 0.0]]), ["a", "▁b"], ["x"])
     assert (found.source, found.target, found.links) == (["a", "b"], ["x"], [0])
+
+
+def test_spaces_alone_are_no_words_and_bytes_spell_theirs():
+    pieces = ["▁", "▁a", "▁", "<0xE2>", "<0x98>", "<0x83>", "▁<b>", "</s>"]
+    found = align(torch.eye(8), pieces, pieces)
+    assert found.source == found.target == ["a", "☃", "<b>"]
+    assert found.pharaoh() == "0-0 1-1 2-2"

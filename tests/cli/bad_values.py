@@ -140,6 +140,8 @@ KINDS = (
     ('analyze', 'text=null', 'text must hold some words: text="A dog runs.'),
     ('analyze', 'text=', 'text must hold some words: text="A dog runs.'),
     ("analyze", "output=null", "output must be text, got None"),
+    ("analyze", "format=gif", "format must be one of png, svg, pdf, got 'gif'"),
+    ("analyze", "heads=2", "heads must be true or false, got 2"),
     ("analyze", "bundle=null", "bundle must be text, got None"),
     ("compare", "evaluations=[]", "evaluations must name some directories, got"),
     ("compare", "evaluations=null", "evaluations must be a list of texts, got Non"),

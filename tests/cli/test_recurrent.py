@@ -46,7 +46,9 @@ def test_a_recurrent_model_goes_all_the_way(root, tmp_path, capfd, attention):
     succeed(capfd, "evaluate", bundle, f"output={tmp_path / 'scores'}")
     scores = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert 0 <= scores["scores"]["BLEU"]["value"] <= 100
-    succeed(capfd, "analyze", bundle, "text=a dog sees a ball .", f"output={tmp_path / 'seen'}")
+    words = ["text=a dog sees a ball .", f"output={tmp_path / 'seen'}"]
+    out = succeed(capfd, "analyze", bundle, *words)
+    assert ("none, there are no weights to show" in out) == (attention == "none")
     pictures = ["cross.png"] if attention != "none" else []
     assert sorted(p.name for p in (tmp_path / "seen").glob("*.png")) == pictures
     model = seqattn.load(str(run / "model"))

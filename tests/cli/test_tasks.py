@@ -215,6 +215,9 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
     words = ["question=Who met Dan?", "context=Ann met Dan in town.", f"output={tmp_path}"]
     assert "answer: " in succeed(capfd, "analyze", bundle, *words)
     assert (tmp_path / "question.png").read_bytes()[:4] == b"\x89PNG"
+    words[1] = f"context={' '.join('Eve met Ben in town.' for _ in range(9))} Ann ☃ met Dan."
+    succeed(capfd, "analyze", bundle, *words, "format=svg", "heads=true")  # of several windows
+    assert {path.name for path in tmp_path.glob("*.svg")} >= {"question.svg"}
     text = refusal(capfd, "analyze", bundle, f"output={tmp_path}", "text=Who?")
     assert text.startswith("a question needs its context: ")
 

@@ -478,6 +478,29 @@ def test_analyze_draws_three_pictures(capfd, bundle, loaded, tmp_path, target):
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
 
 
+@pytest.mark.parametrize(("format", "begins"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_analyze_draws_heads_and_other_formats(capfd, bundle, tmp_path, format, begins):
+    words = [f"text={TEXTS[0]}", "target=ein Hund", f"output={tmp_path}"]
+    succeed(capfd, "analyze", bundle, *words, f"format={format}", "heads=true")
+    views = ("cross", "encoder", "decoder")
+    names = {f"{view}{part}.{format}" for view in views for part in ("", "_heads_1")}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert all(path.read_bytes().startswith(begins) for path in tmp_path.iterdir())
+
+
+def test_analyze_names_unknown_words_by_their_text_and_an_empty_output_by_nothing(
+    capfd, bundle, tmp_path
+):
+    words = [bundle, "text=🙂 a dog 中文", f"output={tmp_path}", "format=svg"]
+    out = succeed(capfd, "analyze", *words, "target=☃ Hund")
+    looked = next(line for line in out.splitlines() if line.startswith("looked at: "))
+    links = [link.split(" ← ") for link in looked.removeprefix("looked at: ").split(", ")]
+    assert [said for said, _ in links] == ["☃", "Hund"]
+    assert {read for _, read in links} <= {"🙂", "a", "dog", "中文"}
+    assert "☃" in (tmp_path / "cross.svg").read_text(encoding="utf-8")
+    assert "looked at" not in succeed(capfd, "analyze", *words, "target=")
+
+
 TYPED = ["Yes, he can.", "it's", "a=b", 'say "no"', "{x}", "5", "[a]", "${x}", "a: b", "true", "\\"]
 
 

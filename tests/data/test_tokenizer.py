@@ -104,6 +104,24 @@ def test_pieces_name_the_ids_of_each_side(tmp_path):
     assert "".join(tokenizer.target_pieces(target)) == "▁katze</s>"
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "▁the▁☃▁cat▁中文▁sees↵it</s>"),
+        ({"normalization": "nmt_nfkc"}, "▁the▁☃▁cat▁中文▁sees▁it</s>"),
+        ({"normalization": "nmt_nfkc", "line_breaks": True}, "▁the▁☃▁cat▁中文▁sees↵▁it</s>"),
+    ],
+)
+def test_unknown_pieces_are_named_as_they_stand_in_their_text(tmp_path, changes, said):
+    tokenizer = train(tmp_path, **changes)
+    text = "the ☃ cat 中文 sees\nit"
+    [ids] = tokenizer.encode_source([text])
+    named = tokenizer.source_pieces(ids, text)
+    assert "".join(named) == said
+    assert tokenizer.source_pieces(ids).count("<unk>") >= 2
+    assert tokenizer.source_pieces([*ids[:5], EOS], text) == [*named[:5], "</s>"]
+
+
 @pytest.mark.parametrize("joint", [True, False])
 def test_a_saved_tokenizer_is_the_same_when_loaded_or_pickled(tmp_path, joint):
     tokenizer = train(tmp_path, joint=joint, vocab_size=40)
