@@ -1,7 +1,7 @@
 """What searches have in common: what they ask of a model, limits, and batches of sources."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
@@ -21,6 +21,9 @@ from seqattn.tokens import PAD
 Processors = Sequence[Processor] | Mapping[str, Processor]
 """Applied in their order; of a mapping, its values."""
 Tokens = Annotated[int, Ge(0), Le(1_000_000)]
+Progress = Callable[[int, int], object]
+"""Told after each batch how many sources are done, and how many there are."""
+_WINDOW = 1 << 32  # beyond the numbers of texts
 
 
 class SearchModel(Protocol):
@@ -139,11 +142,18 @@ class Generator:
     batch_size: CountOrNone = 64
     batch_tokens: CountOrNone = 0
 
-    def generate(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+    def generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        places: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[Hypothesis]]:
         """Hypotheses for each source, best first.
 
         Args:
             sources: ids of each source, end included; an empty one gets one empty hypothesis.
+            places: each source's place in the user's input; None where these are all of it.
+            progress: called after each batch.
 
         Raises:
             UserError: where a source is longer than the model's positions.
@@ -156,6 +166,8 @@ class Generator:
                     f"{limit}; shorten it, or train with a larger position.max_length"
                 )
         results: list[list[Hypothesis]] = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
+        places = range(len(sources)) if places is None else places
+        done, total = 0, sum(len(source) > 0 for source in sources)
         assert isinstance(self.model, nn.Module)
         with inference(self.model) as device, ExitStack() as heads:
             for module in self.model.modules():
@@ -164,9 +176,13 @@ class Generator:
             for numbers in self._batches(sources):
                 rows = [torch.tensor(sources[n], dtype=torch.long) for n in numbers]
                 ids = pad_sequence(rows, batch_first=True, padding_value=PAD).to(device)
-                found = self.search.search(self.model, self.model.encode(ids), numbers)
+                seeds = [places[n] for n in numbers]
+                found = self.search.search(self.model, self.model.encode(ids), seeds)
                 for number, hypotheses in zip(numbers, found, strict=True):
                     results[number] = hypotheses
+                done += len(numbers)
+                if progress is not None:
+                    progress(done, total)
         return results
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
@@ -185,23 +201,34 @@ class Generator:
 
 
 def generate_from_windows(
-    generator: Generator, sources: Sequence[Sequence[Sequence[int]]]
+    generator: Generator,
+    sources: Sequence[Sequence[Sequence[int]]],
+    first: int = 0,
+    progress: Progress | None = None,
 ) -> list[list[Hypothesis]]:
     """Hypotheses for each source from all of its windows, those with the best scores first.
 
     Args:
         generator: the model with its search.
         sources: the ids of each source's windows; one of a source that is read as a whole.
+        first: the place of the first source in the user's input.
+        progress: called after each batch of windows.
 
     Returns:
         As `Generator.generate`; as many for each source as a window alone would give at most.
     """
-    found = iter(generator.generate([window for windows in sources for window in windows]))
+    each = [
+        (window, place + number * _WINDOW)
+        for place, windows in enumerate(sources, first)
+        for number, window in enumerate(windows)
+    ]
+    windows, places = [window for window, _ in each], [place for _, place in each]
+    found = iter(generator.generate(windows, places, progress))
     results = []
-    for windows in sources:
-        each = [next(found) for _ in windows]
+    for source in sources:
+        parts = [next(found) for _ in source]
         best: dict[tuple[int, ...], Hypothesis] = {}
-        for hypothesis in sorted((h for part in each for h in part), key=lambda h: -h.score):
+        for hypothesis in sorted((h for part in parts for h in part), key=lambda h: -h.score):
             best.setdefault(hypothesis.ids, hypothesis)
-        results.append(list(best.values())[: max(map(len, each))])
+        results.append(list(best.values())[: max(map(len, parts))])
     return results

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqattn.checking import Count, Share, checked
 from seqattn.errors import UserError
-from seqattn.generation.base import inference
+from seqattn.generation.base import Progress, inference
 from seqattn.models.span_base import SpanInput, SpanModel, SpanScores
 
 
@@ -172,12 +172,15 @@ class Answerer:
     encode: Callable[[Sequence[str], Sequence[str]], Iterable[SpanWindows]]
     search: SpanSearch
 
-    def answer(self, questions: Sequence[str], contexts: Sequence[str]) -> list[Answered]:
+    def answer(
+        self, questions: Sequence[str], contexts: Sequence[str], progress: Progress | None = None
+    ) -> list[Answered]:
         """Answers each question; one on an empty context has no answer for certain.
 
         Args:
             questions: N.
             contexts: the context of each.
+            progress: called after each question.
 
         Raises:
             UserError: where a window or question is longer than the model reads.
@@ -185,10 +188,12 @@ class Answerer:
         results = [Answered([], 1.0) for _ in questions]
         with inference(self.model) as device:
             windows = self._read(questions, contexts, device)
-            for number, own in groupby(windows, key=itemgetter(0)):
+            for done, (number, own) in enumerate(groupby(windows, key=itemgetter(0)), 1):
                 if contexts[number].strip():
                     read = [window for _, window in own]
                     results[number] = self.search.choose(read, contexts[number])
+                if progress is not None:
+                    progress(done, len(questions))
         return results
 
     def _read(

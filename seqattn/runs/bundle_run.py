@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from seqattn.bundle.bundle import SpanBundle, TextBundle, load_bundle
 from seqattn.checking import checked
 from seqattn.errors import UserError
-from seqattn.generation.base import Hypothesis, Search, generate_from_windows
+from seqattn.generation.base import Hypothesis, Progress, Search, generate_from_windows
 from seqattn.generation.span_search import SpanSearch
 from seqattn.ops.memory import keep_freed_memory
 
@@ -51,16 +51,19 @@ class Outputs(NamedTuple):
 
 
 def hypotheses_for(
-    bundle: TextBundle, search: Any, sources: Sequence[str]
+    bundle: TextBundle, search: Any, sources: Sequence[str], progress: Progress | None = None
 ) -> list[list[Hypothesis]]:
     """What a search that is not the bundle's own finds for every source, best first."""
-    return generate_from_windows(search.over(bundle.model), bundle.encode(sources))
+    generator, windows = search.over(bundle.model), bundle.encode(sources)
+    return generate_from_windows(generator, windows, progress=progress)
 
 
-def outputs_for(bundle: TextBundle, search: Any, sources: Sequence[str]) -> Outputs:
-    """The best output for every source."""
+def outputs_for(
+    bundle: TextBundle, search: Any, sources: Sequence[str], progress: Progress | None = None
+) -> Outputs:
+    """The best output for every source; `progress` is called after each batch."""
     began = time.perf_counter()
-    found = hypotheses_for(bundle, search, sources)
+    found = hypotheses_for(bundle, search, sources, progress)
     seconds = time.perf_counter() - began
     texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
     return Outputs(texts, sum(len(best[0].ids) + 1 for best in found), seconds)

@@ -15,7 +15,7 @@ from seqattn.data.base import Texts
 from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
-from seqattn.generation.base import Search
+from seqattn.generation.base import Progress, Search
 from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.metrics.qa import QaScorer, best_threshold
 from seqattn.metrics.text import TextScore
@@ -196,11 +196,13 @@ class Answers(NamedTuple):
         return dict(zip(self.asked.ids, self.asked.answers, strict=True))
 
 
-def answers_to(bundle: SpanBundle, search: Any, asked: Questions) -> Answers:
-    """The answers to every question."""
+def answers_to(
+    bundle: SpanBundle, search: Any, asked: Questions, progress: Progress | None = None
+) -> Answers:
+    """The answers to every question; `progress` is called after each."""
     began = time.perf_counter()
     answerer = Answerer(bundle.model, bundle.encoder, search)
-    found = answerer.answer(asked.questions, asked.contexts)
+    found = answerer.answer(asked.questions, asked.contexts, progress)
     return Answers(asked, found, time.perf_counter() - began)
 
 
