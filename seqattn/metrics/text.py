@@ -1,5 +1,6 @@
 """What a scorer of texts is, and BLEU and chrF by sacrebleu."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -34,13 +35,19 @@ class TextScore:
     signature: str
     interval: tuple[float, float] | None = None
 
+    @property
+    def key(self) -> str:
+        """The name that runs log it by: `bleu` of BLEU, `rougeL` of ROUGE-L."""
+        words = re.sub(r"([A-Z][A-Z0-9]+)-?", lambda word: word[1].lower(), self.name)
+        return words.replace(" ", "_")
+
 
 def named(scores: Sequence[TextScore], split: str) -> dict[str, float | str]:
-    """Values and signatures as `SPLIT/NAME` and `SPLIT/NAME signature`, as a bundle keeps them."""
+    """Values and signatures as `SPLIT/KEY` and `SPLIT/KEY signature`, as a bundle keeps them."""
     found: dict[str, float | str] = {}
     for score in scores:
-        found[f"{split}/{score.name}"] = score.value
-        found[f"{split}/{score.name} signature"] = score.signature
+        found[f"{split}/{score.key}"] = score.value
+        found[f"{split}/{score.key} signature"] = score.signature
     return found
 
 
@@ -85,7 +92,7 @@ class TextScorer:
         UserError: for a tokenizer that sacrebleu does not know.
     """
 
-    logged: ClassVar[tuple[str, ...]] = ("bleu",)
+    logged: ClassVar[tuple[str, ...]] = ("bleu", "chrF")
     tokenize: str = "13a"
     lowercase: bool = False
 
@@ -99,8 +106,13 @@ class TextScorer:
         # force: text that is tokenised on purpose needs no warning
         return BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True, **options)
 
+    @property
+    def chrf(self) -> CHRF:
+        """sacrebleu's chrF (Popović 2015)."""
+        return CHRF(lowercase=self.lowercase)
+
     def corpus(self) -> Metric:
-        return CorpusBleu(self)
+        return CorpusScores(self)
 
     def score(
         self,
@@ -108,12 +120,12 @@ class TextScorer:
         references: References,
         sources: Sequence[str] | None = None,
     ) -> list[TextScore]:
-        """BLEU and chrF (Popović 2015); see `Scorer.score`."""
+        """BLEU and chrF; see `Scorer.score`."""
         # sacrebleu wants the first reference of every row, then the second, None where a row
         # has no more.
         streams = [list(row) for row in zip_longest(*reference_lists(references, len(hypotheses)))]
         scores = []
-        for name, metric in (("BLEU", self.bleu()), ("chrF", CHRF(lowercase=self.lowercase))):
+        for name, metric in (("BLEU", self.bleu()), ("chrF", self.chrf)):
             value = metric.corpus_score(list(hypotheses), streams).score
             scores.append(TextScore(name, float(value), str(metric.get_signature())))
         return scores
@@ -133,17 +145,22 @@ def reference_lists(references: References, count: int) -> list[list[str]]:
     return rows
 
 
-class CorpusBleu(Metric):
-    """BLEU of a corpus that arrives in batches and on several ranks; equals sacrebleu's."""
+class CorpusScores(Metric):
+    """BLEU and chrF of a corpus that arrives in batches and on several ranks, as sacrebleu's."""
 
     full_state_update = False
     counts: Tensor
+    characters: Tensor
 
     def __init__(self, scorer: TextScorer) -> None:
         super().__init__()
         self.sentence = scorer.bleu(effective_order=True)
+        self.chrf = scorer.chrf
         # matches and totals of 1- to 4-grams, then both lengths in words
         self.add_state("counts", default=torch.zeros(10, dtype=torch.float64), dist_reduce_fx="sum")
+        # n-grams of the hypothesis, of the reference and of both, for each order
+        sums = torch.zeros(3 * self.chrf.char_order, dtype=torch.float64)
+        self.add_state("characters", default=sums, dist_reduce_fx="sum")
 
     def update(self, hypotheses: Sequence[str], references: References) -> None:
         """Adds line-aligned texts, with one reference or several each."""
@@ -152,9 +169,13 @@ class CorpusBleu(Metric):
             found = self.sentence.sentence_score(hypothesis, texts)
             counts = [*found.counts, *found.totals, found.sys_len, found.ref_len]
             self.counts += torch.tensor(counts, dtype=torch.float64, device=self.counts.device)
+            # sacrebleu's own steps of `corpus_score`, which has no door of its own to them
+            parts = self.chrf._extract_corpus_statistics([hypothesis], [[text] for text in texts])
+            self.characters += torch.tensor(parts[0], device=self.characters.device)
 
     def compute(self) -> dict[str, Tensor]:
-        """`bleu` from 0 to 100."""
+        """`bleu` and `chrF` from 0 to 100."""
         row = [int(count) for count in self.counts.tolist()]
-        score = BLEU.compute_bleu(row[:4], row[4:8], row[8], row[9], smooth_method="exp")
-        return {"bleu": torch.tensor(score.score)}
+        bleu = BLEU.compute_bleu(row[:4], row[4:8], row[8], row[9], smooth_method="exp")
+        chrf = self.chrf._compute_score_from_stats([int(n) for n in self.characters.tolist()])
+        return {"bleu": torch.tensor(bleu.score), "chrF": torch.tensor(chrf.score)}

@@ -1,46 +1,26 @@
 """Training itself: from settings that are checked to a bundle that is scored."""
 
+import math
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, RichProgressBar
+from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
+from lightning.pytorch.loggers import WandbLogger
 
-from seqattn.bundle.files import write_bundle
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
+from seqattn.runs.ending import TrainingResult, finish, hyperparameters
 from seqattn.runs.fitting import Fitting, SpanFitting, TextFitting
 from seqattn.runs.run_directory import rank
 from seqattn.runs.starting import FORMAT, start_of
-from seqattn.runs.tables import print_table
 from seqattn.runs.training_options import TrainingOptions
-from seqattn.training.averaging import average_weights
-from seqattn.training.callbacks import EpochLines
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """What a run came to.
-
-    Args:
-        run_dir: its directory.
-        bundle: where its model is.
-        monitored: the best value of `checkpoint.monitor`; None where nothing was validated.
-        steps: optimizer steps taken.
-        scores: of the bundle on the validation split, with signatures.
-    """
-
-    run_dir: Path
-    bundle: Path
-    monitored: float | None
-    steps: int
-    scores: Mapping[str, Any]
+from seqattn.training.callbacks import Finite, LastValidation, Monitored
+from seqattn.training.progress import EVERY, EpochLines, TrainingBar
 
 
 def fit(run: TrainingOptions) -> TrainingResult:
@@ -49,6 +29,7 @@ def fit(run: TrainingOptions) -> TrainingResult:
     Raises:
         UserError: where the data cannot be read, or a start does not fit.
     """
+    began = time.perf_counter()
     keep_freed_memory()
     home = Path(run.run_dir)
     start = start_of(run)
@@ -60,31 +41,23 @@ def fit(run: TrainingOptions) -> TrainingResult:
         fitting.model.loss = torch.compile(fitting.model.loss)
     kept = run.checkpoint.kept(home / "checkpoints", mode)
     monitored = Monitored(run.checkpoint.monitor, mode)
-    callbacks = [
-        *fitting.callbacks,
-        *run.made_callbacks(),
-        kept,
-        *_usual_callbacks(run, fitting, mode),
-        monitored,
-    ]
+    callbacks = [*fitting.callbacks, *run.made_callbacks(), kept, monitored]
+    callbacks += _usual_callbacks(run, fitting, monitored)
     trainer = run.trainer.trainer(home, callbacks, _loggers(run))
     if rank() == 0:
         reports: list[str] = getattr(run.data, "report", list)()  # of what was mended while reading
-        for line in [*run.trainer.advice(), *reports, *fitting.data.report()]:
+        for line in [*run.trainer.advice(), *reports, *fitting.data.report(), *_brevity(fitting)]:
             print(line, file=sys.stderr)
         fitting.bundle.tokenizer.save(home / "tokenizer")
+    times = {"preparing": time.perf_counter() - began}
     began = time.perf_counter()
     _train(trainer, fitting)
-    seconds = time.perf_counter() - began
+    times["training"] = fitting.throughput.seconds
+    times["validating"] = max(0.0, time.perf_counter() - began - times["training"])
     result = TrainingResult(home, home / "model", monitored.best, trainer.global_step, {})
     if not trainer.is_global_zero:
         return result
-    weights = _load_average(fitting, sorted(kept.best_k_models))
-    result = replace(result, scores=_final_scores(fitting))
-    bundle = fitting.bundle
-    write_bundle(result.bundle, bundle.config, bundle.model.cpu(), bundle.tokenizer, result.scores)
-    _print(result, weights, seconds, fitting)
-    return result
+    return finish(result, fitting, trainer.loggers, kept, monitored, times)
 
 
 def _check_lengths(fitting: Fitting) -> None:
@@ -99,8 +72,22 @@ def _check_lengths(fitting: Fitting) -> None:
             )
 
 
-def _usual_callbacks(run: TrainingOptions, fitting: Fitting, mode: str) -> list[Callback]:
-    home = Path(run.run_dir)
+def _brevity(fitting: Fitting) -> list[str]:
+    """Says where outputs may not be as long as what is learnt."""
+    limit, longest = getattr(fitting.run.generation, "limit", None), fitting.data.longest[1]
+    if limit is None or limit.ratio or limit.extra >= longest:
+        return []
+    return [
+        f"outputs end at {limit.extra} tokens and the longest target has {longest}; set "
+        f"generation.limit.extra={longest} for as many"
+    ]
+
+
+def _usual_callbacks(
+    run: TrainingOptions, fitting: Fitting, monitored: Monitored
+) -> list[Callback]:
+    home, on_terminal = Path(run.run_dir), sys.stderr.isatty()
+    lines = EpochLines(fitting.throughput, monitored, math.inf if on_terminal else EVERY)
 
     def keep_settings(trainer: Trainer, task: LightningModule) -> None:
         settings = {"format": FORMAT, **run.settings}
@@ -113,8 +100,11 @@ def _usual_callbacks(run: TrainingOptions, fitting: Fitting, mode: str) -> list[
         ModelCheckpoint(
             dirpath=home / "checkpoints", filename="last", enable_version_counter=False
         ),
-        RichProgressBar() if sys.stderr.isatty() else EpochLines(fitting.throughput),
-        *run.checkpoint.stopping(mode),
+        lines,
+        *([TrainingBar(lines)] if on_terminal else []),
+        Finite(),
+        LastValidation(),
+        *run.checkpoint.stopping(run.task.monitors[monitored.name]),
         # once training begins: a resumption that is refused leaves the run's own settings
         LambdaCallback(on_train_start=keep_settings),
     ]
@@ -122,7 +112,12 @@ def _usual_callbacks(run: TrainingOptions, fitting: Fitting, mode: str) -> list[
 
 def _loggers(run: TrainingOptions) -> list[Any]:
     try:
-        return [make() for make in run.logger.values()]
+        made = [make() for make in run.logger.values()]
+        for logger in made:
+            if isinstance(logger, WandbLogger):
+                # Lightning hands it on, and Weights & Biases warns that it is no longer there
+                logger._wandb_init.pop("anonymous", None)
+        return made
     except ImportError as error:  # Lightning has some that need packages of their own
         raise UserError(f"logger: {error}") from error
 
@@ -130,82 +125,10 @@ def _loggers(run: TrainingOptions) -> list[Any]:
 def _train(trainer: Trainer, fitting: Fitting) -> None:
     run = fitting.run
     for logger in trainer.loggers:
-        logger.log_hyperparams(run.settings)
+        logger.log_hyperparams(hyperparameters(fitting))
     last = Path(run.run_dir) / "checkpoints" / "last.ckpt" if run.resume else None
     trainer.fit(
         fitting.task, datamodule=fitting.data, ckpt_path=last, weights_only=True if last else None
     )
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()  # what follows is the first rank's alone
-
-
-def _load_average(fitting: Fitting, checkpoints: list[str]) -> str:
-    """Puts the averaged weights into the model; says which checkpoints they are of."""
-    if not checkpoints:
-        return "the last step"
-    prefix = "model."
-    states = (
-        torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-        for path in checkpoints
-    )
-    mean = average_weights(
-        {n.removeprefix(prefix): w for n, w in state.items() if n.startswith(prefix)}
-        for state in states
-    )
-    fitting.model.load_state_dict(mean)
-    steps = [Path(path).stem.partition("step=")[2].lstrip("0") for path in checkpoints]
-    return f"step {steps[0]}" if len(steps) == 1 else f"the mean of steps {', '.join(steps)}"
-
-
-def _final_scores(fitting: Fitting) -> dict[str, Any]:
-    """Loss of the averaged weights on the validation split, and its scores by generation."""
-    options = fitting.run.trainer
-    hasty = bool(options.fast_dev_run)
-    alone = replace(options.alone(limit_val_batches=1 if hasty else 1.0), precision=32)
-    fitting.task.validation = None  # from here on validation gives losses alone
-    trainer = alone.trainer(Path(fitting.run.run_dir))
-    losses = trainer.validate(fitting.task, datamodule=fitting.data, verbose=False)[0]
-    fitting.model.to(fitting.task.device)
-    return {n: float(x) for n, x in losses.items()} | fitting.scores(8 if hasty else None)
-
-
-def _print(result: TrainingResult, weights: str, seconds: float, fitting: Fitting) -> None:
-    speed, unit = fitting.throughput.summary(), fitting.throughput.unit
-    # figures first; the signatures are in the bundle's scores.json
-    rows = {n: f"{x:.4g}" for n, x in result.scores.items() if isinstance(x, int | float)}
-    rows |= {"steps": f"{result.steps:,}", "weights kept": weights}
-    minutes, rest = divmod(round(seconds), 60)
-    rows["time"] = f"{minutes} min {rest} s"
-    rows[f"{unit} a second"] = f"{speed['tokens_per_second']:,.0f}"
-    rows["padding"] = f"{speed['padding_share']:.1%}"
-    rows["waiting for data"] = f"{speed['waiting_share']:.1%}"
-    rows["bundle"] = str(result.bundle)
-    print_table("Training", rows)
-
-
-class Monitored(Callback):
-    """The best value of a logged number so far, which a sweeper is given.
-
-    Args:
-        name: of the number.
-        mode: which way is better, min or max.
-    """
-
-    def __init__(self, name: str, mode: str) -> None:
-        self.name, self.better = name, min if mode == "min" else max
-        self.best: float | None = None
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Called by Lightning."""
-        if trainer.state.fn != "fit" or self.name not in trainer.callback_metrics:
-            return
-        value = float(trainer.callback_metrics[self.name])
-        self.best = value if self.best is None else self.better(self.best, value)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Kept in a checkpoint."""
-        return {"best": self.best}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """From a checkpoint."""
-        self.best = state_dict["best"]

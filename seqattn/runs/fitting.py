@@ -17,17 +17,20 @@ from seqattn.bundle.architecture import Vocabularies
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.data.module import Seq2SeqData, SpanData
 from seqattn.data.span_batch import Questions
+from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
-from seqattn.generation.base import inference
+from seqattn.generation.base import Progress, inference
 from seqattn.metrics.text import named
 from seqattn.runs.analyze import draw_question, draw_text
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.evaluate import answers_to
 from seqattn.runs.starting import Start
+from seqattn.runs.task_options import FinalOptions
 from seqattn.tasks.base import Optimization, Validation
 from seqattn.tasks.seq2seq import Seq2SeqTask, TextValidation
 from seqattn.tasks.span_task import SpanTask, SpanValidation
 from seqattn.training.callbacks import SampleTexts, Throughput
+from seqattn.training.progress import progress
 
 _VALIDATED = 256  # sentences that greedy validation generates at once
 _SHORT = 300  # characters that still make a picture to be taken in at a glance
@@ -44,6 +47,8 @@ class Fitting(ABC):
     data_type: ClassVar[Any]
     task_type: ClassVar[Any]
     bundle_type: ClassVar[Any]
+    unit: ClassVar[str]
+    """What is scored, in words."""
     tokens: ClassVar[tuple[str, str]]
     """Which are counted for the speed: in words, and the batch's attribute that counts them."""
     sides: ClassVar[Sequence[tuple[str, str]]]
@@ -62,6 +67,9 @@ class Fitting(ABC):
         start.load_weights(self.model)
         self.data.setup("fit")
         self.rows = self.data.rows("val")
+        final = run.task.final
+        self.final = final if isinstance(final, FinalOptions) else FinalOptions(splits=[])
+        self.scored = {split: self.data.rows(split) for split in self.final.splits}
         home = Path(run.run_dir)
         self.bundle = self.bundle_type(self.model, tokenizer, run.settings, {}, home / "model")
         task = run.task
@@ -84,9 +92,18 @@ class Fitting(ABC):
     def validation(self) -> Validation:
         """How outputs are made and scored beside the loss."""
 
+    def final_scores(self) -> dict[str, Any]:
+        """Scores of the bundle on the splits that are asked for, by its own search."""
+        found: dict[str, Any] = {}
+        count = 8 if self.run.trainer.fast_dev_run else self.final.sentences or None
+        for split, rows in self.scored.items():
+            with progress(f"scoring {split}", self.unit) as tell:
+                found |= self.scores(split, rows, count, tell)
+        return found
+
     @abstractmethod
-    def scores(self, count: int | None) -> dict[str, Any]:
-        """Scores of the bundle on the validation split, or its first `count` rows."""
+    def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
+        """Scores of the bundle on the first `count` rows of a split, or on all."""
 
     @abstractmethod
     def samples(self) -> list[tuple[str, str, str]]:
@@ -101,8 +118,15 @@ class TextFitting(Fitting):
     """Of an encoder-decoder on pairs of texts."""
 
     data_type, task_type, bundle_type = Seq2SeqData, Seq2SeqTask, TextBundle
+    unit = "texts"
     tokens = ("target tokens", "target_tokens")
     sides = (("source", "loader.max_length"), ("target", "loader.max_length"))
+
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
+        for split, rows in self.scored.items():
+            if not rows.references:
+                raise UserError(f"task.final.splits: the {split} split has no references")
 
     def validation(self) -> TextValidation:
         search: Any = self.run.generation
@@ -114,10 +138,10 @@ class TextFitting(Fitting):
             lambda: self.rows.references,
         )
 
-    def scores(self, count: int | None) -> dict[str, Any]:
-        sources, references = self.rows.sources[:count], self.rows.references[:count]
-        outputs = outputs_for(self.bundle, self.run.generation, sources)
-        return named(self.run.task.scorer.score(outputs.texts, references, sources), "val")
+    def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
+        sources, references = rows.sources[:count], rows.references[:count]
+        outputs = outputs_for(self.bundle, self.run.generation, sources, tell)
+        return named(self.run.task.scorer.score(outputs.texts, references, sources), split)
 
     def samples(self) -> list[tuple[str, str, str]]:
         sources = self.rows.sources
@@ -141,21 +165,22 @@ class SpanFitting(Fitting):
     """
 
     data_type, task_type, bundle_type = SpanData, SpanTask, SpanBundle
+    unit = "questions"
     tokens = ("context tokens", "context_tokens")
     sides = (("window", "loader.window"), ("question", "loader.max_question"))
 
     def validation(self) -> SpanValidation:
         return SpanValidation(self.bundle.answerer(), lambda: self.rows)
 
-    def scores(self, count: int | None) -> dict[str, Any]:
-        asked = Questions(*(column[:count] for column in self.rows))
+    def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
+        asked = Questions(*(column[:count] for column in rows))
         search: Any = self.run.generation
-        answers = answers_to(self.bundle, replace(search, threshold=1.0), asked)
-        if not all(asked.answers):
+        answers = answers_to(self.bundle, replace(search, threshold=1.0), asked, tell)
+        if split == "val" and not all(asked.answers):
             self.bundle.config["generation"]["threshold"] = answers.best_threshold()
         threshold = self.bundle.config["generation"]["threshold"]
         answers = answers._replace(found=[one.within(threshold) for one in answers.found])
-        return named(answers.scores(self.run.task.scorer), "val")
+        return named(answers.scores(self.run.task.scorer), split)
 
     def samples(self) -> list[tuple[str, str, str]]:
         asked, none = self.rows.questions, "(no answer)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -130,7 +129,7 @@ class TrainerOptions:
 
     def alone(self, **lightning: Any) -> TrainerOptions:
         """The same on one device, without checkpoints. Args: lightning: as `self.lightning`."""
-        quiet = {"enable_checkpointing": False, "enable_progress_bar": False, **lightning}
+        quiet = {"enable_checkpointing": False, **lightning}
         return replace(
             self, devices=1, num_nodes=1, strategy="auto", fast_dev_run=False, profiler=None,
             lightning=quiet,
@@ -158,7 +157,7 @@ class TrainerOptions:
             "use_distributed_sampler": False,
             "num_sanity_val_steps": 0,
             "enable_model_summary": False,
-            "enable_progress_bar": sys.stderr.isatty(),
+            "enable_progress_bar": False,  # `training.progress` has a bar of its own
         }
         try:
             # copies, since Lightning adds callbacks of its own to the list that it is given

@@ -12,7 +12,9 @@ from torch.distributed.run import run as start_ranks
 
 from seqattn.bundle.nodes import TARGET, build
 from seqattn.errors import UserError
-from seqattn.runs.fit import TrainingResult, fit
+from seqattn.runs.ending import TrainingResult
+from seqattn.runs.fit import fit
+from seqattn.runs.run_directory import rank
 from seqattn.runs.training_options import TrainingOptions
 
 _SETTINGS, _RESULT, _ERROR = ".settings.yaml", ".result.yaml", ".error"
@@ -53,7 +55,7 @@ def run_rank(home: Path) -> int:
     except UserError as error:
         (home / _ERROR).write_text(str(error), encoding="utf-8")
         return 2
-    if result.scores:
+    if rank() == 0:
         kept = {"monitored": result.monitored, "steps": result.steps, "scores": result.scores}
         (home / _RESULT).write_text(yaml.safe_dump(kept), encoding="utf-8")
     return 0

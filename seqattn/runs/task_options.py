@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Lt
 
@@ -37,6 +37,20 @@ class ValidationOptions:
 
 @checked
 @dataclass(frozen=True)
+class FinalOptions:
+    """How a bundle's outputs are scored when training is over.
+
+    Args:
+        sentences: the first rows of a split that are scored; 0 for all.
+        splits: val, test or both.
+    """
+
+    sentences: CountOrNone = 0
+    splits: list[Literal["val", "test"]] = field(default_factory=lambda: ["val"])
+
+
+@checked
+@dataclass(frozen=True)
 class TaskOptions:
     """A task as a run is told of it.
 
@@ -46,6 +60,7 @@ class TaskOptions:
         label_smoothing: share of a target's probability spread over the vocabulary.
         teacher_forcing: share of target tokens that a recurrent decoder is given in training.
         validation: how outputs are scored while it trains.
+        final: how they are scored in the end; None or False for their losses alone.
     """
 
     reads: ClassVar[str]
@@ -60,11 +75,14 @@ class TaskOptions:
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
     validation: ValidationOptions = field(default_factory=ValidationOptions)
+    final: FinalOptions | bool | None = field(default_factory=FinalOptions)
 
     def __post_init__(self) -> None:
         if not hasattr(self.scorer, "score"):
             came = f"got {shown(self.scorer)}"
             raise BadValue("scorer", f"must be a choice with keys of its own, {came}")
+        if isinstance(self.final, bool):  # in a bundle it is a node, or null
+            object.__setattr__(self, "final", FinalOptions() if self.final else None)
 
     @property
     def monitors(self) -> dict[str, str]:

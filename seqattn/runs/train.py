@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from seqattn.runs.fit import TrainingResult, fit
+from seqattn.runs.ending import TrainingResult
+from seqattn.runs.fit import fit
 from seqattn.runs.ranks import launch
 from seqattn.runs.run_directory import claimed, world_size
 from seqattn.runs.training_options import TrainingOptions

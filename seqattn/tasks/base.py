@@ -131,7 +131,6 @@ class SummedTask(LightningModule):
         loss = total.detach() / units
         means = {"loss": loss, **means}
         self.log_dict({f"train/{name}": x for name, x in means.items()}, batch_size=number)
-        self.log("loss", loss, prog_bar=True, logger=False, batch_size=1)
         self.window_units = self.window_units.to(units.device) + units
         if losses:
             total = total + torch.stack([part.loss for part in losses]).sum() * units

@@ -1,7 +1,6 @@
 """Callbacks that measure and tell."""
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from operator import attrgetter
@@ -10,6 +9,8 @@ from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+
+from seqattn.errors import UserError
 
 
 class Throughput(Callback):
@@ -70,42 +71,75 @@ class Throughput(Callback):
             tokens, seconds = self._reported
             rate = (self.tokens - tokens) / max(self.seconds - seconds, 1e-9)
             self._reported = (self.tokens, self.seconds)
-            pl_module.log("tok/s", rate, prog_bar=True, logger=False, batch_size=1)
             rates = {**self.summary(), "tokens_per_second": rate}
             rates["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
             logged = {f"train/{name}": value for name, value in rates.items()}
             pl_module.log_dict(logged, batch_size=1)
 
 
-_TOLD = ("loss", "perplexity", "accuracy")
-_UNTOLD = ("nll", "rouge1", "rouge2", "rougeLsum")
-
-
-class EpochLines(Callback):
-    """A line on standard error after each validation, for where no progress bar is shown.
+class Monitored(Callback):
+    """The best value of a logged number so far, which a sweeper is given.
 
     Args:
-        throughput: what it reports the speed from.
+        name: of the number.
+        mode: which way is better, min or max.
     """
 
-    def __init__(self, throughput: Throughput) -> None:
-        self.throughput = throughput
+    def __init__(self, name: str, mode: str) -> None:
+        self.name, self.sign = name, 1 if mode == "min" else -1
+        self.best: float | None = None
+        self.step = self.count = 0
+        """Of the best value, and how many values there were."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
+        if trainer.state.fn != "fit" or self.name not in trainer.callback_metrics:
             return
-        scores = dict(trainer.callback_metrics)
-        parts = [f"epoch {trainer.current_epoch + 1}", f"step {trainer.global_step}"]
-        if "train/loss" in scores:
-            parts.append(f"train loss {float(scores['train/loss']):.3f}")
-        found = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
-        names = [name for name in _TOLD if name in found]
-        if getattr(pl_module, "generates_now", True):  # else the others are of an earlier epoch
-            names += [name for name in found if name not in _TOLD + _UNTOLD]
-        parts += [f"val {name} {float(scores[f'val/{name}']):.3f}" for name in names]
-        speed = self.throughput.summary()["tokens_per_second"]
-        parts.append(f"{speed:,.0f} {self.throughput.unit}/s")
-        print(" · ".join(parts), file=sys.stderr, flush=True)
+        value = float(trainer.callback_metrics[self.name])
+        self.count += 1
+        if self.best is None or self.sign * value < self.sign * self.best:
+            self.best, self.step = value, trainer.global_step
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "step": self.step, "count": self.count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = state_dict["best"]
+        self.step, self.count = state_dict.get("step", 0), state_dict.get("count", 0)
+
+
+class LastValidation(Callback):
+    """A validation after the last step, wherever it stands between two others."""
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        steps_end = 0 < trainer.max_steps <= trainer.global_step
+        if steps_end or (trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs):
+            trainer.should_stop = True  # which Lightning lets a validation follow
+            trainer.check_val_every_n_epoch = None  # in any epoch
+
+
+class Finite(Callback):
+    """Ends a training whose loss is no finite number.
+
+    Raises:
+        UserError: at a logged step, or after a validation.
+    """
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        looks = trainer.should_stop or trainer.global_step % trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
+        if looks and trainer.precision != "16-mixed":  # which leaves out a step that overflows
+            self._check(trainer, float(outputs["loss"]))
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check(trainer, float(trainer.callback_metrics.get("val/loss", 0.0)))
+
+    def _check(self, trainer: Trainer, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise UserError(
+                f"training has diverged: the loss is {loss} at step {trainer.global_step}; lower "
+                "optimizer.lr, raise schedule.warmup_steps, or set trainer.gradient_clip_val"
+            )
 
 
 class SampleTexts(Callback):

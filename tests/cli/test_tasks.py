@@ -80,7 +80,7 @@ def summarizing(folder, name, *words):
 def test_a_summarizer_trains_summarizes_and_is_scored_by_rouge(folder, capfd, words):
     run_dir = summarizing(folder, "-".join(words).replace("=", ""), *words)
     scores = json.loads((run_dir / "model" / "scores.json").read_text())
-    assert {"val/ROUGE-1", "val/ROUGE-Lsum", "val/novel 2-grams", "val/loss"} <= scores.keys()
+    assert {"val/rouge1", "val/rougeLsum", "val/novel_2-grams", "val/loss"} <= scores.keys()
     shown = succeed(capfd, "evaluate", f"bundle={run_dir / 'model'}", "generation=greedy")
     assert "ROUGE-L" in shown
     texts = seqattn.load(str(run_dir / "model")).generate(["Ann met Dan in town .", " "])
@@ -188,7 +188,7 @@ def test_a_threshold_for_no_answer_is_chosen_in_training_and_kept_in_the_bundle(
     bundle = seqattn.load(str(run_dir / "model"))
     threshold = bundle.config["generation"]["threshold"]
     assert 0 <= threshold < 1
-    assert "val/NoAns EM" in bundle.scores
+    assert "val/NoAns_em" in bundle.scores
     lines = succeed(
         capfd, "evaluate", f"bundle={run_dir / 'model'}", "split=val", f"output={folder / 'kept'}"
     )

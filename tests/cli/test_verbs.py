@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import runpy
 import shutil
 import sys
@@ -96,8 +97,8 @@ def test_measurements_hold_every_validation_and_every_score_has_a_signature(trai
     assert [row["step"] for row in rows] == ["1", "3"]
     assert all(float(row["val/bleu"]) >= 0 for row in rows)
     scores = json.loads((trained / "model" / "scores.json").read_text())
-    assert {"val/loss", "val/perplexity", "val/accuracy", "val/BLEU", "val/chrF"} <= scores.keys()
-    assert scores["val/BLEU signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
+    assert {"val/loss", "val/perplexity", "val/accuracy", "val/bleu", "val/chrF"} <= scores.keys()
+    assert scores["val/bleu signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp")
     assert float(rows[-1]["val/loss"]) == pytest.approx(scores["val/loss"], rel=1e-5)
 
 
@@ -112,8 +113,21 @@ def test_the_end_of_a_training_says_what_came_of_it_and_is_quiet_elsewhere(
     logged = {column.removeprefix("train/") for column in columns}
     assert {"loss", "lr", "gradient_norm", "tokens_per_second"} <= logged
     assert {"padding_share", "waiting_share"} <= logged
-    for word in ("steps", "weights kept", "val/BLEU", "val/chrF", "time", "padding", "bundle"):
+    for word in (
+        "steps",
+        "weights kept",
+        "val/bleu",
+        "val/chrF",
+        "parameters",
+        "time",
+        "padding",
+        "bundle",
+    ):
         assert word in ended.out
+    assert re.search(
+        r"preparing \d+ s · training \d+ s · validating \d+ s · scoring \d+ s", ended.out
+    )
+    assert "nrefs" not in ended.out  # signatures are in the bundle
     assert str(tmp_path / "run" / "model") in ended.out
     first, *rest = ended.err.splitlines()
     assert first == "kept all 60 train pairs"
@@ -610,12 +624,8 @@ def test_a_sweep_makes_a_run_for_each_job(capfd, corpus, tmp_path):
     words = ("attention=mha,gqa", "trainer.fast_dev_run=true", f"run_dir={run_dir}")
     ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
     assert ended.code == 0, ended.err
-    assert sorted(path.name for path in run_dir.iterdir()) == [
-        "0",
-        "1",
-        "jobs.tsv",
-        "multirun.yaml",
-    ]
+    names = sorted(path.name for path in run_dir.iterdir())
+    assert names == ["0", "1", "jobs.tsv", "multirun.yaml"]
     chosen = [
         yaml.safe_load((run_dir / job / "config.yaml").read_text())["choices"]["attention"]
         for job in ("0", "1")

@@ -5,9 +5,10 @@ import random
 import pytest
 import sacrebleu
 import torch
+from sacrebleu.metrics import CHRF
 
 from seqattn.errors import UserError
-from seqattn.metrics.text import CorpusBleu, TextScorer
+from seqattn.metrics.text import CorpusScores, TextScore, TextScorer, named
 
 WORDS = ["the", "dog", "runs", ",", "it's", "not", "well-known", "3.5", "Hund", "(so)", ".", "A"]
 
@@ -38,13 +39,15 @@ def in_batches(metric, hypotheses, references, sizes=(1, 4, 7, 100)):
 @pytest.mark.parametrize(("tokenize", "lowercase"), [("none", False), ("13a", True)])
 def test_bleu_over_batches_is_sacrebleus_of_the_corpus(seed, tokenize, lowercase):
     hypotheses, references = corpus(seed)
-    metric = CorpusBleu(TextScorer(tokenize, lowercase))
+    metric = CorpusScores(TextScorer(tokenize, lowercase))
     whole = sacrebleu.corpus_bleu(
         hypotheses, [references], tokenize=tokenize, lowercase=lowercase, force=True
     )
     assert 20 < whole.score < 90
     score = in_batches(metric, hypotheses, references).compute()
     assert float(score["bleu"]) == pytest.approx(whole.score, rel=1e-6)
+    chrf = CHRF(lowercase=lowercase).corpus_score(hypotheses, [references])
+    assert float(score["chrF"]) == pytest.approx(chrf.score, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -52,16 +55,27 @@ def test_bleu_over_batches_is_sacrebleus_of_the_corpus(seed, tokenize, lowercase
 )
 def test_the_edges_are_sacrebleus(hypotheses):
     references = ["the dog runs , it's not .", "well-known"][: len(hypotheses)]
-    metric = CorpusBleu(TextScorer("none"))
+    metric = CorpusScores(TextScorer("none"))
     metric.update(hypotheses, references)
     whole = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True)
     assert float(metric.compute()["bleu"]) == pytest.approx(whole.score, rel=1e-6)
+    chrf = CHRF().corpus_score(hypotheses, [references])
+    assert float(metric.compute()["chrF"]) == pytest.approx(chrf.score, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("BLEU", "bleu"), ("chrF", "chrF"), ("ROUGE-1", "rouge1"), ("ROUGE-Lsum", "rougeLsum"),
+     ("EM", "em"), ("F1", "f1"), ("NoAns F1", "NoAns_f1"), ("novel 2-grams", "novel_2-grams")],
+)  # fmt: skip
+def test_a_bundle_keeps_a_score_by_the_name_that_a_run_logs(name, key):
+    assert named([TextScore(name, 1.0, "")], "val")[f"val/{key}"] == 1.0
 
 
 def test_the_states_of_two_ranks_add_up_to_the_whole():
     hypotheses, references = corpus(7)
     scorer = TextScorer("13a")
-    whole, left, right = CorpusBleu(scorer), CorpusBleu(scorer), CorpusBleu(scorer)
+    whole, left, right = CorpusScores(scorer), CorpusScores(scorer), CorpusScores(scorer)
     whole.update(hypotheses, references)
     left.update(hypotheses[::2], references[::2])
     right.update(hypotheses[1::2], references[1::2])
@@ -71,7 +85,7 @@ def test_the_states_of_two_ranks_add_up_to_the_whole():
 
 
 def test_reset_forgets_and_unequal_sides_are_refused():
-    metric = CorpusBleu(TextScorer("none"))
+    metric = CorpusScores(TextScorer("none"))
     metric.update(["the dog runs , it's not"], ["the dog runs , it's not"])
     assert float(metric.compute()["bleu"]) == pytest.approx(100)
     metric.reset()

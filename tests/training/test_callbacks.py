@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from seqattn.data.batch import collate
-from seqattn.training.callbacks import EpochLines, SampleTexts, Throughput
+from seqattn.errors import UserError
+from seqattn.training.callbacks import Finite, LastValidation, Monitored, SampleTexts, Throughput
+from seqattn.training.progress import EpochLines, duration, progress
 
 
 class Module:
@@ -39,6 +41,12 @@ def trainer(**attributes):
             "loggers": [],
             "state": SimpleNamespace(fn="fit"),
             "callback_metrics": {},
+            "estimated_stepping_batches": 240,
+            "max_steps": -1,
+            "max_epochs": -1,
+            "is_last_batch": False,
+            "should_stop": False,
+            "precision": "32-true",
             **attributes,
         }
     )
@@ -47,7 +55,8 @@ def trainer(**attributes):
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(seconds=100.0)
-    monkeypatch.setattr(time, "perf_counter", lambda: now.seconds)
+    for name in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, name, lambda: now.seconds)
     return now
 
 
@@ -75,9 +84,10 @@ def test_throughput_counts_tokens_padding_and_waiting(clock):
         "padding_share": pytest.approx(2 / 16),
         "waiting_share": 1.5 / 5,
     }
-    assert module.logged[0] == {"tok/s": 12.0}
-    assert module.logged[1]["train/lr"] == 0.25
-    assert module.logged[1]["train/waiting_share"] == 0.3
+    [logged] = module.logged
+    assert logged["train/tokens_per_second"] == 12.0
+    assert logged["train/lr"] == 0.25
+    assert logged["train/waiting_share"] == 0.3
 
 
 def test_the_rate_that_is_logged_is_of_the_steps_since_the_last(clock):
@@ -85,7 +95,7 @@ def test_the_rate_that_is_logged_is_of_the_steps_since_the_last(clock):
     watch.on_train_epoch_start(owner, module)
     for busy in (1.0, 1.0, 4.0, 4.0):
         step(watch, clock, owner, module, waiting=0.0, busy=busy)
-    rates = [logged["tok/s"] for logged in module.logged if "tok/s" in logged]
+    rates = [logged["train/tokens_per_second"] for logged in module.logged]
     assert rates == [20 / 2, 20 / 8]
 
 
@@ -113,6 +123,75 @@ def test_a_line_after_each_validation_tells_the_epoch_the_step_and_the_scores(ca
         "epoch 3 · step 12 · train loss 1.500 · val loss 2.000 · val bleu 33.250 · "
         "0 target tokens/s\n"
     )
+
+
+def test_a_line_says_how_the_watched_number_stands_to_its_best(capsys):
+    best = Monitored("val/bleu", "max")
+    lines = EpochLines(Throughput(), best)
+    for step, bleu in ((12, 33.25), (24, 30.0)):
+        owner = trainer(callback_metrics={"val/bleu": bleu}, global_step=step)
+        best.on_validation_end(owner, Module())
+        lines.on_validation_end(owner, Module())
+    first, second = capsys.readouterr().err.splitlines()
+    assert "val bleu 33.250 (best)" in first
+    assert "val bleu 30.000 (best 33.250, step 12)" in second
+    again = Monitored("val/bleu", "max")
+    again.load_state_dict(best.state_dict())
+    assert (again.best, again.step, again.count) == (33.25, 12, 2)
+
+
+def test_without_a_terminal_a_line_comes_every_so_often_with_the_time_left(clock, capsys):
+    lines, owner = EpochLines(Throughput(), every=30.0), trainer(global_step=0)
+    lines.on_train_start(owner, Module())
+    for owner.global_step in range(1, 9):
+        clock.seconds += 10
+        lines.on_train_batch_end(owner, Module())
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "epoch 3 · step 3 · 0 target tokens/s · 39 min 30 s left"
+    assert second.startswith("epoch 3 · step 6 · ")
+
+
+def test_other_work_tells_how_far_it_is(clock, capsys):
+    with progress("scoring val", "texts") as tell:
+        for done in range(0, 1960, 64):
+            clock.seconds += 5
+            tell(done, 1960)
+    assert capsys.readouterr().err.startswith(
+        "scoring val · 320 of 1,960 texts · 2 min 34 s left\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (7325, "2 h 2 min")]
+)
+def test_times_are_said_in_words(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("state", "stops"),
+    [
+        ({"max_steps": 13}, False),
+        ({"max_steps": 12}, True),
+        ({"max_epochs": 3}, False),
+        ({"max_epochs": 3, "is_last_batch": True}, True),
+        ({"max_epochs": 4, "is_last_batch": True}, False),
+    ],
+)
+def test_the_last_step_is_validated(state, stops):
+    owner = trainer(**state)
+    LastValidation().on_train_batch_end(owner, Module())
+    assert owner.should_stop == stops
+
+
+def test_a_loss_that_is_not_finite_ends_the_training():
+    nan = {"loss": torch.tensor(math.nan)}
+    with pytest.raises(UserError, match=r"^training has diverged: the loss is nan at step 12; "):
+        Finite().on_train_batch_end(trainer(), Module(), nan)
+    with pytest.raises(UserError, match=r"^training has diverged: the loss is inf"):
+        Finite().on_validation_end(trainer(callback_metrics={"val/loss": math.inf}), Module())
+    Finite().on_train_batch_end(trainer(global_step=13), Module(), nan)  # which is not looked at
+    Finite().on_train_batch_end(trainer(precision="16-mixed"), Module(), nan)
 
 
 def test_a_score_of_an_earlier_epoch_is_not_told_again(capsys):

@@ -1,0 +1,157 @@
+"""The end of a training: the weights that are kept, the bundle, its scores, and who is told."""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
+from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+
+from seqattn.bundle.files import write_bundle
+from seqattn.runs.fitting import Fitting
+from seqattn.runs.tables import print_table
+from seqattn.training.averaging import average_weights
+from seqattn.training.callbacks import Monitored
+from seqattn.training.progress import duration, progress
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What a run came to.
+
+    Args:
+        run_dir: its directory.
+        bundle: where its model is.
+        monitored: the best value of `checkpoint.monitor`; None where nothing was validated.
+        steps: optimizer steps taken.
+        scores: of the bundle on the validation split, with signatures.
+    """
+
+    run_dir: Path
+    bundle: Path
+    monitored: float | None
+    steps: int
+    scores: Mapping[str, Any]
+
+
+def finish(
+    result: TrainingResult,
+    fitting: Fitting,
+    loggers: Sequence[Any],
+    kept: ModelCheckpoint,
+    monitored: Monitored,
+    times: dict[str, float],
+) -> TrainingResult:
+    """Writes the bundle of a trained model, scores it, and tells what came of it.
+
+    Args:
+        result: so far.
+        fitting: what was trained.
+        loggers: those of the run, which end here.
+        kept: knows the checkpoints whose weights are averaged.
+        monitored: knows how good they were.
+        times: seconds of each part of the run, to which scoring is added.
+    """
+    weights = _load_average(fitting, sorted(kept.best_k_models), monitored)
+    began = time.perf_counter()
+    cost = {"optimizer steps": f"{result.steps:,}"} | {n: duration(x) for n, x in times.items()}
+    result = _scored(result, fitting, monitored.name, cost)
+    times["scoring"] = time.perf_counter() - began
+    _log(loggers, fitting, result)
+    _print(result, weights, times, fitting)
+    return result
+
+
+def _scored(
+    result: TrainingResult, fitting: Fitting, monitor: str, cost: Mapping[str, str]
+) -> TrainingResult:
+    """Writes the bundle, scores it, and writes it again with its scores."""
+
+    def write(scores: Mapping[str, Any]) -> None:
+        bundle = fitting.bundle
+        model, tokenizer = bundle.model.cpu(), bundle.tokenizer
+        write_bundle(result.bundle, bundle.config, model, tokenizer, scores, cost)
+
+    write({})  # so that scoring can be stopped
+    scores = _final_scores(fitting)
+    write(scores)
+    best = scores.get(monitor) if result.monitored is None else result.monitored
+    return replace(result, scores=scores, monitored=best)
+
+
+def hyperparameters(fitting: Fitting) -> dict[str, Any]:
+    """All settings, and how large the model is."""
+    size = sum(parameter.numel() for parameter in fitting.model.parameters())
+    return {**fitting.run.settings, "parameters": size}
+
+
+def _load_average(fitting: Fitting, checkpoints: list[str], monitored: Monitored) -> str:
+    """Puts the averaged weights into the model; says which checkpoints they are of, and why."""
+    if not checkpoints:
+        return "the last step"
+    prefix = "model."
+    states = (
+        torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+        for path in checkpoints
+    )
+    mean = average_weights(
+        {n.removeprefix(prefix): w for n, w in state.items() if n.startswith(prefix)}
+        for state in states
+    )
+    fitting.model.load_state_dict(mean)
+    steps = [Path(path).stem.partition("step=")[2].lstrip("0") for path in checkpoints]
+    told = f"step {steps[0]}" if len(steps) == 1 else f"the mean of steps {', '.join(steps)}"
+    if fitting.run.checkpoint.average == "last":
+        return f"{told}: the last that were validated"
+    if monitored.count == 1:
+        return f"{told}: the only validation"
+    return f"{told}: best {monitored.name} of {monitored.count} validations"
+
+
+def _final_scores(fitting: Fitting) -> dict[str, Any]:
+    """Loss of the averaged weights on the validation split, and scores by generation."""
+    options = fitting.run.trainer
+    alone = options.alone(limit_val_batches=1 if options.fast_dev_run else 1.0)
+    fitting.task.validation = None  # from here on validation gives losses alone
+    with progress("losses of val", "batches") as tell:
+        total = len(fitting.data.val_dataloader())
+        steps = LambdaCallback(on_validation_batch_end=lambda *at, **_: tell(at[4] + 1, total))
+        trainer = replace(alone, precision=32).trainer(Path(fitting.run.run_dir), [steps])
+        losses = trainer.validate(fitting.task, datamodule=fitting.data, verbose=False)[0]
+    fitting.model.to(fitting.task.device)
+    return {n: float(x) for n, x in losses.items()} | fitting.final_scores()
+
+
+def _log(loggers: Sequence[Any], fitting: Fitting, result: TrainingResult) -> None:
+    """Tells the loggers the bundle's scores, as `final/val/bleu`, and lets them end."""
+    found = {f"final/{n}": x for n, x in result.scores.items() if isinstance(x, float)}
+    for logger in loggers:
+        if isinstance(logger, TensorBoardLogger):
+            logger.log_hyperparams(hyperparameters(fitting), found, result.steps)
+        else:
+            logger.log_metrics(found, step=result.steps)
+        logger.finalize("success")
+        if isinstance(logger, WandbLogger):
+            if logger.experiment.settings.mode == "online":
+                print(f"wandb: {logger.experiment.url}", file=sys.stderr)
+            logger.experiment.finish()  # or the next job of a sweep would go on with this one
+
+
+def _print(
+    result: TrainingResult, weights: str, times: Mapping[str, float], fitting: Fitting
+) -> None:
+    speed, unit = fitting.throughput.summary(), fitting.throughput.unit
+    # figures first; the signatures are in the bundle's scores.json
+    rows = {n: f"{x:.4g}" for n, x in result.scores.items() if isinstance(x, float)}
+    rows |= {"steps": f"{result.steps:,}", "weights kept": weights}
+    rows["time"] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())
+    rows[f"{unit} a second"] = f"{speed['tokens_per_second']:,.0f}"
+    rows["padding"] = f"{speed['padding_share']:.1%}"
+    rows["waiting for data"] = f"{speed['waiting_share']:.1%}"
+    rows["parameters"] = f"{hyperparameters(fitting)['parameters']:,}"
+    rows["bundle"] = str(result.bundle)
+    print_table("Training", rows)

@@ -1,0 +1,190 @@
+"""What a person sees while work goes on: a bar on a terminal, lines now and then elsewhere."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lightning import Callback, LightningModule, Trainer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from seqattn.training.callbacks import Monitored, Throughput
+
+EVERY = 30.0
+"""Seconds from one line to the next where there is no terminal."""
+_REFRESHED = 0.5
+"""Seconds from one look at the figures to the next: each waits for the device."""
+_TOLD = ("loss", "perplexity", "accuracy")
+_UNTOLD = ("nll", "rouge1", "rouge2", "rougeLsum", "chrF")
+
+
+def duration(seconds: float) -> str:
+    """A time as one says it, such as `8 min 30 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+class _Screen(Progress):
+    """A bar with the time left and figures beneath it, all of which goes when it is done."""
+
+    figures = ""
+
+    def __init__(self, unit: str) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn())
+        super().__init__(
+            *columns, TextColumn(unit), TimeRemainingColumn(), console=Console(stderr=True),
+            transient=True, refresh_per_second=2, speed_estimate_period=300,
+        )  # fmt: skip
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.figures:
+            yield self.figures
+
+
+@contextmanager
+def progress(what: str, unit: str) -> Iterator[Callable[[int, int], object]]:
+    """Shows how far a piece of work is, and how long it still takes.
+
+    Args:
+        what: the work.
+        unit: what it is counted in.
+
+    Yields:
+        What is to be told how many are done, and of how many.
+    """
+    began = told = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if done and now - told >= EVERY:
+            told, left = now, (now - began) / done * (total - done)
+            line = f"{what} · {done:,} of {total:,} {unit} · {duration(left)} left"
+            print(line, file=sys.stderr, flush=True)
+
+    if not sys.stderr.isatty():
+        yield tell
+        return
+    with _Screen(unit) as screen:
+        task = screen.add_task(what, total=None)
+        yield lambda done, total: screen.update(task, completed=done, total=total)
+
+
+class EpochLines(Callback):
+    """A line on standard error after each validation, and every so often between them.
+
+    Args:
+        throughput: what it reports the speed from.
+        monitored: whose best value is told.
+        every: seconds from one line to the next; infinite where a bar is shown.
+    """
+
+    def __init__(
+        self, throughput: Throughput, monitored: Monitored | None = None, every: float = EVERY
+    ) -> None:
+        self.throughput, self.monitored, self.every = throughput, monitored, every
+        self.total = math.inf
+        self._began = self._told = time.monotonic()
+        self._first = 0
+
+    def figures(self, trainer: Trainer, pl_module: LightningModule) -> str:
+        """The training loss, what the last validation came to, and the speed."""
+        scores, parts = dict(trainer.callback_metrics), []
+        if "train/loss" in scores:
+            parts.append(f"train loss {float(scores['train/loss']):.3f}")
+        found = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
+        names = [name for name in _TOLD if name in found]
+        if getattr(pl_module, "generates_now", True):  # else the others are of an earlier epoch
+            names += [name for name in found if name not in _TOLD + _UNTOLD]
+        best = self.monitored
+        if best and best.best is not None and best.name.removeprefix("val/") not in names:
+            names.append(best.name.removeprefix("val/"))
+        for name in names:
+            value, mark = float(scores[f"val/{name}"]), ""
+            if best and best.name == f"val/{name}" and best.best is not None:
+                mark = f" (best {best.best:.3f}, step {best.step})"
+                mark = " (best)" if best.step == trainer.global_step else mark
+            parts.append(f"val {name} {value:.3f}{mark}")
+        speed = self.throughput.summary()["tokens_per_second"]
+        return " · ".join([*parts, f"{speed:,.0f} {self.throughput.unit}/s"])
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.total, self._first = trainer.estimated_stepping_batches, trainer.global_step
+        self._began = self._told = time.monotonic()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        now, step = time.monotonic(), trainer.global_step
+        if now - self._told < self.every or not trainer.is_global_zero or step == self._first:
+            return
+        left = (now - self._began) / (step - self._first) * (self.total - step)
+        ends = [f"{duration(left)} left"] if math.isfinite(left) else []
+        self._tell(trainer, pl_module, ends)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
+            return
+        self._tell(trainer, pl_module, [])
+
+    def _tell(self, trainer: Trainer, pl_module: LightningModule, ends: list[str]) -> None:
+        where = [f"epoch {trainer.current_epoch + 1}", f"step {trainer.global_step}"]
+        line = " · ".join([*where, self.figures(trainer, pl_module), *ends])
+        print(line, file=sys.stderr, flush=True)
+        self._told = time.monotonic()
+
+
+class TrainingBar(Callback):
+    """A bar over the whole training, with the figures of `lines` beneath it.
+
+    Args:
+        lines: tells the figures.
+    """
+
+    def __init__(self, lines: EpochLines) -> None:
+        self.lines = lines
+        self.screen: _Screen | None = None
+        self._looked = -math.inf
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.is_global_zero:
+            self.screen = _Screen("steps")
+            total = trainer.estimated_stepping_batches
+            self.screen.add_task("", total=total if math.isfinite(total) else None)
+            self._show(trainer, f"epoch {trainer.current_epoch + 1}")
+            self.screen.start()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        now = time.monotonic()
+        if self.screen is not None and now - self._looked >= _REFRESHED:
+            self._looked = now
+            self.screen.figures = self.lines.figures(trainer, pl_module)
+            self._show(trainer, f"epoch {trainer.current_epoch + 1}")
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        self._show(trainer, f"validating {batch_idx + 1}/{sum(trainer.num_val_batches)}")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._looked = -math.inf
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        self._stop()
+
+    def _show(self, trainer: Trainer, doing: str) -> None:
+        if self.screen is not None:
+            [task] = self.screen.task_ids
+            self.screen.update(task, completed=trainer.global_step, description=doing)
+
+    def _stop(self) -> None:
+        if self.screen is not None:
+            self.screen.stop()

@@ -1,0 +1,123 @@
+"""How a training ends: the last step, what is kept of it, its scores, and what is refused."""
+
+import csv
+import json
+import re
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+import seqattn
+from seqattn.metrics.text import TextScorer
+from seqattn.runs.fitting import TextFitting
+from tests.cli.small import (
+    checked_training,
+    checkpoint,
+    refusal,
+    run,
+    succeed,
+    train_arguments,
+    write_corpus,
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("fit") / "corpus")
+
+
+@pytest.fixture(autouse=True)
+def _without_pictures(monkeypatch):
+    """Drawing is most of so small a run's time."""
+    monkeypatch.setattr(TextFitting, "draw", lambda fitting: None)
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ("task=translation", (1.5, 10)),
+        ("task=summarization", (0.0, 64)),
+        ("task=summarization generation=greedy", (0.0, 64)),
+        ("task=summarization generation.limit.extra=30", (0.0, 30)),
+        ("task=qa_generative", (0.0, 64)),
+        ("experiment=aeslc_transformer data.root=.", (0.0, 30)),
+    ],
+)
+def test_outputs_are_as_long_as_the_task_asks(words, limit):
+    found = checked_training(*words.split()).generation.limit
+    assert (found.ratio, found.extra) == limit
+
+
+def losses_of(run_dir):
+    """The validation loss by step."""
+    with (run_dir / "csv" / "version_0" / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["val/loss"]]
+    return {int(row["step"]) + 1: float(row["val/loss"]) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("words", "last"),
+    [
+        (("trainer.max_steps=5", "trainer.val_check_interval=2"), 5),
+        (("trainer.max_steps=2", "trainer.val_check_interval=1.0"), 2),
+        (("trainer.max_steps=-1", "trainer.max_epochs=1", "trainer.val_check_interval=4"), 6),
+    ],
+)
+def test_the_last_step_is_validated_and_may_be_kept(capfd, corpus, tmp_path, words, last):
+    """Of the six batches of an epoch; the run is so short that the last step is the best."""
+    words += (f"run_dir={tmp_path}/run", "task.final=false", "task.validation.every=0")
+    ended = run(capfd, "train", *train_arguments(corpus, *words))
+    assert ended.code == 0, ended.err
+    losses = losses_of(tmp_path / "run")
+    assert max(losses) == last == min(losses, key=losses.get)
+    assert f"step {last}: " in ended.out
+    assert checkpoint(tmp_path / "run")["global_step"] == last
+    scores = json.loads((tmp_path / "run" / "model" / "scores.json").read_text())
+    assert scores["val/loss"] == pytest.approx(losses[last], rel=1e-5)
+    assert "val/bleu" not in scores  # of task.final=false
+
+
+def test_a_training_that_is_nan_is_refused_and_leaves_no_bundle(capfd, corpus, tmp_path):
+    words = ("optimizer.lr=1e9", "trainer.log_every_n_steps=1", f"run_dir={tmp_path}/run")
+    text = refusal(capfd, "train", *train_arguments(corpus, *words, steps=6))
+    assert re.match(r"training has diverged: the loss is nan at step \d; lower optimizer.lr", text)
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_scoring_that_is_stopped_leaves_the_bundle(capfd, corpus, tmp_path, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TextFitting, "scores", stop)
+    ended = run(capfd, "train", *train_arguments(corpus, f"run_dir={tmp_path}/run"))
+    assert (ended.code, ended.err.splitlines()[-1]) == (130, "stopped")
+    assert len(seqattn.load(tmp_path / "run" / "model").generate(["a dog"])) == 1
+
+
+def test_final_scores_are_of_the_asked_splits_and_sentences_and_reach_the_loggers(
+    capfd, corpus, tmp_path, monkeypatch
+):
+    counts, own = [], TextScorer.score
+
+    def score(scorer, hypotheses, *rest):
+        counts.append(len(hypotheses))
+        return own(scorer, hypotheses, *rest)
+
+    monkeypatch.setattr(TextScorer, "score", score)
+    words = ("task.final.splits=[val,test]", "task.final.sentences=3", "logger=[csv,tensorboard]")
+    succeed(capfd, "train", *train_arguments(corpus, *words, f"run_dir={tmp_path}/run"))
+    assert counts == [3, 3]
+    scores = json.loads((tmp_path / "run" / "model" / "scores.json").read_text())
+    assert {"val/bleu", "val/chrF", "test/bleu", "test/chrF"} <= scores.keys()
+    with (tmp_path / "run" / "csv" / "version_0" / "metrics.csv").open() as file:
+        *steps, final = csv.DictReader(file)
+    assert float(final["final/test/chrF"]) == pytest.approx(scores["test/chrF"])
+    assert all(row["val/chrF"] for row in steps if row["val/bleu"])
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard" / "version_0")).Reload()
+    tags = events.Tags()["scalars"]
+    assert "final/test/bleu" in tags
+    assert "hp_metric" not in tags
+    plugins = events.SummaryMetadata("_hparams_/session_start_info").plugin_data
+    session = HParamsPluginData.FromString(plugins.content).session_start_info
+    assert session.hparams["parameters"].number_value > 1000
