@@ -111,8 +111,9 @@ class TextData(LightningDataModule):
 
     def report(self) -> list[str]:
         """Says in a line for each split where it is from, what was left out, and what was cut."""
+        origin = getattr(self.source, "origin", None)  # of a person's own there may be none
         return [
-            f"{data.account(split)}; read from {self.source.origin(split)}"
+            data.account(split) + (f"; read from {origin(split)}" if origin else "")
             for split, data in self._splits.items()
         ]
 

@@ -103,10 +103,17 @@ def test_validation_and_sources_in_windows_are_cut_as_ever(corpus):
     windows = {"long_sources": "window", "max_source_length": 3}
     data, plain = build(corpus, **windows), build(corpus, alpha=None, **windows)
     loaders = data.train_dataloader(), plain.train_dataloader()
+    lengths = list(map(len, data.tokenizer.encode_source(data.rows("train").sources)))
     sources = [
-        sorted(ids for batch in loader for ids in map(tuple, batch.source.tolist()) if ids[-1])
+        sorted(
+            (row, *ids)
+            for batch in loader
+            for row, ids in zip(batch.index.tolist(), batch.source.tolist(), strict=True)
+            if lengths[row] > 3
+        )
         for loader in loaders
     ]
+    assert len(sources[0]) > 20
     assert sources[0] == sources[1]
     assert data.longest == plain.longest
     assert max(batch.source.shape[1] for batch in loaders[0]) == 3
