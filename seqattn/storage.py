@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import secrets
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from seqattn.errors import UserError
 
@@ -37,6 +39,26 @@ def file_faults(doing: str, path: Path) -> Iterator[None]:
     except OSError as error:
         where = error.filename or path
         raise UserError(f"cannot {doing} {where}: {error.strerror or error}") from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file's bytes, unpacked where its name ends in ".gz".
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with file_faults("read", path):
+        try:
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                yield file  # type: ignore[misc]
+        except (EOFError, zlib.error) as error:
+            raise UserError(f"cannot read {path}: {error}") from error
+
+
+def kind_of(path: Path) -> str:
+    """What a file's name says it is, such as ".json" of "a.json" and "a.json.gz"."""
+    return Path(path.name.removesuffix(".gz")).suffix
 
 
 def is_file(path: Path) -> bool:
@@ -90,8 +112,8 @@ def read_json(path: Path, kind: str, form: str = "JSON") -> Any:
     """
     if not is_file(path):
         raise UserError(f"{path} must be {kind}, it does not exist")
-    with file_faults("read", path):
-        content = path.read_bytes()
+    with opened(path) as file:
+        content = file.read()
     check_json(content.splitlines(), path)
     try:
         return json.loads(content.decode("utf-8-sig"))

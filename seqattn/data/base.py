@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
+from seqattn.data.reading import Headed
 from seqattn.errors import UserError
 from seqattn.storage import is_file
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """The splits, each with its name on the hub."""
+Files = Mapping[str, str | Sequence[str] | None]
+"""A file for each split, or several, or patterns of names."""
 
 
 class Source(ABC):
@@ -44,7 +48,9 @@ class Source(ABC):
         Returns:
             Of pairs, string columns "source" and, where there are targets, "target"; where rows
             have several references, a column "references" with a list of them, one at least;
-            perhaps an "id". Of questions, string columns "id", "question" and "context", and
+            perhaps an "id". Numbers of characters may stand in "head", of what begins all windows
+            of a long source, and "begin" and "end", of what a window must hold to be trained on,
+            -1 for nothing. Of questions, string columns "id", "question" and "context", and
             "answers" and "starts": a list of the right answers and one of the characters of the
             context where they begin, both empty for a question without an answer.
 
@@ -63,10 +69,11 @@ class Source(ABC):
 
 
 class FileOrHub(Source):
-    """A file for each split, or else a dataset on the hub.
+    """Files for each split, or else a dataset on the hub.
 
     Args:
-        files: a file for each of train, val, test; null for none.
+        files: for each of train, val, test a file, or several, which are read one after the other;
+            a name may be a pattern such as "news*.jsonl", and end in ".gz". Null for none.
         dataset: a dataset's name on the hub.
         splits: its own names for train, val, test; those left out keep "train", "validation",
             "test".
@@ -80,7 +87,7 @@ class FileOrHub(Source):
 
     def __init__(
         self,
-        files: Mapping[str, str | None] | None,
+        files: Files | None,
         dataset: str | None,
         splits: Mapping[str, str] | None = None,
     ) -> None:
@@ -88,10 +95,11 @@ class FileOrHub(Source):
         for split in (*given, *(splits or {})):
             if split not in HUB_SPLITS:
                 raise UserError(f"split must be one of {', '.join(HUB_SPLITS)}, got {split!r}")
-        for split, path in given.items():
-            if not isinstance(path, str) or not path:
-                raise UserError(f"data.files.{split} must be a file's name, got {path!r}")
-        self.paths = {split: Path(path).expanduser() for split, path in given.items()}
+        several = {split: [n] if isinstance(n, str) else n for split, n in given.items()}
+        for split, names in several.items():
+            if not names or not all(n and isinstance(n, str) for n in names):
+                raise UserError(f"data.files.{split} must be a file's name, got {given[split]!r}")
+        self.paths = {s: [Path(n).expanduser() for n in names] for s, names in several.items()}
         self.dataset = dataset
         self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
@@ -106,10 +114,36 @@ class FileOrHub(Source):
             raise UserError(f"the {split} split must have a file, got {', '.join(known)}")
         if self.dataset is not None:
             return f"{self.dataset} ({self.hub_splits[split]})"
-        path = self.paths[split]
+        path, *more = self.found(split)
         if split == "test" and self.no_test and not is_file(path):
             raise UserError(f"the test split needs {path}, which does not exist; {self.no_test}")
-        return str(path)
+        return several([path, *more])
+
+    def found(self, split: str) -> list[Path]:
+        """A split's files, patterns resolved, in the order in which they are read."""
+        return [path for given in self.paths[split] for path in matching(given)]
+
+
+def several(paths: Sequence[Path]) -> str:
+    """Names files in a message: all of them, or the first and how many more."""
+    first, *more = map(str, paths)
+    return (
+        f"{first} and {len(more):,} more files" if len(more) > 1 else " and ".join([first, *more])
+    )
+
+
+def matching(path: Path) -> list[Path]:
+    """The files that a pattern such as "news*.jsonl" names, sorted; of a plain name that alone.
+
+    Raises:
+        UserError: there is none.
+    """
+    if not glob.has_magic(str(path)) or is_file(path):
+        return [path]
+    found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    if not found:
+        raise UserError(f"{path} must name a file at least, there is none")
+    return found
 
 
 class Texts(NamedTuple):
@@ -125,11 +159,14 @@ class Texts(NamedTuple):
 
     @classmethod
     def of(cls, table: Dataset) -> Texts:
-        """Reads the columns "source", "target", "references", "id", as far as they are there."""
+        """Reads the columns "source", "head", "target", "references", "id" where they are there."""
         names = table.column_names
         targets = list(table["target"]) if "target" in names else []
         references = [[text] for text in targets]
         if "references" in names:
             references = [list(row) for row in table["references"]]
         ids = [str(name) for name in table["id"]] if "id" in names else None
-        return cls(list(table["source"]), targets, references, ids)
+        sources = list(table["source"])
+        if "head" in names:
+            sources = list(map(Headed, sources, table["head"]))
+        return cls(sources, targets, references, ids)

@@ -1,21 +1,22 @@
 """Lines of text or of JSON in, lines of text out."""
 
-import codecs
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seqattn.data.reading import joined_source
 from seqattn.data.squad_format import read_questions as read_squad
+from seqattn.data.text_files import decoded, read_lines
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, read_json, write_whole
+from seqattn.storage import kind_of, read_json, write_whole
 
 LONGEST = 500_000
 """Bytes of a line at most; a longer one would be searched for minutes."""
 _AT_ONCE = 1 << 16  # bytes, as many as a pipe holds
-_NO_LINES = (".csv", ".tsv", ".parquet", ".gz", ".zip")
+_NO_LINES = (".csv", ".tsv", ".parquet", ".zip")
 _QUESTION = 'expected {"question": "...", "context": "..."}'
 
 
@@ -27,15 +28,17 @@ class Question(NamedTuple):
     id: str | None
 
 
-def read_texts(path: Path | None, column: str | None = None) -> Iterator[list[tuple[int, str]]]:
+def read_texts(
+    path: Path | None, data: Mapping[str, Any] | None = None
+) -> Iterator[list[tuple[int, str]]]:
     """Texts with the numbers of their lines, empty ones included.
 
     Args:
         path: a UTF-8 file of lines; or of objects with a text, one in each line of ".jsonl" or a
             list of them in ".json": only there can a text have several lines. None for standard
             input.
-        column: the text's name in such an object, a dot leads into nested ones; None for the first
-            of those of known data sets that is there.
+        data: as a `Table` was given them, the source_column, tag_columns and source_mark that make
+            a source of such an object; without a column the first of known data sets is taken.
 
     Returns:
         A file's texts in one part, those of standard input in parts: what is there at each time.
@@ -43,21 +46,27 @@ def read_texts(path: Path | None, column: str | None = None) -> Iterator[list[tu
     Raises:
         UserError: naming the line that is wrong.
     """
-    if path is None or path.suffix not in (".jsonl", ".json"):
+    if path is None or kind_of(path) not in (".jsonl", ".json"):
         yield from _lines(path)
         return
     from seqattn.data.table import KNOWN_PAIRS  # `datasets` takes seconds to import
 
-    known = dict.fromkeys(source for source, _ in KNOWN_PAIRS)
-    names = tuple(known) if column is None else (column,)
-    expected = f'expected {{"{column or "document"}": "..."}}'
+    data = data or {}
+    tags, mark, column = (data.get(x) for x in ("tag_columns", "source_mark", "source_column"))
+    known = list(dict.fromkeys(source for source, _ in KNOWN_PAIRS))
+    columns = [[name] for name in _listed(column)] or [known]
+    expected = f'expected {{"{(_listed(column) or ["document"])[0]}": "..."}}'
     for rows in _rows(path, expected):
-        part = []
+        part: list[tuple[int, str]] = []
         for number, row, where in rows:
-            found = [text for name in names if isinstance(text := _nested(row, name), str)]
-            if not found:
-                raise UserError(f"{where} has no text under {', '.join(names)}; {expected}")
-            part.append((number, found[0]))
+            texts = []
+            for names in columns:
+                found = [text for name in names if isinstance(text := _nested(row, name), str)]
+                if not found:
+                    raise UserError(f"{where} has no text under {', '.join(names)}; {expected}")
+                texts.append(found[0])
+            begin = [str(_nested(row, name) or "") for name in _listed(tags)]
+            part.append((number, joined_source(begin, texts, mark or "")))
         yield part
 
 
@@ -71,7 +80,7 @@ def read_questions(path: Path | None) -> Iterator[list[tuple[int, Question]]]:
     Raises:
         UserError: naming the line that asks nothing.
     """
-    if path is not None and path.suffix == ".json":
+    if path is not None and kind_of(path) == ".json":
         asked = enumerate(read_squad(path), 1)
         yield [(number, Question(one.question, one.context, one.id)) for number, one in asked]
         return
@@ -116,18 +125,17 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
 def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
     """The numbered lines of a file, or of standard input in parts."""
     if path is not None:
-        if path.suffix in _NO_LINES:
+        if kind_of(path) in _NO_LINES:
             raise UserError(
                 f"input={path} is no file of lines; give one, or a .jsonl of objects with a text"
             )
-        with file_faults("read", path), path.open("rb") as file:
-            yield [*_decoded(file, str(path))]
+        yield [*enumerate(read_lines(path, LONGEST), 1)]
         return
     if sys.stdin is None:
         raise UserError("standard input is closed; give input=FILE")
     first = 1
     for lines in _typed():
-        yield [*_decoded(lines, "standard input", first)]
+        yield [*enumerate(decoded(lines, "standard input", LONGEST, first), first)]
         first += len(lines)
 
 
@@ -150,26 +158,10 @@ def _typed() -> Iterator[list[bytes]]:
             return
 
 
-def _decoded(lines: Iterable[bytes], name: str, first: int = 1) -> Iterator[tuple[int, str]]:
-    """Numbered lines as text, without their ends and a byte order mark."""
-    for number, line in enumerate(lines, first):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        if len(line) > LONGEST:
-            raise UserError(
-                f"{name} line {number} has {len(line):,} bytes, which is more than {LONGEST:,}; "
-                "split it"
-            )
-        try:
-            yield number, line.rstrip(b"\r\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{name} line {number} is not UTF-8 text; convert the file") from error
-
-
 def _rows(path: Path | None, expected: str) -> Iterator[list[tuple[int, dict[str, Any], str]]]:
     """Numbered objects and where each stands, in parts; blank lines are passed over."""
     name = str(path or "standard input")
-    if path is not None and path.suffix == ".json":
+    if path is not None and kind_of(path) == ".json":
         found = read_json(path, "a list of objects")
         if not isinstance(found, list):
             raise UserError(f"{path} must be a list of objects; {expected}")
@@ -194,6 +186,10 @@ def _checked(row: Any, where: str, expected: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise UserError(f"{where} is not a JSON object; {expected}")
     return row
+
+
+def _listed(names: Any) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or ())
 
 
 def _nested(row: Any, column: str) -> Any:

@@ -26,7 +26,10 @@ class TokenRows(ABC, Generic[BatchT]):
         starts: (N,) the first token that is read of each source, or context.
         source_lengths: (N,) tokens of it that are read.
         target_lengths: (N,) tokens of each target, or question, the end mark counted.
+        epoch: whose batches are made.
     """
+
+    epoch: int = 0
 
     rows: Ints
     starts: Ints
@@ -43,6 +46,11 @@ class TokenRows(ABC, Generic[BatchT]):
     @abstractmethod
     def account(self, split: str) -> str:
         """Says in a line what of a split was left out, and what was cut."""
+
+    @property
+    @abstractmethod
+    def advice(self) -> str:
+        """What would keep rows, of a split that keeps none."""
 
 
 class BatchLoader(DataLoader[BatchT]):
@@ -69,7 +77,7 @@ class BatchLoader(DataLoader[BatchT]):
             # a generator of its own: making an iterator draws from it, and dropout must not notice
             generator=torch.Generator(),
         )
-        self.batches = batches
+        self.batches, self.data = batches, data
         # Lightning sets the epoch on `loader.batch_sampler.sampler`.
         batches.sampler = self
         self._seen = (0, 0)  # an epoch, and its batches that have been handed out
@@ -81,6 +89,7 @@ class BatchLoader(DataLoader[BatchT]):
         # begin to prepare the wrong one at once.
         epoch, seen = self.batches.epoch, self.batches.start_batch
         self._seen = (epoch, seen)
+        self.data.epoch = epoch  # before workers copy it
         for batch in super().__iter__():
             seen += 1
             self._seen = (epoch, seen)

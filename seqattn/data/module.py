@@ -15,6 +15,7 @@ from seqattn.data.base import Source, Texts
 from seqattn.data.bucketing import BatchLimits
 from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.data.options import LoaderOptions, SpanOptions
+from seqattn.data.sampling import SubwordSampling
 from seqattn.data.span_batch import Questions, SpanEncoder
 from seqattn.data.span_dataset import SpanDataset, tokenize_questions
 from seqattn.data.span_text import cut_words
@@ -44,8 +45,6 @@ class TextData(LightningDataModule):
     default_options: type[BatchLimits]
     unit: ClassVar[str]
     """What a split has."""
-    bound: ClassVar[str]
-    """The option that bounds its length."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class TextData(LightningDataModule):
             if len(data) == 0:
                 raise UserError(
                     f"the {split} split must keep some {self.unit}, {data.account(split)}; "
-                    f"raise {self.bound}"
+                    f"{data.advice}"
                 )
             self._splits[split] = data
 
@@ -111,8 +110,12 @@ class TextData(LightningDataModule):
         return source, max((int(data.target_lengths.max()) for data in kept), default=0)
 
     def report(self) -> list[str]:
-        """Says in a line for each split what was left out, and what was cut."""
-        return [data.account(split) for split, data in self._splits.items()]
+        """Says in a line for each split where it is from, what was left out, and what was cut."""
+        origin = getattr(self.source, "origin", None)  # of a person's own there may be none
+        return [
+            data.account(split) + (f"; read from {origin(split)}" if origin else "")
+            for split, data in self._splits.items()
+        ]
 
     @abstractmethod
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
@@ -137,7 +140,7 @@ class Seq2SeqData(TextData):
 
     options: LoaderOptions
     default_options = LoaderOptions
-    unit, bound = "pairs", "max_length"
+    unit = "pairs"
 
     def rows(self, split: str) -> Texts:
         """A split's texts as they came, nothing left out. Args: split: such as val."""
@@ -152,8 +155,13 @@ class Seq2SeqData(TextData):
         return rows["source"], rows["target"]
 
     def _dataset(self, split: str) -> TokenDataset:
-        ids = tokenize(self._rows(split), self.tokenizer, self.cache_dir / "tokens")
-        return TokenDataset(ids, self.options)
+        rows, alpha = self._rows(split), self.options.subword_sampling
+        ids = tokenize(rows, self.tokenizer, self.cache_dir / "tokens")
+        if split != "train" or alpha is None:
+            return TokenDataset(ids, self.options)
+        texts = rows.select_columns(["source", "target"])
+        sampling = SubwordSampling(texts, self.tokenizer, alpha, self.seed)
+        return TokenDataset(ids, self.options, sampling)
 
 
 class SpanData(TextData):
@@ -161,7 +169,7 @@ class SpanData(TextData):
 
     options: SpanOptions
     default_options = SpanOptions
-    unit, bound = "questions", "max_question"
+    unit = "questions"
 
     def __init__(
         self, source: Source, tokenizer_config: TokenizerConfig, *rest: Any, **more: Any

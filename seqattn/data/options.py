@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le, Lt
 
 from seqattn.checking import Count, checked
 from seqattn.data.bucketing import BatchLimits
@@ -26,10 +26,15 @@ class LoaderOptions(BatchLimits):
         max_length: pairs with more tokens on either side (the end mark counted) are left out.
         long_sources: what becomes of sources that are too long: "drop" leaves their pairs out,
             "truncate" keeps their first tokens, "window" makes a pair with the same target of
-            each of their windows, which overlap and are full, the last ending where they end.
+            each of their windows, which overlap and are full, the last ending where they end; a
+            head, such as the question on a context, begins them all.
         max_source_length: tokens of a source that are read at once, the end mark counted, while
             `max_length` bounds the target; None for `max_length`.
         window_stride: tokens from one window's first to the next one's; None for half a window.
+        subword_sampling: cut training texts into pieces by chance, anew each epoch. For a unigram
+            vocabulary the power of a segmentation's probability with which it is drawn (0.1 to
+            0.5, lower is more varied); for BPE the share of merges left out (0.1). None for never.
+            Batches may then exceed `max_tokens`, since such pieces are shorter.
 
     Raises:
         UserError: a length beyond `max_tokens`, or a stride without windows or beyond them.
@@ -42,6 +47,7 @@ class LoaderOptions(BatchLimits):
     long_sources: Literal["drop", "truncate", "window"] = "drop"
     max_source_length: Length | None = None
     window_stride: int | None = None
+    subword_sampling: Annotated[float, Gt(0), Lt(1)] | None = None
 
     def __post_init__(self) -> None:
         stride, source = self.window_stride, self.source_length
@@ -63,15 +69,25 @@ class LoaderOptions(BatchLimits):
         """Tokens of a source that are read at once, the end mark counted."""
         return self.max_source_length or self.max_length
 
-    def starts(self, tokens: int) -> Sequence[int]:
-        """The first token of each piece of a source of so many tokens, its end mark counted."""
+    def head(self, tokens: int) -> int:
+        """Tokens of a head of so many that begin each window: half a window at most."""
+        return min(tokens, self.source_length // 2) if self.long_sources == "window" else 0
+
+    def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
+        """The first token, after its head, of each piece of a source.
+
+        Args:
+            tokens: of the source, its end mark counted.
+            head: of them, those that begin each piece.
+        """
         beyond = tokens - self.source_length
         if beyond > 0 and self.long_sources == "drop":
             return []
         if beyond <= 0 or self.long_sources == "truncate":
-            return [0]
-        stride = self.window_stride or max(1, (self.source_length - 1) // 2)
-        return [*range(0, beyond, stride), beyond]
+            return [head]
+        room = self.source_length - head - 1
+        stride = min(self.window_stride or max(1, room // 2), room)
+        return [*range(head, head + beyond, stride), head + beyond]
 
 
 @checked
@@ -107,6 +123,6 @@ class SpanOptions(BatchLimits):
         longest = max(self.window, self.max_question)
         self.check_holds(longest, f"a window or question of {longest} tokens")
 
-    def starts(self, tokens: int) -> Sequence[int]:
-        """The first token of each window of a context; one of an empty context."""
+    def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
+        """The first token of each window of a context, which has no head; one of an empty one."""
         return range(0, max(0, tokens - self.window) + self.stride, self.stride)

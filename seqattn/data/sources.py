@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import glob
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import datasets
 
 from seqattn.checking import checked
 from seqattn.data.arrow_tables import TEXT, table_of
-from seqattn.data.base import Source
+from seqattn.data.base import Source, several
 from seqattn.data.table import Table
 from seqattn.data.text_files import read_lines, scan_text
 from seqattn.errors import UserError
@@ -20,6 +23,8 @@ from seqattn.storage import file_faults, is_file
 class ParallelText(Source):
     """Two line-aligned text files for each split, `ROOT/NAME.SUFFIX`, one sentence a line.
 
+    Where one is not there, `ROOT/NAME.SUFFIX.gz` is read.
+
     Every line is kept, an empty one too: training leaves pairs with an empty side out and says
     how many, and evaluation answers an empty source with an empty line.
 
@@ -27,7 +32,8 @@ class ParallelText(Source):
         root: the directory.
         source_suffix: ends the names of the source files, such as "en".
         target_suffix: ends those of the target files; None where there are only sources.
-        train, val, test: the files' names without the suffix.
+        train, val, test: the files' names without the suffix; of several, read one after the
+            other, a list, and of those that match a pattern, such as "news*".
     """
 
     def __init__(
@@ -35,51 +41,74 @@ class ParallelText(Source):
         root: str,
         source_suffix: str,
         target_suffix: str | None,
-        train: str = "train",
-        val: str = "val",
-        test: str = "test",
+        train: str | list[str] = "train",
+        val: str | list[str] = "val",
+        test: str | list[str] = "test",
     ) -> None:
         self.root = Path(root).expanduser()
         self.suffixes = {"source": source_suffix}
         if target_suffix is not None:
             self.suffixes["target"] = target_suffix
-        self.names = {"train": train, "val": val, "test": test}
+        self.names: dict[str, str | list[str]] = {"train": train, "val": val, "test": test}
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
-        paths = self._paths(split)
-        lines, digests = zip(*map(scan_text, paths), strict=True)
-        if len(set(lines)) > 1:
-            said = " and ".join(f"{path} has {n:,}" for path, n in zip(paths, lines, strict=True))
-            raise UserError(f"both sides must have as many lines, {said}")
-        if lines[0] == 0:
-            raise UserError(f"the {split} split must hold text, {paths[0]} is empty")
-
-        pairs = zip(*map(read_lines, paths), strict=True)
+        files = self._files(split)
+        digests = [digest for paths in files for digest in self._scan(split, paths)]
+        pairs = chain.from_iterable(zip(*map(read_lines, paths), strict=True) for paths in files)
         rows = (dict(zip(self.suffixes, pair, strict=True)) for pair in pairs)
         # the content names the cache, not the path: a changed file is read anew
         content = " ".join([*self.suffixes, *digests])
         return table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
 
     def origin(self, split: str) -> str:
-        return " and ".join(map(str, self._paths(split)))
+        return several([path for paths in self._files(split) for path in paths])
 
-    def _paths(self, split: str) -> list[Path]:
-        """A split's files, which are there."""
+    def _scan(self, split: str, paths: Sequence[Path]) -> Sequence[str]:
+        """The digests of the files of both sides, which have as many lines."""
+        lines, digests = zip(*map(scan_text, paths), strict=True)
+        if len(set(lines)) > 1:
+            said = " and ".join(f"{path} has {n:,}" for path, n in zip(paths, lines, strict=True))
+            raise UserError(f"both sides must have as many lines, {said}")
+        if lines[0] == 0:
+            raise UserError(f"the {split} split must hold text, {paths[0]} is empty")
+        return digests
+
+    def _files(self, split: str) -> list[list[Path]]:
+        """A split's files, which are there: for each name those of both sides."""
         if split not in self.names:
             raise UserError(f"split must be one of {', '.join(self.names)}, got {split!r}")
-        paths = [self.root / f"{self.names[split]}.{suffix}" for suffix in self.suffixes.values()]
         with file_faults("read", self.root):
             if not self.root.is_dir():
                 raise UserError(f"the data's root must be a directory, {self.root} is not")
-            names = sorted(path.name for path in self.root.iterdir() if path.is_file())
-        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-        for path in paths:
-            if not is_file(path):
-                raise UserError(
-                    f"the {split} split needs {path.name} in {self.root}, "
-                    f"which holds {', '.join(names[:12]) or 'no file'}{more}"
-                )
-        return paths
+            there = sorted(path.name for path in self.root.iterdir() if path.is_file())
+        given = self.names[split]
+        return [
+            [self._file(split, f"{name}.{suffix}", there) for suffix in self.suffixes.values()]
+            for pattern in ([given] if isinstance(given, str) else given)
+            for name in self._matching(pattern)
+        ]
+
+    def _matching(self, pattern: str) -> list[str]:
+        """The names without suffix that a pattern stands for, by the source's files."""
+        if not glob.has_magic(pattern):
+            return [pattern]
+        end = f".{self.suffixes['source']}"
+        paths = (path for gz in ("", ".gz") for path in self.root.glob(f"{pattern}{end}{gz}"))
+        names = (str(path.relative_to(self.root)).removesuffix(".gz") for path in paths)
+        found = sorted({name.removesuffix(end) for name in names})
+        if not found:
+            raise UserError(f"{self.root} has no file {pattern}{end}")
+        return found
+
+    def _file(self, split: str, name: str, there: list[str]) -> Path:
+        for path in (self.root / name, self.root / f"{name}.gz"):
+            if is_file(path):
+                return path
+        more = f" and {len(there) - 12} more" if len(there) > 12 else ""
+        raise UserError(
+            f"the {split} split needs {name} in {self.root}, "
+            f"which holds {', '.join(there[:12]) or 'no file'}{more}"
+        )
 
 
 @checked

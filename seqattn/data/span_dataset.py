@@ -154,6 +154,11 @@ class SpanDataset(TokenRows[SpanBatch]):
             windows.append(Window(question, read, start, stop, answer, row))
         return windows
 
+    @property
+    def advice(self) -> str:
+        long = self._told[0][0]
+        return "raise loader.max_question" if long else "give questions with text on both sides"
+
     def account(self, split: str) -> str:
         line = f"{self._total:,} {split} questions in {len(self):,} windows"
         return "; ".join([line, *(f"{count:,} {words}" for count, words in self._told if count)])

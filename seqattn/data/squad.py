@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 import datasets
@@ -12,12 +13,12 @@ import pyarrow as pa
 
 from seqattn.checking import checked
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, Ints, hub_table, quiet_datasets, table_of
-from seqattn.data.base import FileOrHub, Source
+from seqattn.data.base import FileOrHub, Files, Source
 from seqattn.data.reading import question_source
 from seqattn.data.squad_format import EVENTS, Question, mended, read_questions
 from seqattn.errors import UserError
 from seqattn.places import shipped
-from seqattn.storage import file_faults, is_file
+from seqattn.storage import is_file, opened
 
 NO_ANSWER = "unanswerable"
 _FILES = {"train": "train.json", "val": "dev.json", "test": "test.json"}
@@ -39,7 +40,7 @@ class Squad(FileOrHub):
     Args:
         root: a directory with `train.json`, `dev.json` (val) and perhaps `test.json`; SQuAD's own
             test set is not public.
-        files: a file for some of train, val, test, in place of those of `root`.
+        files: for some of train, val, test, in place of those of `root`, as `FileOrHub`.
         dataset: instead of both, a dataset's name on the hub, such as "rajpurkar/squad_v2".
 
     Raises:
@@ -52,7 +53,7 @@ class Squad(FileOrHub):
     def __init__(
         self,
         root: str | None = None,
-        files: Mapping[str, str | None] | None = None,
+        files: Files | None = None,
         dataset: str | None = None,
     ) -> None:
         super().__init__(files, dataset)
@@ -63,7 +64,7 @@ class Squad(FileOrHub):
                 f"dataset={dataset}; set what is not meant to null"
             )
         if root is not None:
-            found = {split: Path(root).expanduser() / name for split, name in _FILES.items()}
+            found = {split: [Path(root).expanduser() / name] for split, name in _FILES.items()}
             self.paths = {**found, **self.paths}
         self._told: dict[str, list[str]] = {}
 
@@ -87,12 +88,13 @@ class Squad(FileOrHub):
         if self.dataset is not None:
             table = _hub_questions(self.dataset, self.hub_splits[split], cache_dir)
             return (Question(*row.values()) for row in table), table._fingerprint
-        path = self.paths[split]
-        if not is_file(path):
-            raise UserError(f"{path} must be a file in SQuAD's format, it does not exist")
-        with file_faults("read", path):
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-        return read_questions(path), content
+        content = hashlib.sha256()
+        for path in self.found(split):
+            if not is_file(path):
+                raise UserError(f"{path} must be a file in SQuAD's format, it does not exist")
+            with opened(path) as file:
+                content.update(hashlib.sha256(file.read()).digest())
+        return chain.from_iterable(map(read_questions, self.found(split))), content.hexdigest()
 
     def report(self) -> list[str]:
         return [", ".join(told) for told in self._told.values() if len(told) > 1]
@@ -161,10 +163,22 @@ class AnswerPairs(Source):
                     f"the {split} split must hold questions with an answer, it has none"
                 )
             references = [list(dict.fromkeys(found)) or [NO_ANSWER] for found in rows["answers"]]
+            sources = list(map(question_source, rows["question"], rows["context"]))
+            starts = [found[0] if found else -1 for found in rows["starts"]]
+            begins = [
+                text.head + start if start >= 0 else -1
+                for text, start in zip(sources, starts, strict=True)
+            ]
+            targets = [texts[0] for texts in references]
             columns = {
-                "source": list(map(question_source, rows["question"], rows["context"])),
-                "target": [texts[0] for texts in references],
+                "source": list(map(str, sources)),
+                "target": targets,
                 "references": references,
+                "head": [text.head for text in sources],
+                "begin": begins,  # what a window must hold
+                "end": [
+                    at + len(x) if at >= 0 else -1 for at, x in zip(begins, targets, strict=True)
+                ],
             }
             both = [rows.remove_columns("starts"), datasets.Dataset.from_dict(columns)]
             return datasets.concatenate_datasets(both, axis=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqattn.checking import checked
-from seqattn.data.arrow_tables import TEXT, TEXTS, hub_table, quiet_datasets
-from seqattn.data.base import FileOrHub
+from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_table, quiet_datasets
+from seqattn.data.base import FileOrHub, Files
+from seqattn.data.reading import joined_source
 from seqattn.data.text_files import json_fault, scan_text
 from seqattn.errors import UserError
 from seqattn.places import shipped
-from seqattn.storage import is_file
+from seqattn.storage import is_file, kind_of
 
 # What `load_dataset` is told for each suffix. Words such as "null" or "NA" are text here, and
 # quotation marks in tab-separated text are text as well.
@@ -49,15 +50,18 @@ class Table(FileOrHub):
     that CNN/DailyMail and XSum work as they are.
 
     Args:
-        files, dataset, splits: as `FileOrHub`; a file's suffix says how to read it, and a dataset
-            is such as "wmt/wmt16".
+        files, dataset, splits: as `FileOrHub`; a file's suffix says how to read it (".gz" after
+            it unpacks, but for parquet), and a dataset is such as "wmt/wmt16".
         name: the dataset's configuration, such as "de-en"; None for its only one.
         source_column: the source texts' column; a dot leads into nested ones
-            ("translation.en"); None finds it.
+            ("translation.en"); several are joined in one source; None finds it.
         target_column: the target texts' column; None finds it, and where `source_column` is
             given and none is known to go with it, there are only sources.
         references_column: a column with a list of texts for each row, all of them references to
             score against; a row with an empty list has its target. None for none.
+        source_mark: what stands between the texts of several source columns.
+        tag_columns: columns such as a domain or a language, whose texts begin the source as
+            "<law> <de> "; every window of a long source begins with them.
 
     Raises:
         UserError: both or neither of `files` and `dataset`; an unknown split or suffix.
@@ -65,45 +69,61 @@ class Table(FileOrHub):
 
     def __init__(
         self,
-        files: Mapping[str, str | None] | None = None,
+        files: Files | None = None,
         dataset: str | None = None,
         name: str | None = None,
-        source_column: str | None = None,
+        source_column: str | list[str] | None = None,
         target_column: str | None = None,
         references_column: str | None = None,
         splits: Mapping[str, str] | None = None,
+        source_mark: str = " ",
+        tag_columns: list[str] | None = None,
     ) -> None:
         super().__init__(files, dataset, splits)
         if bool(self.paths) == (dataset is not None):
             got = "both; set the other to null" if self.paths else "neither"
             raise UserError(f"a table must come from data.files or from data.dataset, got {got}")
-        for path in self.paths.values():
-            if path.suffix not in _READERS:
+        for path in [path for paths in self.paths.values() for path in paths]:
+            if kind_of(path) not in _READERS or path.name.endswith(".parquet.gz"):
                 ends = ", ".join(_READERS)
                 raise UserError(f"a table's file must end in one of {ends}, got {path}")
         self.name = name
         self.source_column, self.target_column = source_column, target_column
         self.references_column = references_column
+        self.source_mark, self.tag_columns = source_mark, tag_columns or []
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         origin = self.origin(split)
-        if self.dataset is None:
-            table = _read_file(self.paths[split], cache_dir)
-        else:
+        if self.dataset is not None:
             table = hub_table(self.dataset, self.name, self.hub_splits[split], cache_dir)
+            return self._sides(table, split, origin)
+        paths = self.found(split)
+        parts = [self._sides(_read_file(path, cache_dir), split, str(path)) for path in paths]
+        for path, part in zip(paths, parts, strict=True):
+            if part.column_names != parts[0].column_names:
+                raise UserError(
+                    f"all files of a split must have the same columns, {paths[0]} has "
+                    f"{', '.join(parts[0].column_names)} and {path} {', '.join(part.column_names)}"
+                )
+        return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+
+    def _sides(self, table: datasets.Dataset, split: str, origin: str) -> datasets.Dataset:
+        """A table's columns under the names of their sides."""
         table = table.flatten()
         columns = self._columns(table.column_names, origin)
         references = self._references(split)
         if references:
-            columns["references"] = references
+            columns["references"] = [references]
+        if self.tag_columns:
+            columns["tags"] = self.tag_columns
         _check(table, columns, origin)
-        return _sides(table, columns)
+        return _sides(table, columns, self.source_mark)
 
     def _references(self, split: str) -> str | None:
         return self.references_column
 
-    def _columns(self, there: list[str], origin: str) -> dict[str, str]:
-        """The column of each side: the named ones, and those that can be found."""
+    def _columns(self, there: list[str], origin: str) -> dict[str, Sequence[str]]:
+        """The columns of each side: the named ones, and those that can be found."""
         source, target = self.source_column, self.target_column
         if source is None or target is None:
             for pair in KNOWN_PAIRS:
@@ -117,12 +137,15 @@ class Table(FileOrHub):
                 f"{origin} must have two columns of a known pair ({known}), it has "
                 f"{', '.join(there)}; name them by data.source_column and data.target_column"
             )
-        return {"source": source} if target is None else {"source": source, "target": target}
+        sources: dict[str, Sequence[str]] = {
+            "source": [source] if isinstance(source, str) else source
+        }
+        return sources if target is None else {**sources, "target": [target]}
 
 
-def _check(table: datasets.Dataset, columns: dict[str, str], origin: str) -> None:
+def _check(table: datasets.Dataset, columns: Mapping[str, Sequence[str]], origin: str) -> None:
     """Refuses a table without rows, or with a column that is not there or holds no text."""
-    for side, column in columns.items():
+    for side, column in [(side, name) for side, names in columns.items() for name in names]:
         if column not in table.column_names:
             known = ", ".join(table.column_names)
             raise UserError(f"{origin} has no column {column!r}, it has {known}")
@@ -137,23 +160,34 @@ def _check(table: datasets.Dataset, columns: dict[str, str], origin: str) -> Non
         raise UserError(f"{origin} must hold text, it has no rows")
 
 
-def _sides(table: datasets.Dataset, columns: dict[str, str]) -> datasets.Dataset:
+def _sides(
+    table: datasets.Dataset, columns: Mapping[str, Sequence[str]], mark: str
+) -> datasets.Dataset:
     """The columns under the names of their sides, nothing as empty text."""
-    sides: dict[str, Any] = {}
-    for side, name in columns.items():
-        column = table.data.column(name)
-        if side == "references":
-            targets = sides["target"].to_pylist() if "target" in sides else [""] * len(table)
-            rows = zip(column.to_pylist(), targets, strict=True)
-            lists = [[text or "" for text in texts or []] or [target] for texts, target in rows]
-            sides[side] = pa.array(lists, TEXTS)
-        else:
-            sides[side] = pc.fill_null(column.cast(TEXT), "") if column.null_count else column
+
+    def texts(name: str) -> Any:
+        column = table.data.column(name).cast(TEXT)
+        return pc.fill_null(column, "") if column.null_count else column
+
+    sides = {side: texts(columns[side][0]) for side in ("source", "target") if side in columns}
+    tags = columns.get("tags", ())
+    if tags or len(columns["source"]) > 1:
+        parts = [[texts(name).to_pylist() for name in some] for some in (tags, columns["source"])]
+        tagged = zip(*parts[0], strict=True) if tags else [()] * len(table)
+        rows = zip(tagged, zip(*parts[1], strict=True), strict=True)
+        found = [joined_source(*row, mark) for row in rows]
+        sides["source"], heads = pa.array(found, TEXT), [text.head for text in found]
+        sides |= {"head": pa.array(heads, NUMBER)} if tags else {}
+    if "references" in columns:
+        targets = sides["target"].to_pylist() if "target" in sides else [""] * len(table)
+        given = table.data.column(columns["references"][0]).to_pylist()
+        lists = [[t or "" for t in some or []] or [x] for some, x in zip(given, targets)]
+        sides["references"] = pa.array(lists, TEXTS)
     return datasets.Dataset(pa.table(sides), fingerprint=table._fingerprint)
 
 
 def _read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
-    kind, options = _READERS[path.suffix]
+    kind, options = _READERS[kind_of(path)]
     if kind == "parquet" and not is_file(path):
         raise UserError(f"{path} must be a parquet file, it does not exist")
     if kind != "parquet" and scan_text(path)[0] == 0:
@@ -171,7 +205,7 @@ def _read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
                 raise UserError(f"{path} must hold text, it has no rows") from error
             reason = json_fault(path) if kind == "json" else None
             reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
-            must = f"{path} must be {path.suffix[1:]}"
+            must = f"{path} must be {kind_of(path)[1:]}"
             raise UserError(f"{must}, cannot read it: {reason}") from error
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from seqattn.errors import UserError
-from seqattn.storage import check_json, file_faults, is_file
+from seqattn.storage import check_json, is_file, kind_of, opened
 
 LONGEST_LINE = 1_000_000
 """Bytes of a line; a document is far shorter, and sentencepiece would leave longer ones out."""
@@ -28,39 +27,60 @@ def scan_text(path: Path) -> tuple[int, str]:
     if not is_file(path):
         raise UserError(f"{path} must be a text file, it does not exist")
     digest = hashlib.sha256()
-    lines = 0
-    with file_faults("read", path), path.open("rb") as file:
-        for lines, line in enumerate(file, 1):
+
+    def hashed() -> Iterator[bytes]:
+        for line in file:
             digest.update(line)
-            if len(line) > LONGEST_LINE and path.suffix != ".json":
-                raise UserError(
-                    f"{path} must have lines of at most {LONGEST_LINE:,} bytes, line {lines:,} "
-                    f"has {len(line):,}; split or cut it"
-                )
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path} must be UTF-8 text, line {lines} is not "
-                    f"(byte 0x{line[error.start]:02x} at column {error.start + 1})"
-                ) from error
-        if path.suffix in (".json", ".jsonl"):
+            yield line
+
+    with opened(path) as file:
+        longest = None if kind_of(path) == ".json" else LONGEST_LINE
+        lines = sum(1 for _ in decoded(hashed(), path, longest))
+        if kind_of(path) in (".json", ".jsonl"):
             file.seek(0)
-            check_json(file, path, by_line=path.suffix == ".jsonl")
+            check_json(file, path, by_line=kind_of(path) == ".jsonl")
     return lines, digest.hexdigest()
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    r"""A file's lines as `wc -l` counts them, without a byte order mark.
+def read_lines(path: Path, longest: int | None = LONGEST_LINE) -> Iterator[str]:
+    """A file's lines as `decoded` gives them."""
+    with opened(path) as file:
+        yield from decoded(file, path, longest)
+
+
+def decoded(
+    lines: Iterable[bytes], name: object, longest: int | None = LONGEST_LINE, first: int = 1
+) -> Iterator[str]:
+    r"""Lines as text, counted as `wc -l` does, without their ends and a byte order mark.
 
     Only "\n" and "\r\n" end a line. Python's `splitlines`, its universal newlines and the text
     loader of `datasets` also break at other characters, which sentences do contain, and then the
     two sides no longer match.
+
+    Args:
+        lines: bytes, each with its end.
+        name: of the file.
+        longest: bytes of a line at most; None for any.
+        first: the number of the first of them in the file.
+
+    Raises:
+        UserError: naming a line that is too long or is not UTF-8.
     """
-    with file_faults("read", path), path.open("rb") as file:
-        for number, line in enumerate(file):
-            line = line if number else line.removeprefix(codecs.BOM_UTF8)
-            yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
+    for number, line in enumerate(lines, first):
+        if longest is not None and len(line) > longest:
+            raise UserError(
+                f"{name} must have lines of at most {longest:,} bytes, line {number:,} has "
+                f"{len(line):,}; split or cut it"
+            )
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{name} must be UTF-8 text, line {number:,} is not "
+                f"(byte 0x{line[error.start]:02x} at column {error.start + 1})"
+            ) from error
+        text = text.removeprefix("\ufeff") if number == 1 else text
+        yield text.removesuffix("\n").removesuffix("\r")
 
 
 def json_fault(path: Path) -> str | None:
@@ -68,8 +88,8 @@ def json_fault(path: Path) -> str | None:
 
     Such as "line 3 must be a JSON object: Expecting value at column 9".
     """
-    by_line = path.suffix == ".jsonl"
-    texts = read_lines(path) if by_line else [path.read_text(encoding="utf-8-sig")]
+    by_line = kind_of(path) == ".jsonl"
+    texts = read_lines(path) if by_line else ["\n".join(read_lines(path, longest=None))]
     for number, text in enumerate(texts, 1):
         try:
             value = json.loads(text) if text.strip() else {}

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 
-from seqattn.data.arrow_tables import NUMBERS, Lists, content_digest, table_of
+from seqattn.data.arrow_tables import NUMBER, NUMBERS, Lists, content_digest, table_of
 from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import LoaderOptions
-from seqattn.data.reading import pieces
+from seqattn.data.reading import pieces, tokens_before
+from seqattn.data.sampling import SubwordSampling
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
+
+_NUMBERS = ("head", "begin", "end")
+"""Of a source: the end of what begins each of its windows, and where stands what a window must hold
+to be trained on, -1 for nothing."""
 
 
 def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> datasets.Dataset:
     """The ids of every row, from the cache if the same texts met the same tokenizer before.
 
     Args:
-        texts: string columns "source" and "target".
+        texts: string columns "source" and "target", and perhaps "head", "begin" and "end", in
+            characters of the source, as `Source.load`.
         tokenizer: of both sides.
         cache_dir: where the ids are kept.
 
     Returns:
-        Columns "source" and "target" of int32 lists, each with its end mark, memory-mapped.
+        Columns "source" and "target" of int32 lists, each with its end mark, and "head", "begin"
+            and "end" in tokens of the source, memory-mapped.
 
     Raises:
         UserError: there is no target column.
@@ -36,31 +43,64 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
     if "target" not in texts.column_names:
         raise UserError("training and validation data must have a target side, there is none")
     # other columns, such as references, are nothing that is tokenised
-    texts = texts.select_columns(["source", "target"])
+    names = [name for name in _NUMBERS if name in texts.column_names]
+    texts = texts.select_columns(["source", "target", *names])
 
     def rows() -> Iterator[dict[str, Any]]:
         for some in texts.iter(batch_size=1000):
-            sides = {side: [text if text.strip() else "" for text in some[side]] for side in some}
-            sources = tokenizer.encode_source(sides["source"])
-            targets = tokenizer.encode_target(sides["target"])
-            for source, target in zip(sources, targets, strict=True):
-                yield {"source": source, "target": target}
+            read, said = (
+                [text if text.strip() else "" for text in some[side]]
+                for side in ("source", "target")
+            )
+            found = {
+                "source": tokenizer.encode_source(read),
+                "target": tokenizer.encode_target(said),
+                **_places(read, some, tokenizer),
+            }
+            for row in zip(*found.values(), strict=True):
+                yield dict(zip(found, row, strict=True))
 
-    content = f"{content_digest(texts)} {tokenizer.fingerprint}"
-    return table_of(rows(), {"source": NUMBERS, "target": NUMBERS}, content, cache_dir)
+    content = f"pairs-2 {content_digest(texts)} {tokenizer.fingerprint}"
+    columns = {"source": NUMBERS, "target": NUMBERS, **dict.fromkeys(_NUMBERS, NUMBER)}
+    return table_of(rows(), columns, content, cache_dir)
+
+
+def _places(
+    sources: Sequence[str], rows: Mapping[str, Any], tokenizer: Tokenizer
+) -> dict[str, list[int]]:
+    """Each of `_NUMBERS` in tokens, whole words; for nothing where `rows` do not have it."""
+    found = {}
+    for name, nothing in zip(_NUMBERS, (0, -1, -1), strict=True):
+        if name not in rows:
+            found[name] = [nothing] * len(sources)
+            continue
+        places = rows[name]
+        if name == "end":  # of its word
+            sources = [f"{text} " for text in sources]
+            places = [text.find(" ", at) + 1 for text, at in zip(sources, places, strict=True)]
+        tokens = tokens_before(sources, places, tokenizer)
+        found[name] = [n if at >= 0 else -1 for n, at in zip(tokens, rows[name], strict=True)]
+    return found
 
 
 class TokenDataset(TokenRows[Batch]):
     """Tokenised pairs that fit a length limit.
 
     Args:
-        table: columns "source" and "target" of ids, as `tokenize` gives.
+        table: ids and places in them, as `tokenize` gives.
         options: rows with a target beyond their `max_length`, the end mark counted, are left out,
-            and so are rows with an empty side; long sources are treated as they say.
+            and so are rows with an empty side; long sources are treated as they say, windows
+            without what they must hold left out.
+        sampling: gives pairs that are read whole in other pieces; None for those of `table`.
     """
 
-    def __init__(self, table: datasets.Dataset, options: LoaderOptions) -> None:
-        self.options = options
+    def __init__(
+        self,
+        table: datasets.Dataset,
+        options: LoaderOptions,
+        sampling: SubwordSampling | None = None,
+    ) -> None:
+        self.options, self._sampling = options, sampling
         self._source, self._target = Lists(table, "source"), Lists(table, "target")
         lengths = np.stack([self._source.lengths, self._target.lengths])  # (2, rows)
         empty = (lengths <= 1).any(0)  # nothing but the end mark
@@ -68,8 +108,15 @@ class TokenDataset(TokenRows[Batch]):
         long = (lengths[1] > options.max_length) | (beyond & (options.long_sources == "drop"))
         long &= ~empty
         kept = np.flatnonzero(~(empty | long))
-        place, self.starts = pieces(lengths[0, kept], options)
-        self.rows = kept[place]
+        head, begin, end = (table.data.column(name).to_numpy() for name in _NUMBERS)
+        self._heads = np.array([options.head(n) for n in head.tolist()], np.int64)
+        place, starts = pieces(lengths[0, kept], options, self._heads[kept])
+        rows = kept[place]
+        stops = starts + options.source_length - 1 - self._heads[rows]
+        holds = (starts <= begin[rows]) & (end[rows] <= stops) | (begin[rows] < 0) | ~beyond[rows]
+        holds |= options.long_sources != "window"
+        self.rows, self.starts = rows[holds], starts[holds]
+        self._unheld = int((~holds).sum()), len(kept) - len(np.unique(self.rows))
         self.source_lengths, self.target_lengths = lengths[:, self.rows]
         self.source_lengths = np.minimum(self.source_lengths, options.source_length)
         self._total, self._long, self._empty = len(table), int(long.sum()), int(empty.sum())
@@ -77,15 +124,33 @@ class TokenDataset(TokenRows[Batch]):
 
     def batch(self, places: Sequence[int]) -> Batch:
         rows = self.rows[np.asarray(places)]
-        sources = self._source.fetch(rows)
+        sources, targets = self._source.fetch(rows), self._target.fetch(rows)
         if self._cut:
-            longest = self.options.source_length
-            starts = self.starts[np.asarray(places)].tolist()
-            sources = [
-                ids if len(ids) <= longest else np.append(ids[start:][: longest - 1], np.int32(EOS))
-                for ids, start in zip(sources, starts, strict=True)
-            ]
-        return collate(sources, self._target.fetch(rows), rows)
+            starts, heads = self.starts[np.asarray(places)].tolist(), self._heads[rows].tolist()
+            sources = list(map(self._piece, sources, starts, heads))
+        if self._sampling is not None:
+            # none longer than the longest row, which the model has been checked to read
+            longest = int(self.source_lengths.max()), int(self.target_lengths.max())
+            whole = self._source.lengths[rows] <= self.options.source_length
+            drawn = self._sampling(rows, self.epoch)
+            for n, (source, target) in enumerate(drawn):
+                if whole[n] and len(source) <= longest[0]:
+                    sources[n] = np.array(source, np.int32)
+                if len(target) <= longest[1]:
+                    targets[n] = np.array(target, np.int32)
+        return collate(sources, targets, rows)
+
+    @property
+    def advice(self) -> str:
+        return "raise loader.max_length" if self._long else "give files with text on both sides"
+
+    def _piece(self, ids: Any, start: int, head: int) -> Any:
+        """What is read of a source: all of it, or its head and what follows from a token on."""
+        longest = self.options.source_length
+        if len(ids) <= longest:
+            return ids
+        part = ids[start : start + longest - 1 - head]
+        return np.concatenate([ids[:head], part, [np.int32(EOS)]])
 
     def account(self, split: str) -> str:
         options, maximum = self.options, self.options.source_length
@@ -108,4 +173,8 @@ class TokenDataset(TokenRows[Batch]):
                 what = f"into {self._pieces:,} windows of {maximum} tokens"
             share = 100 * self._cut / self._total
             told += f"; cut {self._cut:,} sources ({share:.1f} %) {what}"
+            if any(self._unheld):
+                windows, lost = self._unheld
+                told += f", left out {windows:,} more without the answer"
+                told += f" ({lost:,} answers are in none)" if lost else ""
         return told

@@ -53,13 +53,30 @@ class Side:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text's ids with the end mark and no begin mark."""
-        ids: list[list[int]] = self._processor.encode(
-            self._prepared(texts), out_type=int, add_eos=True
-        )
+        read = self._prepared(texts)
+        ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
         return ids
 
+    def sample(self, texts: Sequence[str], alpha: float, seeds: Sequence[int]) -> list[list[int]]:
+        """As `encode`, each text in pieces that are drawn by its seed, from 0 to 2 ** 32 - 1.
+
+        Args:
+            texts: N of them.
+            alpha: of a unigram model the power of a segmentation's probability with which it is
+                drawn, of BPE the probability that a merge is left out.
+            seeds: N, one for each.
+        """
+        found = []
+        for text, seed in zip(self._prepared(texts), seeds, strict=True):
+            sentencepiece.set_random_generator_seed(seed)
+            ids = self._processor.encode(
+                text, out_type=int, add_eos=True, enable_sampling=True, alpha=alpha, nbest_size=-1
+            )
+            found.append(ids)
+        return found
+
     def _prepared(self, texts: Sequence[str]) -> list[str]:
-        """Texts as the model is to read them."""
+        """Texts as sentencepiece is to read them."""
         read = _checked(texts)
         if self._line_breaks:
             return [set_apart(text) for text in read]
@@ -117,8 +134,8 @@ class Tokenizer:
         joint: whether both sides share one vocabulary.
         fingerprint: the models' content in 16 hexadecimal digits.
         source_size, target_size: pieces of each `Side`.
-        encode_source, encode_target, source_offsets, decode_target, source_pieces, target_pieces:
-            methods of the `Side`s.
+        encode_source, encode_target, sample_source, sample_target, source_offsets, decode_target,
+        source_pieces, target_pieces: methods of the `Side`s.
 
     Raises:
         UserError: bytes that are no sentencepiece model with our marks.
@@ -131,6 +148,7 @@ class Tokenizer:
         source, target = sides[0], sides[-1]
         self.source_size, self.target_size = source.size, target.size
         self.encode_source, self.encode_target = source.encode, target.encode
+        self.sample_source, self.sample_target = source.sample, target.sample
         self.source_offsets, self.decode_target = source.offsets, target.decode
         self.source_pieces, self.target_pieces = source.pieces, target.pieces
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ from seqattn.metrics.text import named
 from seqattn.runs.analyze import draw_question, draw_text
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.evaluate import answers_to
+from seqattn.runs.pretrained import fill_embeddings
+from seqattn.runs.run_directory import rank
 from seqattn.runs.starting import Start
 from seqattn.runs.task_options import FinalOptions
 from seqattn.tasks.base import Optimization, Validation
@@ -65,6 +68,10 @@ class Fitting(ABC):
         sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
         self.model: Any = run.architecture.build(sizes)
         start.load_weights(self.model)
+        if run.embeddings and not run.resume:
+            found = fill_embeddings(self.model, tokenizer, Path(run.embeddings).expanduser())
+            if rank() == 0:
+                print(*found, sep="\n", file=sys.stderr)
         self.data.setup("fit")
         self.rows = self.data.rows("val")
         final = run.task.final

@@ -115,7 +115,7 @@ class Generation(BundleRun):
         if self.text is not None:
             return iter([[(1, self.text)]])
         _say_how("a text", source)
-        return read_texts(source, (bundle.config.get("data") or {}).get("source_column"))
+        return read_texts(source, bundle.config.get("data"))
 
     def _questions(self, source: Path | None) -> Iterator[list[tuple[int, Question]]]:
         if self.question is not None:

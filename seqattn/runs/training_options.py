@@ -59,6 +59,7 @@ class TrainingOptions:
         name: what the run goes by.
         resume: a run to go on with, which is `run_dir` then.
         init_from: a bundle whose weights and tokenizer it begins with; `model` must be its own.
+        embeddings: a text file of vectors (word2vec, fastText) that its embeddings begin with.
         cache_dir: where vocabularies and tokenised text are kept; None for ~/.cache/seqattn.
         seed: of weights, batches and dropout.
         choices: names that the values go by, for messages.
@@ -89,6 +90,7 @@ class TrainingOptions:
     name: str = "run"
     resume: str | None = None
     init_from: str | None = None
+    embeddings: str | None = None
     cache_dir: str | None = None
     seed: Seed = 1
     choices: Mapping[str, str] = field(default_factory=dict)
@@ -96,6 +98,8 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         self._check_fit()
+        if self.embeddings and self.init_from:
+            raise UserError("a run begins with init_from or with embeddings; leave one out")
         for group, makers in (("logger", self.logger), ("callbacks", self.callbacks)):
             for name, make in makers.items():
                 if not callable(make):

@@ -597,7 +597,9 @@ def test_what_generate_refuses(generated, words, text):
 def test_input_that_is_not_utf_8(generated, tmp_path):
     file = tmp_path / "latin.txt"
     file.write_bytes("a dog\n\nschön\n".encode("latin-1"))
-    assert generated(f"input={file}") == f"{file} line 3 is not UTF-8 text; convert the file"
+    assert generated(f"input={file}") == (
+        f"{file} must be UTF-8 text, line 3 is not (byte 0xf6 at column 4)"
+    )
 
 
 def test_a_sentence_longer_than_the_positions_of_the_model(capfd, corpus, tmp_path):

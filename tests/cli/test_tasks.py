@@ -126,9 +126,9 @@ def test_documents_are_found_under_the_name_that_is_asked_for(folder, column):
     texts = ["Ann met Dan.", "", "They\ntalked."]
     rows = [{outer: {inner: text} if inner else text, "text": "no"} for text in texts]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert [*read_texts(source, column)] == [[*enumerate(texts, 1)]]
+    assert [*read_texts(source, {"source_column": column})] == [[*enumerate(texts, 1)]]
     with pytest.raises(UserError, match=r'line 1 has no text under head; expected {"head": "..."}'):
-        list(read_texts(source, "head"))
+        list(read_texts(source, {"source_column": "head"}))
 
 
 def test_validation_while_training_bans_what_generation_bans(folder, monkeypatch):

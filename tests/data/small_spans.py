@@ -2,6 +2,7 @@
 
 import datasets
 
+from seqattn.data.base import Source
 from seqattn.data.span_text import cut_words
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
@@ -23,7 +24,7 @@ ROWS = [
 """Id, question, number of the context, right answers."""
 
 
-class FewQuestions:
+class FewQuestions(Source):
     """The same rows for training and validation, or others."""
 
     def __init__(self, rows=ROWS, contexts=CONTEXTS):

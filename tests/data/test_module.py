@@ -85,12 +85,13 @@ def test_a_large_table_of_many_chunks_gives_the_right_rows(tmp_path):
     assert rows == 2500
 
 
-def test_what_is_dropped_is_reported(data):
+def test_what_is_dropped_is_reported(data, corpus):
     data.setup("fit")
 
     assert data.report() == [
-        "dropped 3 of 60 train pairs: 1 longer than 60 tokens, 2 with an empty side",
-        "kept all 11 val pairs",
+        "dropped 3 of 60 train pairs: 1 longer than 60 tokens, 2 with an empty side; "
+        f"read from {corpus}/train.en and {corpus}/train.de",
+        f"kept all 11 val pairs; read from {corpus}/val.en and {corpus}/val.de",
     ]
 
 

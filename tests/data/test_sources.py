@@ -245,7 +245,7 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path):
 
 
 def test_a_table_needs_one_origin_that_it_can_read(tmp_path):
-    archive = tmp_path / "t.jsonl.gz"
+    archive = tmp_path / "t.parquet.gz"
     archive.write_bytes(gzip.compress(b"{}"))
 
     both = "a table must come from data.files or from data.dataset, got both; set the other to null"

@@ -196,7 +196,7 @@ def test_the_module_says_what_became_of_the_questions(tmp_path):
     data = data_module(tmp_path)
     data.setup("fit")
     count = len(data._splits["train"])
-    assert data.report() == [
+    assert [line.partition("; read from ")[0] for line in data.report()] == [
         f"7 {split} questions in {count} windows" for split in ("train", "val")
     ]
     assert data.longest == (32, max(len(w.question.ids) for w in windows(data._splits["val"])))

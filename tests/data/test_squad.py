@@ -261,6 +261,9 @@ def test_questions_as_pairs_are_texts_with_all_their_answers(tmp_path):
         "source": [f"question: Who? context: {CONTEXT}", f"question: Why? context: {CONTEXT}"],
         "target": ["Zoë", "unanswerable"],
         "references": [["Zoë", "cat"], ["unanswerable"]],
+        "head": [24, 24],
+        "begin": [24, -1],
+        "end": [27, -1],
     }
     assert references_in(found) == [["Zoë", "cat"], ["unanswerable"]]
     answerable = AnswerPairs(write(tmp_path, content), unanswerable=False)

@@ -1,0 +1,145 @@
+"""Several files, patterns and packed files make a split, and their columns a source."""
+
+import gzip
+import json
+from pathlib import Path
+
+import datasets
+import pytest
+
+from seqattn.data.base import Texts
+from seqattn.data.lines import read_texts
+from seqattn.data.sources import ParallelText
+from seqattn.data.squad import Squad
+from seqattn.data.table import Table
+from seqattn.data.text_files import read_lines
+from seqattn.errors import UserError
+from tests.data.test_doors import QUESTIONS
+
+BOM = b"\xef\xbb\xbf"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("hf")))
+
+
+def write(path, text, mark=b""):
+    content = mark + text.encode()
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return str(path)
+
+
+def refusal(action):
+    with pytest.raises(UserError) as caught:
+        action()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def columns(table):
+    return {name: list(table[name]) for name in table.column_names}
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    for name, text, mark in (
+        ("news2.en", "c\n", BOM), ("news2.de", "C\n", b""), ("news1.en.gz", "a\nb\n", BOM),
+        ("news1.de", "A\nB\n", b""), ("web.en", "d\n", b""), ("web.de.gz", "D\n", b""),
+    ):  # fmt: skip
+        write(tmp_path / name, text, mark)
+    return tmp_path
+
+
+@pytest.mark.parametrize("train", [["news1", "news2", "web"], ["news*", "web"], ["news?", "w*"]])
+def test_parallel_files_follow_each_other_packed_or_not(corpus, train):
+    source = ParallelText(str(corpus), "en", "de", train=train, val="web")
+    assert columns(source.load("train")) == {"source": list("abcd"), "target": list("ABCD")}
+    assert columns(source.load("val")) == {"source": ["d"], "target": ["D"]}
+
+
+def test_what_is_wrong_with_one_of_several_files_names_it(corpus):
+    def load(*train):
+        return refusal(lambda: ParallelText(str(corpus), "en", "de", train=[*train]).load("train"))
+
+    assert load("none*") == f"{corpus} has no file none*.en"
+    write(corpus / "odd.en", "a\nb\n"), write(corpus / "odd.de", "a\n")
+    assert load("web", "odd") == (
+        f"both sides must have as many lines, {corpus}/odd.en has 2 and {corpus}/odd.de has 1"
+    )
+    (corpus / "cut.en.gz").write_bytes(gzip.compress(b"a\n" * 99)[:-9])
+    assert load("cut").startswith("the train split needs cut.de")
+    write(corpus / "cut.de", "a\n")
+    assert load("cut").startswith(f"cannot read {corpus}/cut.en.gz: ")
+    (corpus / "no.en.gz").write_bytes(b"plain"), write(corpus / "no.de", "a\n")
+    assert load("no").startswith(f"cannot read {corpus}/no.en.gz: Not a gzipped file")
+
+
+def rows(*pairs):
+    return "".join(json.dumps({"source": s, "target": t}) + "\n" for s, t in pairs)
+
+
+def test_tables_follow_each_other_whatever_their_kinds(tmp_path):
+    write(tmp_path / "b2.jsonl", rows("cC"), BOM)
+    write(tmp_path / "b1.jsonl.gz", rows("aA", "bB"), BOM)
+    write(tmp_path / "d.csv.gz", "target,source,more\nD,d,x\n", BOM)
+    files = [str(tmp_path / name) for name in ("b*.jsonl.gz", "b?.jsonl", "d.csv.gz")]
+    source = Table({"train": files, "val": files[2]})
+    assert columns(source.load("train")) == {"source": list("abcd"), "target": list("ABCD")}
+    assert columns(source.load("val")) == {"source": ["d"], "target": ["D"]}
+    absent = Table({"train": [str(tmp_path / "z*.csv")]})
+    assert refusal(lambda: absent.load("train")) == (
+        f"{tmp_path}/z*.csv must name a file at least, there is none"
+    )
+    write(tmp_path / "e.csv", "source\na\n")
+    alone = Table({"train": [files[2], str(tmp_path / "e.csv")]}, source_column="source")
+    assert refusal(lambda: alone.load("train")) == (
+        f"all files of a split must have the same columns, {files[2]} has source, target and "
+        f"{tmp_path}/e.csv source"
+    )
+    assert refusal(lambda: Table({"train": []})) == "data.files.train must be a file's name, got []"
+
+
+def test_questions_follow_each_other_and_ids_stay_single(tmp_path):
+    first = write(tmp_path / "a.json.gz", QUESTIONS, BOM)
+    other = write(tmp_path / "b.json", QUESTIONS.replace('"1"', '"3"').replace('"2"', '"4"'))
+    found = Squad(files={"train": [first, other]}).load("train")
+    assert list(found["id"]) == ["1", "3"]
+    twice = Squad(files={"train": [first, first]})
+    assert "must have each id once, '1' comes twice" in refusal(lambda: twice.load("train"))
+
+
+def test_a_mark_of_byte_order_is_no_text_wherever_lines_are_read(tmp_path):
+    for name in ("t.txt", "t.txt.gz"):
+        path = tmp_path / name
+        write(path, "a\r\n\ufeffb", BOM)
+        assert list(read_lines(path)) == ["a", "\ufeffb"]
+
+
+@pytest.fixture
+def documents(tmp_path):
+    rows = [("t", "first", "law", "de", "x"), ("", "second", None, "fr", "y")]
+    names = ("title", "body", "domain", "lang", "target")
+    text = "".join(json.dumps(dict(zip(names, row))) + "\n" for row in rows)
+    return {"train": write(tmp_path / "t.jsonl", text)}
+
+
+def test_several_columns_make_a_source_and_tags_begin_it(documents):
+    form = {"source_column": ["title", "body"], "target_column": "target", "source_mark": " | "}
+    plain = Table(documents, **form).load("train")
+    assert columns(plain) == {"source": ["t | first", " | second"], "target": ["x", "y"]}
+    tagged = Table(documents, **form, tag_columns=["lang", "domain"]).load("train")
+    assert tagged["source"][:] == ["<de> <law> t | first", "<fr>  | second"]
+    assert [text[: text.head] for text in Texts.of(tagged).sources] == ["<de> <law> ", "<fr> "]
+    absent = Table(documents, **form, tag_columns=["region"])
+    assert "has no column 'region'" in refusal(lambda: absent.load("train"))
+
+
+def test_a_source_is_made_of_the_same_columns_where_it_is_generated_from(documents):
+    form = {"source_column": ["title", "body"], "source_mark": " | ", "tag_columns": ["domain"]}
+    trained = Texts.of(Table(documents, **form, target_column="target").load("train")).sources
+    [read] = read_texts(Path(documents["train"]), form)
+    assert [text for _, text in read] == trained == ["<law> t | first", " | second"]
+    assert [text.head for _, text in read] == [text.head for text in trained]
+    with pytest.raises(UserError, match="line 1 has no text under region"):
+        [*read_texts(Path(documents["train"]), {"source_column": ["title", "region"]})]
