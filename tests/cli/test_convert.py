@@ -135,7 +135,7 @@ def test_the_report_counts_parameters_and_bytes_and_scores_before_and_after(conv
     for file in (new / "scores.json", new / "config.yaml", new / "README.md"):
         assert str(trained.parent) not in file.read_text()
     assert f"{scores['test/chrF']:.2f}" == rows["test chrF"][1]
-    assert scores["test/BLEU signature"].startswith("nrefs:1")
+    assert scores["test/bleu signature"].startswith("nrefs:1")
 
 
 def test_the_scores_are_those_that_evaluate_gives(convert, corpus, capfd):
@@ -143,7 +143,7 @@ def test_the_scores_are_those_that_evaluate_gives(convert, corpus, capfd):
     words = (f"bundle={new}", "split=val", "generation.beam_size=2", f"data.root={corpus}")
     out = succeed(capfd, "evaluate", *words)
     scores = json.loads((new / "scores.json").read_text())
-    for name in ("BLEU", "chrF"):
+    for name in ("bleu", "chrF"):
         assert f"{scores[f'val/{name}']:.2f}   {scores[f'val/{name} signature']}" in out
 
 
