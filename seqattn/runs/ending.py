@@ -16,7 +16,7 @@ from seqattn.runs.fitting import Fitting
 from seqattn.runs.tables import print_table
 from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import Monitored
-from seqattn.training.progress import duration, progress
+from seqattn.training.screen import duration, progress
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from seqattn.generation.span_search import Answered, SpanSearch
 from seqattn.metrics.qa import QaScorer, best_threshold
 from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import BundleRun, outputs_for
-from seqattn.runs.progress import progress_bar
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.storage import write_whole
+from seqattn.training.screen import progress
 
 Split = Literal["train", "val", "test"]
 
@@ -124,8 +124,8 @@ class Evaluation(ScoredRun):
     def _texts(self, bundle: TextBundle) -> Evaluated:
         split = self.read_texts(bundle)
         bins = [] if self.lengths is None else length_bins(split.sources, self.lengths)
-        with progress_bar("generating") as progress:
-            outputs = outputs_for(bundle, self.generation, split.sources, progress)
+        with progress("generating", "texts") as tell:
+            outputs = outputs_for(bundle, self.generation, split.sources, tell)
         count, tokens, seconds = len(split.sources), outputs.tokens, outputs.seconds
         rows = {
             "sentences": f"{count:,} ({count / seconds:,.1f} a second)",
@@ -155,8 +155,8 @@ class Evaluation(ScoredRun):
     def _spans(self, bundle: SpanBundle) -> Evaluated:
         """Writes what the official scorer reads, and every answer that was asked for."""
         asked = Questions.of(self.load_split(self.data))
-        with progress_bar("answering") as progress:
-            answers = answers_to(bundle, self.generation, asked, progress)
+        with progress("answering", "questions") as tell:
+            answers = answers_to(bundle, self.generation, asked, tell)
         count, rate = len(asked.ids), len(asked.ids) / answers.seconds
         scores = answers.scores(self.scorer)
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,8 @@ from seqattn.runs.run_directory import rank
 from seqattn.runs.starting import FORMAT, start_of
 from seqattn.runs.training_options import TrainingOptions
 from seqattn.training.callbacks import Finite, LastValidation, Monitored
-from seqattn.training.progress import EVERY, EpochLines, TrainingBar
+from seqattn.training.progress import EpochLines, TrainingBar
+from seqattn.training.screen import EVERY
 
 
 def fit(run: TrainingOptions) -> TrainingResult:

@@ -33,7 +33,7 @@ from seqattn.tasks.base import Optimization, Validation
 from seqattn.tasks.seq2seq import Seq2SeqTask, TextValidation
 from seqattn.tasks.span_task import SpanTask, SpanValidation
 from seqattn.training.callbacks import SampleTexts, Throughput
-from seqattn.training.progress import progress
+from seqattn.training.screen import progress
 
 _VALIDATED = 256  # sentences that greedy validation generates at once
 _SHORT = 300  # characters that still make a picture to be taken in at a glance

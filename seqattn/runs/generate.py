@@ -19,8 +19,8 @@ from seqattn.generation import Hypothesis
 from seqattn.generation.base import Progress, Search, generate_from_windows
 from seqattn.generation.span_search import Answered, SpanSearch
 from seqattn.runs.bundle_run import BundleRun, outputs_for
-from seqattn.runs.progress import progress_bar
 from seqattn.runs.task_options import task_class
+from seqattn.training.screen import progress
 
 
 @checked
@@ -92,12 +92,12 @@ class Generation(BundleRun):
         self._check_asked(asks)
         parts: Any = self._questions(source) if asks else self._texts(bundle, source)
         work: Any = self._answers if asks else self._outputs
-        bar = nullcontext(None) if source is None else progress_bar("generating")
+        bar = nullcontext(None) if source is None else progress("generating", "texts")
 
         def lines() -> Iterator[str]:
             for part in parts:
-                with bar as progress:
-                    found = [*work(bundle, part, progress)]
+                with bar as tell:
+                    found = [*work(bundle, part, tell)]
                 yield from found
 
         write_lines(lines(), self.output)

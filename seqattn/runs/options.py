@@ -157,7 +157,7 @@ class TrainerOptions:
             "use_distributed_sampler": False,
             "num_sanity_val_steps": 0,
             "enable_model_summary": False,
-            "enable_progress_bar": False,  # `training.progress` has a bar of its own
+            "enable_progress_bar": False,  # `training.progress` has its own
         }
         try:
             # copies, since Lightning adds callbacks of its own to the list that it is given

@@ -1,80 +1,19 @@
-"""What a person sees while work goes on: a bar on a terminal, lines now and then elsewhere."""
+"""What a person sees while a model trains: a bar on a terminal, lines elsewhere."""
 
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from seqattn.training.callbacks import Monitored, Throughput
+from seqattn.training.screen import EVERY, Screen, duration
 
-EVERY = 30.0
-"""Seconds from one line to the next where there is no terminal."""
 _REFRESHED = 0.5
 """Seconds from one look at the figures to the next: each waits for the device."""
 _TOLD = ("loss", "perplexity", "accuracy")
 _UNTOLD = ("nll", "rouge1", "rouge2", "rougeLsum", "chrF")
-
-
-def duration(seconds: float) -> str:
-    """A time as one says it, such as `8 min 30 s`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours:,} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-class _Screen(Progress):
-    """A bar with the time left and figures beneath it, all of which goes when it is done."""
-
-    figures = ""
-
-    def __init__(self, unit: str) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn())
-        super().__init__(
-            *columns, TextColumn(unit), TimeRemainingColumn(), console=Console(stderr=True),
-            transient=True, refresh_per_second=2, speed_estimate_period=300,
-        )  # fmt: skip
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        yield from super().get_renderables()
-        if self.figures:
-            yield self.figures
-
-
-@contextmanager
-def progress(what: str, unit: str) -> Iterator[Callable[[int, int], object]]:
-    """Shows how far a piece of work is, and how long it still takes.
-
-    Args:
-        what: the work.
-        unit: what it is counted in.
-
-    Yields:
-        What is to be told how many are done, and of how many.
-    """
-    began = told = time.monotonic()
-
-    def tell(done: int, total: int) -> None:
-        nonlocal told
-        now = time.monotonic()
-        if done and now - told >= EVERY:
-            told, left = now, (now - began) / done * (total - done)
-            line = f"{what} · {done:,} of {total:,} {unit} · {duration(left)} left"
-            print(line, file=sys.stderr, flush=True)
-
-    if not sys.stderr.isatty():
-        yield tell
-        return
-    with _Screen(unit) as screen:
-        task = screen.add_task(what, total=None)
-        yield lambda done, total: screen.update(task, completed=done, total=total)
 
 
 class EpochLines(Callback):
@@ -148,12 +87,12 @@ class TrainingBar(Callback):
 
     def __init__(self, lines: EpochLines) -> None:
         self.lines = lines
-        self.screen: _Screen | None = None
+        self.screen: Screen | None = None
         self._looked = -math.inf
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.is_global_zero:
-            self.screen = _Screen("steps")
+            self.screen = Screen("steps", above=True)
             total = trainer.estimated_stepping_batches
             self.screen.add_task("", total=total if math.isfinite(total) else None)
             self._show(trainer, f"epoch {trainer.current_epoch + 1}")

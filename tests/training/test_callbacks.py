@@ -10,7 +10,8 @@ import torch
 from seqattn.data.batch import collate
 from seqattn.errors import UserError
 from seqattn.training.callbacks import Finite, LastValidation, Monitored, SampleTexts, Throughput
-from seqattn.training.progress import EpochLines, duration, progress
+from seqattn.training.progress import EpochLines
+from seqattn.training.screen import duration, progress
 
 
 class Module:

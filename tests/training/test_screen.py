@@ -3,7 +3,7 @@
 import io
 import sys
 
-from seqattn.runs.progress import progress_bar
+from seqattn.training.screen import progress
 
 
 class Terminal(io.StringIO):
@@ -12,12 +12,10 @@ class Terminal(io.StringIO):
 
 
 def test_a_bar_is_shown_on_a_terminal_and_leaves_the_output_alone(monkeypatch, capsys):
-    with progress_bar("generating") as progress:
-        assert progress is None
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
-    with progress_bar("generating") as progress:
-        progress(3, 7)
+    with progress("generating", "texts") as tell:
+        tell(3, 7)
         print("output")
     assert "3/7" in sys.stderr.getvalue()
     assert "output" not in sys.stderr.getvalue()

@@ -1,0 +1,74 @@
+"""How far a long work is: a bar on a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+EVERY = 30.0
+"""Seconds from one line to the next where there is no terminal."""
+
+
+def duration(seconds: float) -> str:
+    """A time as one says it, such as `8 min 30 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+class Screen(Progress):
+    """A bar on standard error with the time left and figures beneath it, gone when it is done.
+
+    Args:
+        unit: what is counted.
+        above: whether what is printed meanwhile stands above the bar; else it goes its own way.
+    """
+
+    figures = ""
+
+    def __init__(self, unit: str, above: bool) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn())
+        super().__init__(
+            *columns, TextColumn(unit), TimeRemainingColumn(), console=Console(stderr=True),
+            transient=True, refresh_per_second=2, speed_estimate_period=300,
+            redirect_stdout=above, redirect_stderr=above,
+        )  # fmt: skip
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.figures:
+            yield self.figures
+
+
+@contextmanager
+def progress(what: str, unit: str) -> Iterator[Callable[[int, int], object]]:
+    """Shows how far a piece of work is, and how long it still takes.
+
+    Args:
+        what: the work, such as "generating".
+        unit: what it is counted in.
+
+    Yields:
+        What is to be told how many are done, and of how many.
+    """
+    began = told = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if done and sys.stderr is not None and now - told >= EVERY:
+            told, left = now, (now - began) / done * (total - done)
+            line = f"{what} · {done:,} of {total:,} {unit} · {duration(left)} left"
+            print(line, file=sys.stderr, flush=True)
+
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield tell
+        return
+    with Screen(unit, above=False) as screen:
+        task = screen.add_task(what, total=None)
+        yield lambda done, total: screen.update(task, completed=done, total=total)
