@@ -129,6 +129,12 @@ def test_the_package_itself_imports_nothing_but_bundles_and_that_late():
         assert set(edges(HOME / f"{name}.py")) <= {"seqattn.errors"}
 
 
+def test_a_page_of_help_and_a_refusal_wait_for_no_torch():
+    code = "import seqattn.cli.main, sys; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_an_edge_that_points_upwards_would_be_seen(tmp_path, monkeypatch):
     lines = [
         "import seqattn.cli.main",

@@ -12,8 +12,8 @@ from torch import nn
 
 from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.choices import choices
-from seqattn.bundle.documents import Config
-from seqattn.bundle.files import WEIGHTS, part_of, read_config, read_scores
+from seqattn.bundle.documents import WEIGHTS, Config
+from seqattn.bundle.files import part_of, read_config, read_scores
 from seqattn.bundle.nodes import Node, build, describe, nearest
 from seqattn.bundle.weights import load_model
 from seqattn.data.reading import question_source, read_sources

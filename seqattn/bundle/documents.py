@@ -22,6 +22,8 @@ from seqattn.checking import shown
 from seqattn.errors import UserError
 
 FORMAT = "seqattn bundle 2"
+CONFIG, WEIGHTS, SCORES = "config.yaml", "model.safetensors", "scores.json"
+"""The files of a bundle beside its vocabulary and its card."""
 Config = dict[str, Node]
 """The nodes of a run, those with `_target_` as `nodes.build` takes them."""
 KEPT = (

@@ -15,13 +15,12 @@ from safetensors.torch import save_model
 from torch import nn
 
 from seqattn.bundle.card import model_card
-from seqattn.bundle.documents import FORMAT, Config, read, written
+from seqattn.bundle.documents import CONFIG, FORMAT, SCORES, WEIGHTS, Config, read, written
 from seqattn.bundle.nodes import Node
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, is_file, read_json
 
-CONFIG, WEIGHTS, SCORES = "config.yaml", "model.safetensors", "scores.json"
 CARD = "README.md"
 _LARGEST, _DEEPEST = 1 << 20, 8
 

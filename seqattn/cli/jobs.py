@@ -9,7 +9,7 @@ import yaml
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from seqattn.bundle.files import SCORES
+from seqattn.bundle.documents import SCORES
 from seqattn.storage import write_whole
 
 NAME = "jobs.tsv"
