@@ -9,12 +9,13 @@ from pathlib import Path
 
 from seqattn.attention.base import LAWS, Attention, AttentionFactory
 from seqattn.benchmarks.attention_work import is_attention
+from seqattn.bundle.choices import SLOTS
 from seqattn.errors import UserError
 from seqattn.models.transformer import PositionFactory
 from seqattn.positions.base import Stack
 
 BEGIN, END = "<!-- support: made by scripts/support.py -->\n", "<!-- support: end -->"
-_DIM, _HEADS, _SLOTS = 48, 4, ("encoder", "decoder", "cross")
+_DIM, _HEADS = 48, 4
 
 
 def support_table(
@@ -26,7 +27,7 @@ def support_table(
     """
     schemes = {name: make(Stack(_DIM, _HEADS)).hooks for name, make in positions.items()}
     lines = [
-        f"| `attention=` | {' | '.join(_SLOTS)} | positions | shows weights | drops them | laws |",
+        f"| `attention=` | {' | '.join(SLOTS)} | positions | shows weights | drops them | laws |",
         "|---|:-:|:-:|:-:|---|:-:|:-:|---|",
     ]
     logging.disable(logging.WARNING)  # what is built only to be asked has nothing to warn of
@@ -41,7 +42,7 @@ def support_table(
 
 def _cells(attention: Attention, schemes: Mapping[str, frozenset[str]]) -> list[str]:
     abilities = attention.abilities
-    slots = [abilities.fits(slot) for slot in _SLOTS]
+    slots = [abilities.fits(slot) for slot in SLOTS]
     marks = ["✓" if yes else "" for yes in (*slots, abilities.weights, abilities.dropout)]
     taken = [name for name, hooks in schemes.items() if hooks <= abilities.hooks | {"embed"}]
     refused = [name for name in schemes if name not in taken]

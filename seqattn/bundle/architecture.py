@@ -18,7 +18,7 @@ from seqattn.attention.base import AttentionFactory
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle import nodes
-from seqattn.bundle.choices import choices
+from seqattn.bundle.choices import SLOT_NODES, SLOTS, choices
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
@@ -28,7 +28,6 @@ from seqattn.positions.base import Position
 Attentions = AttentionFactory | Sequence[AttentionFactory]
 """One attention for all layers of a slot, or several that take turns, layer by layer."""
 Model = Seq2SeqModel | SpanModel
-SLOTS = ("encoder", "decoder", "cross")
 _HEADS = ("num_heads", "num_kv_heads", "dropout", "bias")
 _PROBED = 48  # a width that most numbers of heads divide
 
@@ -87,7 +86,7 @@ class Architecture:
         Raises:
             UserError: for a node that cannot be built; see `nodes.build`.
         """
-        names = ("model", "attention", "position", *(f"{slot}_attention" for slot in SLOTS))
+        names = ("model", "attention", "position", *SLOT_NODES)
         chosen = {name: config[name] for name in names if config.get(name) is not None}
         return cls(**nodes.each(nodes.build, chosen, ""), names=config.get("choices") or {})
 

@@ -13,6 +13,9 @@ import yaml
 from seqattn.bundle.nodes import PARTIAL, TARGET, Node, remarked
 from seqattn.places import shipped
 
+SLOTS = ("encoder", "decoder", "cross")
+SLOT_NODES = tuple(f"{slot}_attention" for slot in SLOTS)
+"""What the slots of attention are called, and the nodes of a configuration that fill them."""
 _ANY = "*"
 """In a place, any name that a user gives."""
 

@@ -53,12 +53,7 @@ def write_bundle(
         "pieces of vocabulary": tokenizer.target_size,
     }
     card = model_card(yaml.safe_load(document), sizes, scores, cost or {})
-    for name, tensor in model.state_dict().items():
-        if not tensor.isfinite().all():
-            raise UserError(
-                f"the weights are not finite, {name} first: training has diverged; lower "
-                "optimizer.lr, or set trainer.gradient_clip_val"
-            )
+    _check_finite(model)
     path = path.expanduser().resolve()
     is_empty = path.is_dir() and not any(path.iterdir())
     if path.exists() and not is_empty and not (path / CONFIG).is_file():
@@ -82,6 +77,15 @@ def write_bundle(
             for file in (*new.iterdir(), new):
                 _flush(file)
             _put(new, path)
+
+
+def _check_finite(model: nn.Module) -> None:
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise UserError(
+                f"the weights are not finite, {name} first: training has diverged; lower "
+                "optimizer.lr, or set trainer.gradient_clip_val"
+            )
 
 
 def _put(new: Path, path: Path) -> None:

@@ -15,19 +15,19 @@ from seqattn.storage import write_whole
 NAME = "jobs.tsv"
 
 
-class Jobs(Callback):
+class MultirunFolder(Callback):
     """Notes where the jobs of a multirun write, before the first begins."""
 
     home: ClassVar[Path | None] = None
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra."""
-        Jobs.home = Path(config.hydra.sweep.dir)
+        MultirunFolder.home = Path(config.hydra.sweep.dir)
 
 
 def tell_jobs() -> None:
     """Prints and writes a line for each job of the last multirun, if there was one."""
-    home, Jobs.home = Jobs.home, None
+    home, MultirunFolder.home = MultirunFolder.home, None
     if home is None:
         return
     found = [folder for folder in home.iterdir() if folder.name.isdigit()] if home.is_dir() else []

@@ -14,9 +14,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from seqattn.cli.errors import in_words
 from seqattn.cli.jobs import tell_jobs
 from seqattn.cli.verbs import VERBS, Action
+from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, complete, unused_path
 from seqattn.errors import UserError
 

@@ -15,6 +15,7 @@ from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from seqattn.bundle.choices import SLOT_NODES
 from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
 from seqattn.places import shipped
@@ -22,11 +23,10 @@ from seqattn.places import shipped
 CONF = shipped("conf")
 Settings = dict[str, Any]
 """A verb's keys with plain values, interpolations resolved."""
-_SLOTS = [f"{slot}_attention" for slot in ("encoder", "decoder", "cross")]
 CARRIED = {
     "train": {
         **{group: group for group in ("model", "position", "attention")},
-        **{f"attention@{slot}": slot for slot in _SLOTS},
+        **{f"attention@{node}": node for node in SLOT_NODES},
     },
     "generate": {"generation": "generation"},
     "evaluate": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
@@ -95,7 +95,7 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
 
     brought, numbers = [], count()
     for group, origin in CARRIED[verb].items():
-        absent = origin in _SLOTS and bundle.get(origin) is None
+        absent = origin in SLOT_NODES and bundle.get(origin) is None
         if absent or isinstance(_value(overrides, group), str | list | Sweep):
             continue
         node = part_of(bundle, origin, path)

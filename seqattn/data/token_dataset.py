@@ -14,7 +14,7 @@ from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import LoaderOptions
 from seqattn.data.reading import pieces, tokens_before
-from seqattn.data.sampling import SubwordSampling
+from seqattn.data.subword_sampling import SubwordSampling
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import EOS

@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from seqattn.attention.heads import MultiHeadAttention, pool_key_heads
-from seqattn.bundle.architecture import SLOTS, Architecture, Vocabularies, cross_default
+from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
 from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.choices import SLOTS
 from seqattn.bundle.files import write_bundle
 from seqattn.bundle.nodes import build, describe, import_path
 from seqattn.checking import Count, CountOrNone, checked

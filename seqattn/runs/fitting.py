@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from lightning import Callback, seed_everything
 from matplotlib.figure import Figure
 
-from seqattn.analysis.callbacks import HeatmapCallback
+from seqattn.analysis.heatmap_callback import HeatmapCallback
 from seqattn.bundle.architecture import Vocabularies
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.data.module import Seq2SeqData, SpanData

@@ -12,6 +12,7 @@ import yaml
 from torch import nn
 
 from seqattn.bundle.bundle import Bundle, load_bundle
+from seqattn.bundle.choices import SLOT_NODES
 from seqattn.bundle.files import part_of
 from seqattn.bundle.nodes import TARGET, build
 from seqattn.data.tokenizer import Tokenizer
@@ -22,8 +23,7 @@ FORMAT = "seqattn run 2"
 _DAMAGE = (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError,
            AttributeError, TypeError)  # fmt: skip
 """What reading a checkpoint raises, as it is cut or written over here or there."""
-_SLOTS = ("encoder_attention", "decoder_attention", "cross_attention")
-_SHAPING = ("model", "position", "attention", *_SLOTS)
+_SHAPING = ("model", "position", "attention", *SLOT_NODES)
 """Nodes that a model is made from."""
 _FREE = ("dropout", "checkpoint_activations", "batch_size")
 """Keys of those nodes that a run may change when it goes on."""
@@ -133,7 +133,7 @@ def _differences(
         there, here = (dict(_leaves(config.get(node), node)) for config in (theirs, ours))
         classes = [{k: v for k, v in x.items() if k.endswith(TARGET)} for x in (there, here)]
         if classes[0] != classes[1]:
-            key = f"attention@{node}" if node in _SLOTS else node
+            key = f"attention@{node}" if node in SLOT_NODES else node
             name = (theirs.get("choices") or {}).get(key)
             told.append(f"{key}={name or ('NAME' if there else 'null')}")
             continue

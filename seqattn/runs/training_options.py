@@ -22,9 +22,9 @@ from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.span_search import SpanSearch
 from seqattn.positions import SinusoidalPosition
-from seqattn.runs.options import CheckpointOptions, TrainerOptions
 from seqattn.runs.run_directory import world_size
 from seqattn.runs.task_options import LOSSES, TaskOptions
+from seqattn.runs.trainer_options import CheckpointOptions, TrainerOptions
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import inverse_sqrt
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqattn.analysis.callbacks import HeatmapCallback
+from seqattn.analysis.heatmap_callback import HeatmapCallback
 from seqattn.analysis.plots import heatmap, length_curves, save
 from tests.analysis.figures import ticks, visible
 

@@ -12,8 +12,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 from seqattn.bundle.nodes import build
-from seqattn.cli.errors import in_words
 from seqattn.cli.main import run_verb
+from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, choices, complete, settle, unused_path
 
 SUBJECTS = {

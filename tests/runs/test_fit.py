@@ -18,13 +18,7 @@ from tests.cli.small import (
     run,
     succeed,
     train_arguments,
-    write_corpus,
 )
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("fit") / "corpus")
 
 
 @pytest.fixture(autouse=True)

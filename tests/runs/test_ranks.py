@@ -15,13 +15,7 @@ from tests.cli.small import (
     run,
     succeed,
     train_arguments,
-    write_corpus,
 )
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("ranks") / "corpus")
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from seqattn.bundle.choices import SLOT_NODES
 from seqattn.config.compose import CONF
 from seqattn.errors import UserError
 
@@ -33,7 +34,7 @@ _MEANT = {
     "bf16": "trainer.precision",
 }
 """What other toolkits call a key, and what is meant by it here."""
-_SLOTS = [f"attention@{slot}_attention" for slot in ("encoder", "decoder", "cross")]
+_SLOTS = [f"attention@{node}" for node in SLOT_NODES]
 
 
 def in_words(error: Exception, started: bool) -> str | None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.runs.options import TrainerOptions
+from seqattn.runs.trainer_options import TrainerOptions
 
 
 @pytest.mark.parametrize(
