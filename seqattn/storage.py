@@ -67,8 +67,8 @@ def is_file(path: Path) -> bool:
         return path.is_file()
 
 
-def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Writes a file whole or not at all: a temporary name, fsync, rename.
+def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> None:
+    """Writes a file whole or not at all: a temporary name, fsync, rename, fsync of the folder.
 
     A link stays, and the file that it names is written. What is there and is no plain file, such as
     a pipe or a device, is written as it is.
@@ -80,7 +80,7 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
     Raises:
         UserError: the file cannot be written.
     """
-    parts = [content] if isinstance(content, bytes) else content
+    parts = [content] if isinstance(content, bytes | memoryview) else content
     with file_faults("write", path):
         if path.is_symlink() and path.is_file() and not str(path).startswith(_STREAMS):
             path = path.resolve()
@@ -95,8 +95,18 @@ def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
+            flush(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Waits until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_json(path: Path, kind: str, form: str = "JSON") -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +18,7 @@ from seqattn.bundle.documents import CONFIG, FORMAT, SCORES, WEIGHTS, Config, re
 from seqattn.bundle.nodes import Node
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, is_file, read_json
+from seqattn.storage import file_faults, flush, is_file, read_json
 
 CARD = "README.md"
 _LARGEST, _DEEPEST = 1 << 20, 8
@@ -75,7 +74,7 @@ def write_bundle(
             (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # the user's umask
             tokenizer.save(new)
             for file in (*new.iterdir(), new):
-                _flush(file)
+                flush(file)
             _put(new, path)
 
 
@@ -99,15 +98,7 @@ def _put(new: Path, path: Path) -> None:
         if old.exists():
             old.rename(path)
         raise
-    _flush(path.parent)
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    flush(path.parent)
 
 
 def read_config(path: Path, trust: Collection[str] = ()) -> Config:

@@ -18,7 +18,7 @@ from seqattn.cli.jobs import tell_jobs
 from seqattn.cli.verbs import VERBS, Action
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, complete, unused_path
-from seqattn.errors import UserError
+from seqattn.errors import Stopped, UserError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,6 +38,8 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
         _run(verb, list(arguments), jobs)
     except KeyboardInterrupt:
         return told("stopped", 130)
+    except Stopped as end:
+        return told(str(end), end.code)
     except BrokenPipeError:
         return unread()
     except SystemExit as end:  # after a page of help
@@ -122,6 +124,8 @@ def _job(task: Action, jobs: _Jobs) -> Action:
             return task(config)
         except BrokenPipeError:
             raise SystemExit(unread()) from None  # Hydra would tell of another exception
+        except Stopped as end:
+            raise SystemExit(told(str(end), end.code)) from None
         except Exception as error:
             line = in_words(error, started=True)
             if line is None:

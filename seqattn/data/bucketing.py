@@ -34,6 +34,8 @@ class BatchLimits:
         max_rows: bound on rows; None for none.
         max_square: bound on rows x (longest row of either side) squared, which is what attention
             weights take in memory; None for none.
+        step_batches: batches of an optimizer step over all ranks, whose number divides it; None
+            for as many as the ranks accumulate together.
         num_workers: processes that prepare batches; 0 is quick enough.
         pin_memory: page-locked memory, of use with a GPU only.
     """
@@ -41,6 +43,7 @@ class BatchLimits:
     max_tokens: Count = 4096
     max_rows: Count | None = None
     max_square: Count | None = None
+    step_batches: Count | None = None
     num_workers: Annotated[int, Ge(0), Le(256)] = 0
     pin_memory: bool = False
 
@@ -71,9 +74,11 @@ class BucketSampler(Sampler[list[int]]):
     be for the longest row of the cells it meets. An epoch shuffles rows within cells, so that all
     epochs have batches of the same sizes, and in each no row comes twice and none is left out.
 
-    Every rank has the same number of batches (the fullest are halved for it). The order depends
-    on the seed and the epoch alone. In epoch 0 the batch with the longest rows comes first (on
-    rank r the r-th such batch), so that what does not fit into memory fails at once.
+    An epoch is a whole number of optimizer steps of `step_batches` batches each (the fullest are
+    halved for it; where all have one row, those beyond wait for another epoch). Of a step's batches
+    rank r takes every `world`-th from the r-th on, so that the number of ranks changes no step. The
+    order depends on the seed and the epoch alone. Epoch 0 begins with the longest rows, so that
+    what does not fit into memory fails at once.
 
     Args:
         source_lengths: (N,) tokens of each source, its end mark counted.
@@ -82,7 +87,9 @@ class BucketSampler(Sampler[list[int]]):
         seed: of the order; any integer from 0.
         rank: this process, from 0.
         world: processes in all.
-        shuffle: False gives the same batches in the same order always, the longest first.
+        shuffle: False gives the same batches in the same order always, the longest first, and all
+            of them, so that one rank may have a batch more than another.
+        step_batches: batches of an optimizer step, a multiple of `world`; None for `world`.
 
     Attributes:
         epoch: the epoch whose batches come next.
@@ -91,7 +98,8 @@ class BucketSampler(Sampler[list[int]]):
             go on in the midst of an epoch.
 
     Raises:
-        UserError: fewer rows than ranks, or a row that alone exceeds the limits.
+        UserError: fewer rows than a step has batches, a number of ranks that does not divide
+            them, or a row that alone exceeds the limits.
     """
 
     def __init__(
@@ -103,9 +111,10 @@ class BucketSampler(Sampler[list[int]]):
         rank: int = 0,
         world: int = 1,
         shuffle: bool = True,
+        step_batches: int | None = None,
     ) -> None:
-        if len(source_lengths) < world:
-            raise UserError(f"{world} ranks need a row each at least, got {len(source_lengths)}")
+        self.step_batches = step_batches or world
+        _check_step(self.step_batches, world, len(source_lengths))
         longer = np.maximum(source_lengths, target_lengths)
         longest = int(longer.max())
         advice = "; raise them or lower max_length"
@@ -115,8 +124,7 @@ class BucketSampler(Sampler[list[int]]):
         bounds = np.zeros(len(counts), np.int64)
         np.maximum.at(bounds, self.cell, longer)
         sizes, lengths = _cut(counts.tolist(), bounds.tolist(), limits)
-        while len(sizes) % world:
-            # A batch of one row cannot be halved, but then there are at least `world` rows left.
+        while len(sizes) % self.step_batches and max(sizes) > 1:
             largest = int(np.argmax(sizes))
             half = sizes[largest] // 2
             sizes[largest : largest + 1] = [sizes[largest] - half, half]
@@ -131,12 +139,23 @@ class BucketSampler(Sampler[list[int]]):
     def plan(self) -> str:
         """Names the batches of all epochs, in 16 hexadecimal digits."""
         digest = hashlib.sha256(self.sizes.tobytes() + self.cell.tobytes())
-        digest.update(f"{self.seed} {self.world} {self.shuffle}".encode())
+        digest.update(f"{self.seed} {self.step_batches} {self.shuffle}".encode())
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
         """This rank's batches in a whole epoch."""
-        return len(self.sizes) // self.world
+        return len(range(self.rank, self._count, self.world))
+
+    @property
+    def on_every_rank(self) -> int:
+        """Batches of an epoch that each rank has at least."""
+        return self._count // self.world
+
+    @property
+    def _count(self) -> int:
+        """Batches of an epoch, on all ranks."""
+        beyond = len(self.sizes) % self.step_batches if self.shuffle else 0
+        return len(self.sizes) - beyond
 
     def __iter__(self) -> Iterator[list[int]]:
         start, self.start_batch = self.start_batch, 0
@@ -146,7 +165,8 @@ class BucketSampler(Sampler[list[int]]):
             rows = generator.permutation(len(rows))
         rows = rows[np.argsort(self.cell[rows], kind="stable")]
         batches = np.split(rows, np.cumsum(self.sizes)[:-1])
-        for number in self._order(generator)[self.rank :: self.world][start:]:
+        order = self._order(generator)[: self._count]
+        for number in order[self.rank :: self.world][start:]:
             yield batches[number].tolist()
 
     def set_epoch(self, epoch: int) -> None:
@@ -162,8 +182,21 @@ class BucketSampler(Sampler[list[int]]):
         order = generator.permutation(count)
         if self.epoch > 0:
             return order
-        first = longest[: self.world]
+        first = longest[: self.step_batches]
         return np.concatenate([first, order[~np.isin(order, first)]])
+
+
+def _check_step(batches: int, world: int, rows: int) -> None:
+    if batches % world:
+        raise UserError(
+            f"the ranks ({world}) must divide the batches of a step, loader.step_batches, "
+            f"got {batches}"
+        )
+    if rows < batches:
+        raise UserError(
+            f"a step of {batches} batches needs a row for each at least, got {rows}; lower "
+            "loader.step_batches, trainer.devices or trainer.accumulate_grad_batches"
+        )
 
 
 def _cells(longer: Ints, difference: Ints) -> npt.NDArray[np.int64]:

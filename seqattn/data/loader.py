@@ -54,16 +54,12 @@ class TokenRows(ABC, Generic[BatchT]):
 
 
 class BatchLoader(DataLoader[BatchT]):
-    """Loads the batches that a `BucketSampler` plans, and can say and restore how far it is.
-
-    Lightning puts `state_dict()` into each checkpoint and hands it back on resuming, so that an
-    epoch goes on with exactly the batches that had not been seen. A batch counts as seen once it
-    has been handed out, not when a worker has prepared it.
+    """Loads the batches that a `BucketSampler` plans, from any step of any epoch on.
 
     Args:
         data: the rows.
         limits: what a batch may hold, and who prepares it.
-        order: seed, rank, world and shuffle of the `BucketSampler`.
+        order: seed, rank, world, shuffle and step_batches of the `BucketSampler`.
     """
 
     def __init__(self, data: TokenRows[BatchT], limits: BatchLimits, **order: Any) -> None:
@@ -80,59 +76,34 @@ class BatchLoader(DataLoader[BatchT]):
         self.batches, self.data = batches, data
         # Lightning sets the epoch on `loader.batch_sampler.sampler`.
         batches.sampler = self
-        self._seen = (0, 0)  # an epoch, and its batches that have been handed out
-        self._told: int | None = None  # the epoch that the trainer last said
 
     def __iter__(self) -> Iterator[BatchT]:  # type: ignore[override]
         """The epoch's batches from where the sampler starts."""
         # A generator: Lightning makes the iterator before it sets the epoch, and workers would
         # begin to prepare the wrong one at once.
-        epoch, seen = self.batches.epoch, self.batches.start_batch
-        self._seen = (epoch, seen)
-        self.data.epoch = epoch  # before workers copy it
-        for batch in super().__iter__():
-            seen += 1
-            self._seen = (epoch, seen)
-            yield batch
+        self.data.epoch = self.batches.epoch  # before workers copy it
+        yield from super().__iter__()
 
     def set_epoch(self, epoch: int) -> None:
-        """Hears the trainer's epoch, and begins the next one if something of this has been seen.
+        """Chooses the epoch; another than the present one begins at its start."""
+        self.batches.set_epoch(epoch)
 
-        Where a run bounded by steps resumes at an epoch's end, Lightning counts an epoch without
-        a batch in it; to follow its number would leave one epoch's order out. A new loader takes
-        the number as it is.
-        """
-        if self._told is None:
-            self.batches.set_epoch(epoch)
-        elif epoch != self._told and self._position() > 0:
-            self.batches.set_epoch(self.batches.epoch + 1)
-        self._told = epoch
+    def start(self, epoch: int, step: int, plan: str) -> None:
+        """Lets the next iteration begin within an epoch.
 
-    def state_dict(self) -> dict[str, Any]:
-        """The epoch, how many of its batches have been seen, and what batches they are."""
-        position = {"epoch": self.batches.epoch, "batch": self._position()}
-        return {**position, "told": self._told, "plan": self.batches.plan}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where `state_dict` was taken.
+        Args:
+            epoch: from 0.
+            step: its optimizer steps that are left out.
+            plan: the batches that were meant, as `batches.plan` names them.
 
         Raises:
-            UserError: the state stands within an epoch whose batches are others: other data,
-                limits, seed or number of ranks.
+            UserError: a start within an epoch whose batches are others: other data, limits or seed.
         """
-        within = 0 < state["batch"] < len(self.batches)
-        if within and state["plan"] != self.batches.plan:
+        if step and plan != self.batches.plan:
             raise UserError(
-                f"resuming after batch {state['batch']:,} of an epoch must find the same data, "
-                "batch limits, seed and number of devices as before, they have changed; restore "
-                "them, or resume from a checkpoint at an epoch's end"
+                f"resuming after step {step:,} of an epoch must find the same data, batch limits, "
+                "seed and batches of a step as before, they have changed; restore them, or begin "
+                "anew with the weights by init_from"
             )
-        self.batches.set_epoch(state["epoch"])
-        self.batches.start_batch = state["batch"]
-        self._seen = (state["epoch"], state["batch"])
-        self._told = state["told"]
-
-    def _position(self) -> int:
-        epoch, seen = self._seen
-        # In an epoch of which nothing has been loaded, `_seen` still speaks of another.
-        return seen if epoch == self.batches.epoch else self.batches.start_batch
+        self.batches.set_epoch(epoch)
+        self.batches.start_batch = step * self.batches.step_batches // self.batches.world

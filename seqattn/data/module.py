@@ -40,6 +40,10 @@ class TextData(LightningDataModule):
             environment's SEQATTN_CACHE or else ~/.cache/seqattn.
         seed: of the batches' order.
         tokenizer: a ready tokenizer, to resume or to evaluate a bundle; None to train one.
+
+    Attributes:
+        start: the epoch, the step of it and the plan of batches that training begins at, as
+            `BatchLoader.start` takes them; None for the beginning.
     """
 
     default_options: type[BatchLimits]
@@ -64,6 +68,7 @@ class TextData(LightningDataModule):
         self.seed = seed
         self._tokenizer = tokenizer
         self._splits: dict[str, TokenRows[Any]] = {}
+        self.start: tuple[int, int, str] | None = None
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -93,9 +98,12 @@ class TextData(LightningDataModule):
             self._splits[split] = data
 
     def train_dataloader(self) -> BatchLoader[Any]:
-        """The training batches of this rank, shuffled anew each epoch, resumable."""
+        """The training batches of this rank, shuffled anew each epoch, from `start` on."""
         self.setup("fit")
-        return self._loader("train", shuffle=True)
+        loader = self._loader("train", shuffle=True)
+        if self.start is not None:
+            loader.start(*self.start)
+        return loader
 
     def val_dataloader(self) -> BatchLoader[Any]:
         """The validation batches of this rank, always the same, the longest first."""
@@ -131,8 +139,11 @@ class TextData(LightningDataModule):
     def _loader(self, split: str, shuffle: bool) -> BatchLoader[Any]:
         rank = 0 if self.trainer is None else self.trainer.global_rank
         world = 1 if self.trainer is None else self.trainer.world_size
+        accumulated = self.trainer.accumulate_grad_batches if self.trainer and shuffle else 1
         order = {"seed": self.seed, "rank": rank, "world": world, "shuffle": shuffle}
-        return BatchLoader(self._splits[split], self.options, **order)
+        return BatchLoader(
+            self._splits[split], self.options, **order, step_batches=world * accumulated
+        )
 
 
 class Seq2SeqData(TextData):

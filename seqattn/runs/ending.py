@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
+from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
 from seqattn.bundle.files import write_bundle
@@ -16,6 +15,8 @@ from seqattn.runs.fitting import Fitting
 from seqattn.runs.tables import print_table
 from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import Monitored
+from seqattn.training.checkpoint_files import read, weights
+from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.screen import duration, progress
 
 
@@ -42,7 +43,7 @@ def finish(
     result: TrainingResult,
     fitting: Fitting,
     loggers: Sequence[Any],
-    kept: ModelCheckpoint,
+    kept: Checkpoints,
     monitored: Monitored,
     times: dict[str, float],
 ) -> TrainingResult:
@@ -52,11 +53,11 @@ def finish(
         result: so far.
         fitting: what was trained.
         loggers: those of the run, which end here.
-        kept: knows the checkpoints whose weights are averaged.
+        kept: knows the weights that are averaged.
         monitored: knows how good they were.
         times: seconds of each part of the run, to which scoring is added.
     """
-    weights = _load_average(fitting, sorted(kept.best_k_models), monitored)
+    weights = _load_average(fitting, kept, monitored)
     began = time.perf_counter()
     cost = {"optimizer steps": f"{result.steps:,}"} | {n: duration(x) for n, x in times.items()}
     result = _scored(result, fitting, monitored.name, cost)
@@ -89,22 +90,20 @@ def hyperparameters(fitting: Fitting) -> dict[str, Any]:
     return {**fitting.run.settings, "parameters": size}
 
 
-def _load_average(fitting: Fitting, checkpoints: list[str], monitored: Monitored) -> str:
-    """Puts the averaged weights into the model; says which checkpoints they are of, and why."""
-    if not checkpoints:
+def _load_average(fitting: Fitting, kept: Checkpoints, monitored: Monitored) -> str:
+    """Puts the averaged weights into the model; says which steps they are of, and why."""
+    steps, prefix = sorted(step for _, step in kept.kept), "model."
+    if not steps or fitting.run.trainer.fast_dev_run:
         return "the last step"
-    prefix = "model."
-    states = (
-        torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-        for path in checkpoints
-    )
+    paths = (weights(kept.files.directory, step) for step in steps)
+    states = map(read, paths)
     mean = average_weights(
-        {n.removeprefix(prefix): w for n, w in state.items() if n.startswith(prefix)}
+        {n.removeprefix(prefix): w for n, w in state["state_dict"].items() if n.startswith(prefix)}
         for state in states
     )
     fitting.model.load_state_dict(mean)
-    steps = [Path(path).stem.partition("step=")[2].lstrip("0") for path in checkpoints]
-    told = f"step {steps[0]}" if len(steps) == 1 else f"the mean of steps {', '.join(steps)}"
+    told = "step" if len(steps) == 1 else "the mean of steps"
+    told += f" {', '.join(map(str, steps))}"
     if fitting.run.checkpoint.average == "last":
         return f"{told}: the last that were validated"
     if monitored.count == 1:

@@ -3,23 +3,28 @@
 import math
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
+from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import WandbLogger
 
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
 from seqattn.runs.fitting import Fitting, SpanFitting, TextFitting
-from seqattn.runs.run_directory import rank
-from seqattn.runs.starting import FORMAT, start_of
+from seqattn.runs.run_directory import rank, world_size
+from seqattn.runs.starting import FORMAT, Start, start_of
 from seqattn.runs.training_options import TrainingOptions
-from seqattn.training.callbacks import Finite, LastValidation, Monitored
+from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored
+from seqattn.training.checkpoint_files import CheckpointFiles, newest_whole
+from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.progress import EpochLines, TrainingBar
 from seqattn.training.screen import EVERY
 
@@ -40,11 +45,12 @@ def fit(run: TrainingOptions) -> TrainingResult:
     mode = run.task.monitors[run.checkpoint.monitor]
     if run.trainer.compile:
         fitting.model.loss = torch.compile(fitting.model.loss)
-    kept = run.checkpoint.kept(home / "checkpoints", mode)
+    kept = run.checkpoint.callback(CheckpointFiles(home / "checkpoints"), mode)
     monitored = Monitored(run.checkpoint.monitor, mode)
     callbacks = [*fitting.callbacks, *run.made_callbacks(), kept, monitored]
     callbacks += _usual_callbacks(run, fitting, monitored)
-    trainer = run.trainer.trainer(home, callbacks, _loggers(run))
+    options = replace(run.trainer, accumulate_grad_batches=_accumulated(start))
+    make = partial(options.trainer, home, callbacks, _loggers(run), [kept.files])
     if rank() == 0:
         reports: list[str] = getattr(run.data, "report", list)()  # of what was mended while reading
         for line in [*run.trainer.advice(), *reports, *fitting.data.report(), *_brevity(fitting)]:
@@ -52,7 +58,7 @@ def fit(run: TrainingOptions) -> TrainingResult:
         fitting.bundle.tokenizer.save(home / "tokenizer")
     times = {"preparing": time.perf_counter() - began}
     began = time.perf_counter()
-    _train(trainer, fitting)
+    trainer = _train(make, fitting, kept, start.checkpoint)
     times["training"] = fitting.throughput.seconds
     times["validating"] = max(0.0, time.perf_counter() - began - times["training"])
     result = TrainingResult(home, home / "model", monitored.best, trainer.global_step, {})
@@ -98,12 +104,9 @@ def _usual_callbacks(
                 (home / f"{name}.yaml").write_text(text, encoding="utf-8")
 
     return [
-        ModelCheckpoint(
-            dirpath=home / "checkpoints", filename="last", enable_version_counter=False
-        ),
+        Finite(),
         lines,
         *([TrainingBar(lines)] if on_terminal else []),
-        Finite(),
         LastValidation(),
         *run.checkpoint.stopping(run.task.monitors[monitored.name]),
         # once training begins: a resumption that is refused leaves the run's own settings
@@ -123,13 +126,45 @@ def _loggers(run: TrainingOptions) -> list[Any]:
         raise UserError(f"logger: {error}") from error
 
 
-def _train(trainer: Trainer, fitting: Fitting) -> None:
-    run = fitting.run
-    for logger in trainer.loggers:
-        logger.log_hyperparams(hyperparameters(fitting))
-    last = Path(run.run_dir) / "checkpoints" / "last.ckpt" if run.resume else None
-    trainer.fit(
-        fitting.task, datamodule=fitting.data, ckpt_path=last, weights_only=True if last else None
-    )
+def _accumulated(start: Start) -> int:
+    """Batches that each rank accumulates in a step, so that all ranks' are those of a step."""
+    run, ranks = start.run, max(world_size(), start.run.trainer.ranks * start.run.trainer.num_nodes)
+    asked = start.step_batches
+    if asked is None:
+        return run.trainer.accumulate_grad_batches
+    if asked % ranks:
+        raise UserError(
+            f"trainer.devices must divide the {asked} batches of a step (loader.step_batches), "
+            f"got {ranks}"
+        )
+    return asked // ranks
+
+
+def _train(
+    make: Callable[[], Trainer], fitting: Fitting, kept: Checkpoints, checkpoint: Path | None
+) -> Trainer:
+    """Trains; once more from the last checkpoint, past the batches where it diverged."""
+    while True:
+        trainer = make()
+        for logger in trainer.loggers:
+            logger.log_hyperparams(hyperparameters(fitting))
+        try:
+            trainer.fit(
+                fitting.task,
+                datamodule=fitting.data,
+                ckpt_path=checkpoint,
+                weights_only=True if checkpoint else None,
+            )
+            break
+        except Diverged as error:
+            kept.files.wait()
+            checkpoint = newest_whole(kept.files.directory)
+            if checkpoint is None or kept.passed is not None:
+                raise
+            kept.passed = error.place
+            print(f"{error}; going on from {checkpoint.name}", file=sys.stderr)
+        finally:
+            kept.files.wait()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()  # what follows is the first rank's alone
+    return trainer

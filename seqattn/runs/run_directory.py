@@ -35,8 +35,8 @@ def claimed(path: Path, resumes: bool) -> Iterator[None]:
     Raises:
         UserError: where it does not, or another process holds it.
     """
-    if resumes and not (path / "checkpoints" / "last.ckpt").is_file():
-        raise UserError(f"resume={path} holds no checkpoints/last.ckpt to go on from")
+    if resumes and not any((path / "checkpoints").glob("step-*.ckpt")):
+        raise UserError(f"resume={path} holds no checkpoints/step-*.ckpt to go on from")
     if not resumes and ((path / "model").exists() or (path / "checkpoints").exists()):
         raise UserError(
             f"run_dir={path} already holds a run; go on with it by resume={path}, or name "

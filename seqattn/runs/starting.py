@@ -1,13 +1,11 @@
 """Where a run begins: with a bundle's weights, or where an earlier run stopped."""
 
-import pickle
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 import yaml
 from torch import nn
 
@@ -17,12 +15,11 @@ from seqattn.bundle.files import part_of
 from seqattn.bundle.nodes import TARGET, build
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
+from seqattn.runs.run_directory import rank
 from seqattn.runs.training_options import TrainingOptions
+from seqattn.training.checkpoint_files import newest_whole, step_batches
 
-FORMAT = "seqattn run 2"
-_DAMAGE = (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError,
-           AttributeError, TypeError)  # fmt: skip
-"""What reading a checkpoint raises, as it is cut or written over here or there."""
+FORMAT = "seqattn run 3"
 _SHAPING = ("model", "position", "attention", *SLOT_NODES)
 """Nodes that a model is made from."""
 _FREE = ("dropout", "checkpoint_activations", "batch_size")
@@ -36,6 +33,13 @@ class Start(NamedTuple):
     """With the settings of the tokenizer that it begins with."""
     tokenizer: Tokenizer | None = None
     bundle: Bundle | None = None
+    checkpoint: Path | None = None
+    """Of the run that goes on."""
+
+    @property
+    def step_batches(self) -> int | None:
+        """Batches of an optimizer step, where the run has chosen them; None where it is free."""
+        return step_batches(self.checkpoint) if self.checkpoint else self.run.loader.step_batches
 
     def load_weights(self, model: nn.Module) -> None:
         """Puts the weights of the bundle, if there is one, into the model of the run.
@@ -70,7 +74,8 @@ def start_of(run: TrainingOptions) -> Start:
     """
     if run.resume is not None:
         _check_resumed(run)
-        return Start(run, Tokenizer.load(Path(run.run_dir) / "tokenizer"))
+        checkpoint = newest_whole(Path(run.run_dir) / "checkpoints", tells=rank() == 0)
+        return Start(run, Tokenizer.load(Path(run.run_dir) / "tokenizer"), checkpoint=checkpoint)
     if run.init_from is None:
         return Start(run)
     bundle = load_bundle(run.init_from)
@@ -110,15 +115,6 @@ def _check_resumed(run: TrainingOptions) -> None:
             f"resume={run.resume} cannot go on with another model or vocabulary: it has "
             f"{', '.join(differing)}"
         )
-    last = home / "checkpoints" / "last.ckpt"
-    try:
-        found = torch.load(last, map_location="cpu", weights_only=True, mmap=True)
-    except _DAMAGE as error:
-        raise UserError(
-            f"{last} cannot be read, or holds more than weights and numbers; start a run anew"
-        ) from error
-    if not isinstance(found, dict) or not {"state_dict", "optimizer_states"} <= found.keys():
-        raise UserError(f"{last} cannot be read, it is no checkpoint of a run; start a run anew")
 
 
 def _differences(

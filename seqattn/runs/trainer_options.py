@@ -14,11 +14,13 @@ import torch
 from annotated_types import Ge, Gt, Le, MinLen
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 
 from seqattn.checking import Count, CountOrNone, NotNegative, checked
 from seqattn.errors import UserError
+from seqattn.training.checkpoint_files import CheckpointFiles
+from seqattn.training.checkpoints import Checkpoints, Keeping
 
 Bound = Annotated[int, Ge(-1), Le(10**9)]
 """So many at most; -1 for no such bound."""
@@ -136,7 +138,11 @@ class TrainerOptions:
         )  # fmt: skip
 
     def trainer(
-        self, home: Path, callbacks: Sequence[Callback] = (), loggers: Sequence[Any] = ()
+        self,
+        home: Path,
+        callbacks: Sequence[Callback] = (),
+        loggers: Sequence[Any] = (),
+        plugins: Sequence[Any] = (),
     ) -> Trainer:
         """The Lightning trainer of a run, which says nothing that a person need not act on.
 
@@ -145,7 +151,10 @@ class TrainerOptions:
         """
         _quieten()
         # validation by steps goes on over the ends of epochs
-        by_steps = {"check_val_every_n_epoch": None} if type(self.val_check_interval) is int else {}
+        every, by_steps = self.val_check_interval, {}
+        if isinstance(every, int):  # Lightning counts batches
+            batches = every * self.accumulate_grad_batches
+            by_steps = {"check_val_every_n_epoch": None, "val_check_interval": batches}
         others = ("lightning", "profiler", "compile")
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         profiler = _PROFILERS[self.profiler](home, "profile") if self.profiler else None
@@ -158,6 +167,7 @@ class TrainerOptions:
             "num_sanity_val_steps": 0,
             "enable_model_summary": False,
             "enable_progress_bar": False,  # `training.progress` has its own
+            "plugins": list(plugins),
         }
         try:
             # copies, since Lightning adds callbacks of its own to the list that it is given
@@ -175,6 +185,7 @@ def _quieten() -> None:
         "Starting from v1.9.0",
         "isinstance.treespec",
         "lr_scheduler.step",
+        "You're resuming from a checkpoint that ended before",  # `BatchLoader` starts anywhere
         "You are trying to `self.log",
         "exists and is not empty",
         "smaller than the logging interval",
@@ -190,35 +201,33 @@ class CheckpointOptions:
 
     Args:
         monitor: what best means, and what early stopping watches, such as val/loss or val/bleu.
-        average: which checkpoints the bundle averages: best or last.
+        average: which weights the bundle averages, of those that were validated: best or last.
         count: how many of them.
+        every_steps: optimizer steps from one checkpoint to the next; None for validations alone.
+        every_minutes: minutes after which another is due, so that a long epoch may be killed.
         patience: validations without a better one after which training stops; None for never.
     """
 
     monitor: str = "val/loss"
     average: Literal["best", "last"] = "best"
     count: Annotated[int, Ge(1), Le(1000)] = 1
+    every_steps: Count | None = None
+    every_minutes: Annotated[float, Gt(0), Le(10**6)] | None = 10.0
     patience: Count | None = None
 
-    def kept(self, directory: Path, mode: str) -> ModelCheckpoint:
-        """Keeps the checkpoints whose weights are averaged.
-
-        Args:
-            directory: where they go.
-            mode: which way of `monitor` is better, min or max.
-        """
+    def callback(self, files: CheckpointFiles, mode: str) -> Checkpoints:
+        """Saves checkpoints. Args: mode: which way of `monitor` is better, min or max."""
         best = self.average == "best"
-        return ModelCheckpoint(
-            dirpath=directory,
-            filename="weights-{step:06d}",
-            monitor=self.monitor if best else "step",
-            mode=mode if best else "max",
-            save_top_k=self.count,
-            save_weights_only=True,
-        )
+        keeping = Keeping(self.monitor if best else "step", mode if best else "max", self.count)
+        return Checkpoints(files, keeping, self.every_steps, self.every_minutes)
 
     def stopping(self, mode: str) -> list[EarlyStopping]:
         """Early stopping, where there is any. Args: mode: as `kept`."""
         if self.patience is None:
             return []
-        return [EarlyStopping(self.monitor, mode=mode, patience=self.patience)]
+        # at a validation's end, before the checkpoint that follows it
+        return [
+            EarlyStopping(
+                self.monitor, mode=mode, patience=self.patience, check_on_train_epoch_end=False
+            )
+        ]

@@ -13,7 +13,9 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.checking import CountOrNone, Dropout, checked
+from seqattn.training.agreement import Agreement
 from seqattn.training.forcing import TeacherForcing
+from seqattn.training.place import draw_seed
 from seqattn.training.schedules import Schedule
 
 _UNITS = 1000.0  # a batch's loss is given per thousand units until its gradient is normalised
@@ -30,12 +32,15 @@ class Optimization:
         label_smoothing: share of a target's probability spread over the vocabulary, from 0 up to
             but not 1.
         teacher_forcing: share of target tokens that are given, by optimizer step.
+        seed: of all that is drawn while training, dropout for one: each batch's draws depend on
+            the seed, the epoch, its step and its number in the step, and on nothing else.
     """
 
     optimizer: Callable[..., Optimizer]
     schedule: Schedule
     label_smoothing: Dropout = 0.0
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
+    seed: int = 0
 
 
 class Sample(NamedTuple):
@@ -115,7 +120,7 @@ class SummedTask(LightningModule):
         """Some outputs of the last validation that made any."""
         self.window_units = torch.zeros((), dtype=torch.long)
         """Units since the last optimizer step, on this rank."""
-        self._random_states: dict[str, Tensor] = {}
+        self.agreement = Agreement()
 
     @abstractmethod
     def training_loss(self, batch: Any) -> BatchLoss:
@@ -169,13 +174,11 @@ class SummedTask(LightningModule):
         self.log_dict(scores, sync_dist=True)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        units = self.window_units.double()
-        if self.trainer.world_size > 1:
-            units = self.trainer.strategy.reduce(units, reduce_op="sum")
+        units = self.agreement.reduce(self.window_units, self.trainer)
         # gradients were averaged over the ranks, so their sum is world_size times that
         scale = _UNITS * self.trainer.world_size / units
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        torch._foreach_mul_(gradients, float(scale))
+        torch._foreach_mul_(gradients, scale if scale.is_cuda else float(scale))
         self.window_units = torch.zeros_like(self.window_units)
 
     def configure_gradient_clipping(
@@ -187,6 +190,7 @@ class SummedTask(LightningModule):
         limit = float("inf") if not gradient_clip_val else float(gradient_clip_val)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         self.log("train/gradient_norm", norm, batch_size=1)
+        self.agreement.settle(norm, optimizer, self.trainer)
 
     def configure_optimizers(self) -> Any:
         fused = self.trainer.precision != "16-mixed"
@@ -197,18 +201,12 @@ class SummedTask(LightningModule):
             "lr_scheduler": {"scheduler": schedule, "interval": "step", "name": "lr"},
         }
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["random_state"] = torch.get_rng_state()
-        if torch.cuda.is_available():
-            checkpoint["cuda_random_state"] = torch.cuda.get_rng_state()
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        names = ("random_state", "cuda_random_state")
-        self._random_states = {name: checkpoint[name] for name in names if name in checkpoint}
-
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Draws go on where the checkpoint left them, whatever was drawn while resuming."""
-        for name, state in self._random_states.items():
-            draws = torch if name == "random_state" else torch.cuda
-            draws.set_rng_state(state.cpu())
-        self._random_states = {}
+        """Draws depend on the batch's place alone, whatever was drawn before."""
+        trainer = self.trainer
+        step, turn = divmod(batch_idx, trainer.accumulate_grad_batches)
+        number = turn * trainer.world_size + trainer.global_rank
+        torch.manual_seed(draw_seed(self.optimization.seed, self.current_epoch, step, number))
+
+    def on_validation_start(self) -> None:
+        torch.manual_seed(draw_seed(self.optimization.seed, self.global_step))

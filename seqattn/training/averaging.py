@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from lightning import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
+from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
@@ -47,12 +47,6 @@ class MovingAverage(WeightAveraging):
     def __init__(self, decay: Share = 0.999) -> None:
         check(MovingAverage, {"decay": decay})
         super().__init__(use_buffers=False, multi_avg_fn=get_ema_multi_avg_fn(decay))
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        super().setup(trainer, pl_module, stage)
-        for kept in trainer.checkpoint_callbacks:
-            if isinstance(kept, ModelCheckpoint):  # Lightning saves weights alone unaveraged
-                kept.save_weights_only = False
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The average stays in the model for the pictures that follow."""

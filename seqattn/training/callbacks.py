@@ -1,6 +1,7 @@
 """Callbacks that measure and tell."""
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from operator import attrgetter
@@ -11,6 +12,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
 from seqattn.errors import UserError
+from seqattn.training.place import Place
 
 
 class Throughput(Callback):
@@ -96,6 +98,8 @@ class Monitored(Callback):
             return
         value = float(trainer.callback_metrics[self.name])
         self.count += 1
+        if math.isnan(value):
+            return
         if self.best is None or self.sign * value < self.sign * self.best:
             self.best, self.step = value, trainer.global_step
 
@@ -117,29 +121,44 @@ class LastValidation(Callback):
             trainer.check_val_every_n_epoch = None  # in any epoch
 
 
+class Diverged(UserError):
+    """A training that makes no finite numbers any more. Args: place: after the last step tried."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(
+            f"training has diverged: no finite numbers at step {place.step}; lower optimizer.lr, "
+            "raise schedule.warmup_steps, or set trainer.gradient_clip_val"
+        )
+        self.place = place
+
+
 class Finite(Callback):
-    """Ends a training whose loss is no finite number.
+    """Tells of updates that were left out, their gradients not being finite.
 
     Raises:
-        UserError: at a logged step, or after a validation.
+        Diverged: after three in a row, or where a validation gives no finite loss.
     """
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any
-    ) -> None:
-        looks = trainer.should_stop or trainer.global_step % trainer.log_every_n_steps == 0  # type: ignore[attr-defined]
-        if looks and trainer.precision != "16-mixed":  # which leaves out a step that overflows
-            self._check(trainer, float(outputs["loss"]))
+    _MOST = 3
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        if trainer.fit_loop._should_accumulate():
+            return
+        self._in_a_row = self._in_a_row + 1 if pl_module.agreement.skipped else 0
+        if self._in_a_row and trainer.is_global_zero:
+            print(
+                f"step {trainer.global_step} changes nothing: its gradients are not finite",
+                file=sys.stderr,
+            )
+        if self._in_a_row == self._MOST:
+            raise Diverged(Place.of(trainer, True))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._check(trainer, float(trainer.callback_metrics.get("val/loss", 0.0)))
-
-    def _check(self, trainer: Trainer, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise UserError(
-                f"training has diverged: the loss is {loss} at step {trainer.global_step}; lower "
-                "optimizer.lr, raise schedule.warmup_steps, or set trainer.gradient_clip_val"
-            )
+        if not math.isfinite(float(trainer.callback_metrics.get("val/loss", 0.0))):
+            raise Diverged(Place.of(trainer, True))
 
 
 class SampleTexts(Callback):

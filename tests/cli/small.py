@@ -15,6 +15,7 @@ from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, choices, complete, settle, unused_path
+from seqattn.training.checkpoint_files import newest_whole
 
 SUBJECTS = {
     "a dog": "ein Hund",
@@ -197,7 +198,7 @@ def refused_before_work(*overrides):
     raise AssertionError(f"{' '.join(overrides)} is not refused")
 
 
-PROGRESS = re.compile(r"(training |kept all |dropped |epoch |job )")
+PROGRESS = re.compile(r"(training |kept all |dropped |epoch |step |job )")
 
 
 def refusal(capfd, verb, *arguments):
@@ -213,7 +214,7 @@ def refusal(capfd, verb, *arguments):
 
 def checkpoint(run_dir):
     """A run's last checkpoint."""
-    return torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
+    return torch.load(newest_whole(run_dir / "checkpoints"), weights_only=True)
 
 
 def json_lines(text):

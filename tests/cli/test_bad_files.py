@@ -50,12 +50,11 @@ def run_with(name, content):
 
     def make(folder, places):
         shutil.copytree(places.run, folder / "r")
-        path = folder / "r" / name
-        if content is None:
-            path.unlink()
-        else:
+        for path in (folder / "r").glob(name):
             whole = path.read_bytes()
-            path.write_bytes(whole[:content] if isinstance(content, int) else content)
+            path.unlink()
+            if content is not None:
+                path.write_bytes(whole[:content] if isinstance(content, int) else content)
 
     return make
 
@@ -139,7 +138,7 @@ CASES = [
     ("train", "resume=f", MINE, "resume=f is no run: f/overrides.yaml is not there"),
     # what a run holds
     *[("resume", "", run_with(name, content), text) for name, content, text in (
-        ("checkpoints/last.ckpt", None, "resume=r holds no checkpoints/last.ckpt"),
+        ("checkpoints/step-*", None, "resume=r holds no checkpoints/step-*.ckpt"),
         ("config.yaml", None, "resume=r: r/config.yaml cannot be read"),
         ("config.yaml", b"{", "resume=r: r/config.yaml cannot be read"),
         ("config.yaml", b"\xff", "resume=r: r/config.yaml cannot be read"),
@@ -149,7 +148,7 @@ CASES = [
         ("tokenizer/tokenizer.json", b"{", "r/tokenizer/tokenizer.json must be"),
         ("tokenizer/joint.model", b"x", "r/tokenizer/joint.model"),
     )],
-    *[("resume", "", run_with("checkpoints/last.ckpt", content), "r/checkpoints/last.ckpt cannot")
+    *[("resume", "", run_with("checkpoints/step-*", content), "no checkpoint in r/checkpoints is")
       for content in (0, 1000, -100, b"hello", pickle.dumps(Evil()))],
     *[("resume", word, run_with("config.yaml", 10**6), "resume=r cannot go on with another model")
       for word in ("model.dim=32", "model.encoder_layers=2", "tokenizer.vocab_size=50",

@@ -62,11 +62,14 @@ def typed(monkeypatch, content):
 
 def test_a_run_leaves_its_bundle_settings_checkpoints_and_measurements(trained, corpus):
     files = {str(path.relative_to(trained)) for path in trained.rglob("*") if path.is_file()}
+    files = {re.sub(r"-\w{8}\.ckpt", "-DIGEST.ckpt", name) for name in files}
     assert files == {
         "config.yaml",
         "overrides.yaml",
-        "checkpoints/last.ckpt",
-        "checkpoints/weights-step=000004.ckpt",
+        "checkpoints/step-000002-DIGEST.ckpt",
+        "checkpoints/step-000004-DIGEST.ckpt",
+        "checkpoints/weights-000002-DIGEST.ckpt",
+        "checkpoints/weights-000004-DIGEST.ckpt",
         "csv/version_0/hparams.yaml",
         "csv/version_0/metrics.csv",
         "heatmaps/cross_attention_step_000002.png",
@@ -147,16 +150,18 @@ def test_without_a_run_directory_runs_go_by_name_and_time(capfd, corpus, tmp_pat
     assert all((path / "model").is_dir() for path in (tmp_path / "runs" / "mine").iterdir())
 
 
+def kept_weights(run_dir, step):
+    [kept] = (run_dir / "checkpoints").glob(f"weights-{step:06d}-*.ckpt")
+    return torch.load(kept)["state_dict"]
+
+
 def test_the_bundle_averages_the_last_checkpoints(capfd, corpus, tmp_path):
     run_dir = tmp_path / "run"
     words = ("checkpoint.average=last", "checkpoint.count=2", f"run_dir={run_dir}")
     words += ("task.validation.every=0",)
     out = succeed(capfd, "train", *train_arguments(corpus, *words, steps=6))
     assert "the mean of steps 4, 6" in out
-    states = [
-        torch.load(run_dir / "checkpoints" / f"weights-step=00000{step}.ckpt")["state_dict"]
-        for step in (4, 6)
-    ]
+    states = [kept_weights(run_dir, step) for step in (4, 6)]
     weights = load_file(run_dir / "model" / "model.safetensors")
     for name, weight in weights.items():
         wanted = sum(state[f"model.{name}"].double() for state in states) / 2
@@ -175,9 +180,7 @@ def test_the_bundle_holds_the_best_checkpoint_where_the_last_is_worse(capfd, cor
             if row["val/loss"]
         }
     best = min(losses, key=losses.get)
-    [kept] = (run_dir / "checkpoints").glob("weights-*.ckpt")
-    assert kept.name == f"weights-step={best:06d}.ckpt"
-    state = torch.load(kept)["state_dict"]
+    state = kept_weights(run_dir, best)
     for name, weight in load_file(run_dir / "model" / "model.safetensors").items():
         assert torch.equal(weight, state[f"model.{name}"])
 

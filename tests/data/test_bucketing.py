@@ -131,6 +131,53 @@ def test_fewer_batches_than_ranks_are_halved_until_each_has_one():
     assert sorted(row for rank in ranks for batch in rank for row in batch) == list(range(6))
 
 
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_a_step_has_the_same_batches_on_any_number_of_ranks(world):
+    alone = sampler(step_batches=4)
+    ranks = [sampler(rank=rank, world=world, step_batches=4) for rank in range(world)]
+
+    for epoch in (0, 1):
+        for one in (alone, *ranks):
+            one.set_epoch(epoch)
+        whole, shares = list(alone), [list(rank) for rank in ranks]
+        assert len(whole) % 4 == 0
+        in_turn = [batch for batches in zip(*shares, strict=True) for batch in batches]
+        assert in_turn == whole
+    assert len({one.plan for one in (alone, *ranks)}) == 1
+
+
+def test_batches_of_one_row_that_do_not_fill_a_step_wait_for_another_epoch():
+    limits = BatchLimits(100, max_rows=1)
+    ranks = [
+        BucketSampler(np.full(5, 4), np.full(5, 4), limits, rank=rank, world=2) for rank in (0, 1)
+    ]
+    seen = []
+    for epoch in range(8):
+        for rank in ranks:
+            rank.set_epoch(epoch)
+        shares = [list(rank) for rank in ranks]
+        assert [len(share) for share in shares] == [len(rank) for rank in ranks] == [2, 2]
+        rows = sorted(row for share in shares for [row] in share)
+        assert len(set(rows)) == 4
+        seen += rows
+    assert set(seen) == set(range(5))
+
+
+def test_without_shuffling_no_row_waits():
+    limits = BatchLimits(100, max_rows=1)
+    ranks = [
+        BucketSampler(np.full(5, 4), np.full(5, 4), limits, rank=rank, world=2, shuffle=False)
+        for rank in (0, 1)
+    ]
+    assert [len(list(rank)) for rank in ranks] == [len(rank) for rank in ranks] == [3, 2]
+    assert ranks[0].on_every_rank == 2
+
+
+def test_ranks_that_do_not_divide_a_step_are_refused():
+    with pytest.raises(UserError, match=r"the ranks \(2\) must divide the batches of a step"):
+        sampler(world=2, step_batches=3)
+
+
 def test_an_epoch_goes_on_in_its_midst_and_the_next_begins_at_its_start():
     batches = sampler()
     batches.set_epoch(2)
@@ -183,7 +230,9 @@ def test_what_cannot_be_batched_is_refused():
         UserError, match=r"must hold the longest row \(40 tokens\), got 90 and 1500"
     ):
         BucketSampler(*lengths(), BatchLimits(90, max_square=1500))
-    with pytest.raises(UserError, match="3 ranks need a row each at least, got 2"):
+    with pytest.raises(
+        UserError, match=r"a step of 3 batches needs a row for each at least, got 2"
+    ):
         BucketSampler(np.array([3, 4]), np.array([3, 4]), LIMITS, world=3)
     with pytest.raises(UserError, match="max_rows must be a whole number from 1 to"):
         BatchLimits(max_rows=0)

@@ -1,11 +1,6 @@
-import copy
-
 import datasets
 import numpy as np
 import pytest
-import torch
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
@@ -181,153 +176,35 @@ def test_options_out_of_range_are_refused(changes, message):
         LoaderOptions(**changes)
 
 
-class Watcher(LightningModule):
-    """Learns next to nothing and writes down which rows each step saw."""
+def test_a_loader_begins_at_any_step_of_any_epoch(data):
+    loader, plan = data.train_dataloader(), data.train_dataloader().batches.plan
+    loader.set_epoch(1)
+    whole = [batch.index.tolist() for batch in loader]
 
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-        self.seen = []
-
-    def training_step(self, batch, number):
-        self.seen.append((self.current_epoch, number, tuple(batch.index.tolist())))
-        return self.layer(batch.source[:, :1].float()).mean()
-
-    def validation_step(self, batch, number):
-        pass
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.01)
-
-
-class StopAfter(ModelCheckpoint):
-    """Keeps every checkpoint under its step's number."""
-
-    def __init__(self, folder, **when):
-        super().__init__(folder, filename="{step}", save_top_k=-1, **when)
-
-
-def train(data, folder, checkpoint=None, when=None, **options):
-    watcher = Watcher()
-    trainer = Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        callbacks=[StopAfter(folder, **(when or {"every_n_train_steps": 1}))],
-        **options,
-    )
-    trainer.fit(watcher, datamodule=data, ckpt_path=checkpoint)
-    return watcher.seen
-
-
-EVERY_STEP = {"every_n_train_steps": 1}
-ON_VALIDATION = {"every_n_epochs": 1, "save_on_train_epoch_end": False}
-ON_EPOCH_END = {"every_n_epochs": 1, "save_on_train_epoch_end": True}
-
-
-@pytest.mark.parametrize(("by_steps", "workers"), [(False, 0), (True, 0), (True, 1)])
-def test_a_run_resumed_within_an_epoch_sees_just_what_it_had_not_seen(
-    corpus, cache, tmp_path, by_steps, workers
-):
-    per_epoch = len(build(corpus, cache).train_dataloader())
-    stop = {"max_steps": 3 * per_epoch, "max_epochs": -1} if by_steps else {"max_epochs": 3}
-    whole = train(build(corpus, cache, num_workers=workers), tmp_path / "a", **stop)
-    assert len(whole) == 3 * per_epoch
-    assert len({rows for epoch, _, rows in whole if epoch == 1}) == per_epoch
-
-    for step in [per_epoch + 3] if workers else [1, per_epoch + 3, 2 * per_epoch - 1]:
-        data = build(corpus, cache, num_workers=workers)
-        resumed = train(data, tmp_path / "b", tmp_path / f"a/step={step}.ckpt", **stop)
-        assert resumed == whole[step:]
-
-
-@pytest.mark.parametrize("when", [EVERY_STEP, ON_VALIDATION, ON_EPOCH_END])
-@pytest.mark.parametrize("by_steps", [False, True])
-def test_a_run_resumed_between_epochs_begins_the_next_one(corpus, cache, tmp_path, when, by_steps):
-    per_epoch = len(build(corpus, cache).train_dataloader())
-    stop = {"max_steps": 3 * per_epoch} if by_steps else {"max_epochs": 3}
-    whole = train(build(corpus, cache), tmp_path / "a", when=when, **stop)
-
-    for epochs in (1, 2):
-        path = tmp_path / f"a/step={epochs * per_epoch}.ckpt"
-        resumed = train(build(corpus, cache), tmp_path / "b", path, when, **stop)
-        assert [rows for *_, rows in resumed] == [rows for *_, rows in whole[epochs * per_epoch :]]
-
-
-def test_a_resumed_run_can_be_resumed_again(corpus, cache, tmp_path):
-    whole = train(build(corpus, cache), tmp_path / "a", max_epochs=3)
-    train(build(corpus, cache), tmp_path / "b", tmp_path / "a/step=2.ckpt", max_epochs=3)
-    resumed = train(build(corpus, cache), tmp_path / "c", tmp_path / "b/step=5.ckpt", max_epochs=3)
-
-    assert resumed == whole[5:]
-
-
-def test_a_run_by_steps_can_be_resumed_at_an_end_and_then_in_the_midst(corpus, cache, tmp_path):
-    per_epoch = len(build(corpus, cache).train_dataloader())
-    stop = {"max_steps": 4 * per_epoch}
-    whole = [rows for *_, rows in train(build(corpus, cache), tmp_path / "a", **stop)]
-    train(build(corpus, cache), tmp_path / "e", when=ON_EPOCH_END, **stop)
-
-    # Here Lightning's own count of epochs is one ahead from then on.
-    path = tmp_path / f"e/step={per_epoch}.ckpt"
-    second = train(build(corpus, cache), tmp_path / "b", path, **stop)
-    assert [rows for *_, rows in second] == whole[per_epoch:]
-    for step in (per_epoch + 2, 2 * per_epoch, 2 * per_epoch + 2):
-        third = train(
-            build(corpus, cache), tmp_path / "c", tmp_path / f"b/step={step}.ckpt", **stop
-        )
-        assert [rows for *_, rows in third] == whole[step:]
-
-
-def test_epochs_that_are_cut_short_still_change(corpus, cache, tmp_path):
-    options = {"max_epochs": 3, "limit_train_batches": 4}
-    whole = train(build(corpus, cache), tmp_path / "a", **options)
-    epochs = [tuple(rows for e, _, rows in whole if e == epoch) for epoch in range(3)]
-    assert [len(epoch) for epoch in epochs] == [4, 4, 4]
-    assert len(set(epochs)) == 3
-
-    for step in (6, 8):
-        path = tmp_path / f"a/step={step}.ckpt"
-        resumed = train(build(corpus, cache), tmp_path / "b", path, **options)
-        assert resumed == whole[step:]
-
-
-def test_a_loader_says_where_it_is_before_while_and_after(data):
-    loader = data.train_dataloader()
-    assert loader.state_dict()["batch"] == 0
-    iterator = iter(loader)
-    next(iterator), next(iterator)
-    state = copy.deepcopy(loader.state_dict())
-    assert (state["epoch"], state["batch"]) == (0, 2)
-    rest = [batch.index.tolist() for batch in iterator]
-    assert loader.state_dict()["batch"] == len(loader)
-    loader.batches.set_epoch(1)
-    assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (1, 0)
-
-    loader.load_state_dict(state)
-    assert loader.state_dict() == state
-    assert [batch.index.tolist() for batch in loader] == rest
+    loader.start(1, 2, plan)
+    loader.set_epoch(1)  # as Lightning says it, once training begins
+    assert [batch.index.tolist() for batch in loader] == whole[2:]
+    assert [batch.index.tolist() for batch in loader] == whole
+    loader.start(1, 2, plan)
+    loader.set_epoch(2)
+    assert len(list(loader)) == len(whole)
 
 
 def test_resuming_within_an_epoch_of_other_batches_is_refused(corpus, cache):
-    loader = build(corpus, cache).train_dataloader()
+    plan = build(corpus, cache).train_dataloader().batches.plan
     other = build(corpus, cache, max_tokens=150).train_dataloader()
-    state = {**loader.state_dict(), "batch": 2}
 
-    with pytest.raises(UserError, match="resuming after batch 2 of an epoch must find the same"):
-        other.load_state_dict(state)
-    # At an epoch's end nothing can be replayed or skipped.
-    other.load_state_dict({**state, "batch": len(loader)})
-    other.batches.set_epoch(1)
+    with pytest.raises(UserError, match="resuming after step 2 of an epoch must find the same"):
+        other.start(1, 2, plan)
+    # At an epoch's start nothing can be replayed or skipped.
+    other.start(1, 0, plan)
     assert sum(len(batch.index) for batch in other) == 57
 
 
 def test_ranks_take_their_share_from_the_trainer(corpus, cache):
     class TwoRanks:
         world_size = 2
+        accumulate_grad_batches = 1
 
         def __init__(self, rank):
             self.global_rank = rank

@@ -1,5 +1,6 @@
 """Several processes that train one model."""
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -76,8 +77,10 @@ def test_a_poisoned_checkpoint_is_not_unpickled(capfd, corpus, tmp_path):
 
     run = tmp_path / "run"
     succeed(capfd, "train", *train_arguments(corpus, f"run_dir={run}", steps=2))
-    last = run / "checkpoints" / "last.ckpt"
+    [last] = (run / "checkpoints").glob("step-*.ckpt")
     torch.save({**checkpoint(run), "poison": Poison()}, last)
+    digest = hashlib.sha256(last.read_bytes()).hexdigest()[:8]
+    last.rename(last.with_name(f"step-000002-{digest}.ckpt"))
     text = refusal(capfd, "train", f"resume={run}", "trainer.max_steps=4")
     assert "holds more than weights and numbers; start a run anew" in text
     assert not (tmp_path / "ran").exists()
@@ -102,7 +105,7 @@ def test_another_model_or_vocabulary_cannot_go_on(capfd, corpus, tmp_path, word,
 
 def test_a_run_of_another_version_cannot_go_on(capfd, corpus, tmp_path):
     (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"")
+    (tmp_path / "checkpoints" / "step-000002-12345678.ckpt").write_bytes(b"")
     (tmp_path / "overrides.yaml").write_text("[]\n")
     (tmp_path / "config.yaml").write_text("model: {}\n")
     assert "was written by another version" in refusal(capfd, "train", f"resume={tmp_path}")

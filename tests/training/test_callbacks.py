@@ -8,8 +8,14 @@ import pytest
 import torch
 
 from seqattn.data.batch import collate
-from seqattn.errors import UserError
-from seqattn.training.callbacks import Finite, LastValidation, Monitored, SampleTexts, Throughput
+from seqattn.training.callbacks import (
+    Diverged,
+    Finite,
+    LastValidation,
+    Monitored,
+    SampleTexts,
+    Throughput,
+)
 from seqattn.training.progress import EpochLines
 from seqattn.training.screen import duration, progress
 
@@ -185,14 +191,21 @@ def test_the_last_step_is_validated(state, stops):
     assert owner.should_stop == stops
 
 
-def test_a_loss_that_is_not_finite_ends_the_training():
-    nan = {"loss": torch.tensor(math.nan)}
-    with pytest.raises(UserError, match=r"^training has diverged: the loss is nan at step 12; "):
-        Finite().on_train_batch_end(trainer(), Module(), nan)
-    with pytest.raises(UserError, match=r"^training has diverged: the loss is inf"):
-        Finite().on_validation_end(trainer(callback_metrics={"val/loss": math.inf}), Module())
-    Finite().on_train_batch_end(trainer(global_step=13), Module(), nan)  # which is not looked at
-    Finite().on_train_batch_end(trainer(precision="16-mixed"), Module(), nan)
+def test_updates_that_are_left_out_are_told_and_three_in_a_row_end_the_training(capsys):
+    loop = SimpleNamespace(_should_accumulate=lambda: False)
+    loop.epoch_loop = SimpleNamespace(batch_idx=4)
+    watched = trainer(fit_loop=loop, accumulate_grad_batches=1, current_epoch=0)
+    module, finite = Module(), Finite()
+    for skipped in (True, True, False, True, True):
+        module.agreement = SimpleNamespace(skipped=skipped)
+        finite.on_train_batch_end(watched, module)
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["step 12 changes nothing: its gradients are not finite"] * 4
+    with pytest.raises(Diverged, match=r"^training has diverged: no finite numbers at step 12; "):
+        finite.on_train_batch_end(watched, module)
+    watched.callback_metrics = {"val/loss": math.inf}
+    with pytest.raises(Diverged):
+        Finite().on_validation_end(watched, module)
 
 
 def test_a_score_of_an_earlier_epoch_is_not_told_again(capsys):

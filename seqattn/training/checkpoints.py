@@ -1,0 +1,158 @@
+"""When a run's place is saved, which weights are kept, and how it goes on from there."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+
+from seqattn.errors import Stopped
+from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
+from seqattn.training.place import Place
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Which validated weights are kept.
+
+    Args:
+        monitor: a logged number, or step for the last.
+        mode: which way of it is better, min or max.
+        count: how many.
+    """
+
+    monitor: str = "val/loss"
+    mode: str = "min"
+    count: int = 1
+
+
+class Checkpoints(Checkpoint):
+    """Saves after each validation, every so often, and when a signal asks for an end.
+
+    Saving stands between two optimizer steps, so that a place is three numbers (`Place`), and
+    nothing of it depends on how many ranks there are.
+
+    Args:
+        files: writes them.
+        keeping: which weights stay beside the last checkpoints.
+        every_steps: optimizer steps from one checkpoint to the next; None for validations alone.
+        every_minutes: minutes after which another is due; None likewise.
+
+    Attributes:
+        kept: (value, step) of the weights that are kept, the best first.
+        passed: where training goes on with the weights of a checkpoint before it; None for there.
+    """
+
+    def __init__(
+        self,
+        files: CheckpointFiles,
+        keeping: Keeping,
+        every_steps: int | None = None,
+        every_minutes: float | None = None,
+    ) -> None:
+        self.files, self.keeping = files, keeping
+        self.every_steps, self.every_seconds = every_steps, 60 * (every_minutes or math.inf)
+        self.kept: list[tuple[float, int]] = []
+        self.passed: Place | None = None
+        self._place = Place()
+        self._saved, self._saved_at = 0, time.monotonic()
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        # in place of Lightning's handlers, which save nothing
+        pl_module.agreement.signals.listen()
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        pl_module.agreement.signals.restore()
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        pl_module.agreement.signals.restore()
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: Any, optimizer: Any) -> None:
+        late = time.monotonic() - self._saved_at > self.every_seconds
+        pl_module.agreement.wants_save = late and trainer.is_global_zero
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        # after a resumption Lightning's own count may stand at one more
+        trainer.fit_loop.epoch_loop._batches_that_stepped = trainer.global_step
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        loop, agreed, step = trainer.fit_loop, pl_module.agreement, trainer.global_step
+        if loop._should_accumulate():
+            return
+        validates = trainer.enable_validation and loop.epoch_loop._should_check_val_fx(
+            loop._data_fetcher  # type: ignore[arg-type]
+        )
+        if agreed.stop:
+            self._stop(trainer, agreed.stop, validated=not validates)
+        late = agreed.save and step > self._saved + 1
+        due = late or trainer.should_stop or (self.every_steps and step % self.every_steps == 0)
+        if due and not validates:
+            self._save(trainer)
+
+    def on_validation_batch_end(self, trainer: Trainer, pl_module: Any, *at: Any) -> None:
+        fits = trainer.state.fn == "fit" and not trainer.sanity_checking
+        loader: Any = trainer.val_dataloaders
+        # of the last step nothing would remain but its validation, for which none goes on
+        if not fits or trainer.should_stop or at[2] >= loader.batches.on_every_rank:
+            return
+        stop = pl_module.agreement.stops_now(trainer)
+        if stop:
+            self._stop(trainer, stop, validated=False)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        step, keeping = trainer.global_step, self.keeping
+        value = step if keeping.monitor == "step" else trainer.callback_metrics.get(keeping.monitor)
+        if value is not None:
+            worse = float(value) * (1 if keeping.mode == "min" else -1)
+            found = [*self.kept, (math.inf if math.isnan(worse) else worse, step)]
+            self.kept = sorted(found, key=lambda one: one[0])[: keeping.count]
+        self._save(trainer)
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        del checkpoint["loops"]  # made anew from the place
+        checkpoint["place"] = list(self._place)
+        checkpoint["step_batches"] = trainer.world_size * trainer.accumulate_grad_batches
+        checkpoint["plan"] = trainer.train_dataloader.batches.plan  # type: ignore[union-attr]
+        checkpoint[KEPT] = [step for _, step in self.kept]
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        place, data = Place(*checkpoint["place"]), trainer.datamodule  # type: ignore[attr-defined]
+        if self.passed is not None:
+            place = self.passed._replace(step=place.step)
+        data.start = None
+        batches, limit = len(data.train_dataloader()), trainer.limit_train_batches
+        if limit is not None:
+            batches = min(batches, limit if isinstance(limit, int) else int(batches * limit))
+        place = place.settled(-(-batches // trainer.accumulate_grad_batches))
+        data.start = (place.epoch, place.within, checkpoint["plan"])
+        checkpoint["loops"] = place.counters(batches, trainer.accumulate_grad_batches)
+        self._saved = place.step
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"kept": [list(one) for one in self.kept]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.kept = [(value, step) for value, step in state_dict["kept"]]
+
+    def _save(self, trainer: Trainer, validated: bool = True) -> None:
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        self._place = Place.of(trainer, validated)
+        self._saved, self._saved_at = trainer.global_step, time.monotonic()
+        trainer.save_checkpoint(self.files.directory / f"step-{trainer.global_step:06d}.ckpt")
+
+    def _stop(self, trainer: Trainer, signal: int, validated: bool) -> None:
+        self._save(trainer, validated)
+        self.files.wait()
+        trainer.strategy.barrier()
+        raise Stopped(signal, f"stopped after step {trainer.global_step}")

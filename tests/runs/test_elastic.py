@@ -1,0 +1,100 @@
+"""However many ranks train, and wherever they are stopped, the model is the same."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from seqattn.cli.main import run_verb
+from seqattn.runs.fitting import TextFitting
+from tests.cli.small import checkpoint, train_arguments
+from tests.ranks import run_ranks
+
+STEPS = 20
+SAME = (
+    "model.dropout=0.3", "loader.step_batches=4", "loader.max_tokens=100", "checkpoint.average=last",
+    "task.final=false", "task.validation.every=0",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _without_pictures(monkeypatch):
+    monkeypatch.setattr(TextFitting, "draw", lambda fitting: None)
+
+
+def words_of(corpus, run_dir, *words, steps=STEPS):
+    return train_arguments(corpus, *SAME, f"run_dir={run_dir}", *words, steps=steps, every=5)
+
+
+def as_rank(rank, port, world, words, code=0):
+    """Runs `train` as one of several that torchrun started."""
+    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    assert run_verb("train", [*words, f"trainer.devices={world}"]) == code
+
+
+def train(world, words):
+    if world == 1:
+        assert run_verb("train", words) == 0
+    else:
+        run_ranks(as_rank, world, world, words)
+
+
+def assert_near(one, other, within=1e-6):
+    assert one["place"] == other["place"]
+    for name, weight in one["state_dict"].items():
+        if within and name.endswith("key.bias"):
+            continue  # which has no gradient but noise, of which Adam makes steps
+        assert (weight - other["state_dict"][name]).abs().max() <= within, name
+
+
+@pytest.fixture(scope="module")
+def alone(corpus, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("alone") / "run"
+    train(1, words_of(corpus, run_dir))
+    return checkpoint(run_dir)
+
+
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_several_ranks_train_the_model_that_one_trains(corpus, alone, tmp_path, world):
+    train(world, words_of(corpus, tmp_path / "run"))
+    assert_near(checkpoint(tmp_path / "run"), alone)
+
+
+@pytest.mark.parametrize(
+    "worlds", [(2, 1), pytest.param((2, 4, 1), marks=pytest.mark.slow)], ids=str
+)
+def test_a_run_goes_on_with_another_number_of_ranks(corpus, alone, tmp_path, worlds):
+    ends = [*(7 * (number + 1) for number in range(len(worlds) - 1)), STEPS]
+    train(worlds[0], words_of(corpus, tmp_path / "run", steps=ends[0]))
+    for world, end in zip(worlds[1:], ends[1:], strict=True):
+        train(world, [f"resume={tmp_path}/run", f"trainer.max_steps={end}"])
+    assert_near(checkpoint(tmp_path / "run"), alone)
+
+
+def stopped_rank(rank, port, world, words):
+    """One rank of several is asked to end, within a step."""
+    from seqattn.tasks.base import SummedTask
+
+    step = SummedTask.on_train_batch_start
+
+    def kill(task, batch, number):
+        step(task, batch, number)
+        if task.global_step == 7 and rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    SummedTask.on_train_batch_start = kill
+    as_rank(rank, port, world, words, code=143)
+
+
+def test_a_signal_to_one_rank_ends_all_and_the_run_goes_on_to_the_bit(corpus, tmp_path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    train(2, words_of(corpus, whole))
+    run_ranks(stopped_rank, 2, 2, words_of(corpus, stopped))
+    assert checkpoint(stopped)["place"][0] == 8
+    train(2, [f"resume={stopped}"])
+    assert_near(checkpoint(stopped), checkpoint(whole), within=0)

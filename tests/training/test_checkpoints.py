@@ -1,0 +1,284 @@
+"""Checkpoints: what is on the disk after whatever happened, and going on from there."""
+
+import errno
+import os
+import signal
+
+import pytest
+import torch
+from lightning import LightningModule, Trainer
+from lightning.pytorch import LightningDataModule
+
+from seqattn import storage
+from seqattn.data.bucketing import BatchLimits
+from seqattn.data.loader import BatchLoader
+from seqattn.errors import Stopped, UserError
+from seqattn.training.agreement import Agreement
+from seqattn.training.checkpoint_files import CheckpointFiles, checkpoints, newest_whole, weights
+from seqattn.training.checkpoints import Checkpoints, Keeping
+from seqattn.training.place import Place, draw_seed
+
+ROWS, BATCHES = 24, 6  # of an epoch
+
+
+class Rows:
+    """Rows of four tokens, a batch of which is their numbers."""
+
+    epoch = 0
+    source_lengths = target_lengths = torch.full((ROWS,), 4).numpy()
+
+    def __len__(self):
+        return ROWS
+
+    def batch(self, places):
+        return torch.tensor(places)
+
+
+class Data(LightningDataModule):
+    def __init__(self, workers=0):
+        super().__init__()
+        self.limits = BatchLimits(16, num_workers=workers)
+        self.start = None
+
+    def train_dataloader(self):
+        together = self.trainer.accumulate_grad_batches
+        loader = BatchLoader(Rows(), self.limits, seed=3, step_batches=together)
+        if self.start is not None:
+            loader.start(*self.start)
+        return loader
+
+    def val_dataloader(self):
+        return BatchLoader(Rows(), self.limits, shuffle=False)
+
+
+class Watcher(LightningModule):
+    """Learns the mean of what it sees, and writes down which rows each step and epoch saw."""
+
+    def __init__(self, at=None):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self.agreement = Agreement()
+        self.at = at or {}
+        """What happens in the steps and validations of these names."""
+        self.seen, self.validated = [], []
+
+    def training_step(self, batch, number):
+        self.at.get(self.global_step, lambda: None)()
+        self.seen.append((self.current_epoch, number, tuple(batch.tolist())))
+        return (self.weight - batch.float().mean()).square().sum()
+
+    def on_before_optimizer_step(self, optimizer):
+        self.agreement.reduce(torch.ones(()), self.trainer)
+
+    def configure_gradient_clipping(self, optimizer, *_, **__):
+        self.agreement.settle(self.weight.grad.norm(), optimizer, self.trainer)
+
+    def validation_step(self, batch, number):
+        self.at.get(f"validation {self.global_step}.{number}", lambda: None)()
+
+    def on_validation_epoch_end(self):
+        self.validated.append((self.global_step, self.current_epoch))
+        self.log("val/loss", float(self.weight.detach()))
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), 0.1)
+
+
+class All(CheckpointFiles):
+    """Keeps all that was ever written."""
+
+    def _sweep(self):
+        pass
+
+
+def train(folder, checkpoint=None, at=None, every=1, files=All, workers=0, minutes=None, **options):
+    watcher, kept = Watcher(at), Checkpoints(files(folder), Keeping(count=2), every, minutes)
+    trainer = Trainer(
+        accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        num_sanity_val_steps=0, use_distributed_sampler=False, callbacks=[kept],
+        plugins=[kept.files], **options,
+    )  # fmt: skip
+    try:
+        trainer.fit(watcher, datamodule=Data(workers), ckpt_path=checkpoint, weights_only=True)
+    finally:
+        kept.files.wait()
+    return watcher
+
+
+def of_step(folder, step):
+    [found] = folder.glob(f"step-{step:06d}-*.ckpt")
+    return found
+
+
+def content(folder, step):
+    return torch.load(of_step(folder, step), weights_only=True)
+
+
+BY_STEPS = {"max_steps": 3 * BATCHES, "max_epochs": -1}
+
+
+@pytest.mark.parametrize(
+    ("stop", "workers"),
+    [
+        ({"max_epochs": 3}, 0),
+        (BY_STEPS, 1),
+        (BY_STEPS | {"val_check_interval": 4, "check_val_every_n_epoch": None}, 0),
+        ({"max_epochs": 3, "val_check_interval": 0.5}, 0),
+        ({"max_epochs": 3, "limit_train_batches": 4}, 0),
+        ({"max_epochs": 3, "accumulate_grad_batches": 2}, 0),
+        (
+            {"max_steps": 8, "max_epochs": -1, "accumulate_grad_batches": 2}
+            | {"val_check_interval": 4, "check_val_every_n_epoch": None},
+            0,
+        ),
+    ],
+    ids=["epochs", "steps", "validated by steps", "halves", "cut short", "windows", "both"],
+)
+def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(tmp_path, stop, workers):
+    whole = train(tmp_path / "whole", workers=workers, **stop)
+    together = stop.get("accumulate_grad_batches", 1)
+    assert len({rows for *_, rows in whole.seen}) == len(whole.seen) > 8
+    steps = [int(path.stem.split("-")[1]) for path in checkpoints(tmp_path / "whole")]
+    assert sorted(steps) == list(range(1, len(whole.seen) // together + 1))
+
+    for step in steps[1 :: 6 if workers else 1]:
+        folder = tmp_path / f"from {step}"
+        again = train(folder, of_step(tmp_path / "whole", step), workers=workers, **stop)
+        assert again.seen == whole.seen[step * together :]
+        assert again.validated == [one for one in whole.validated if one[0] > step]
+        for later in range(step + 1, max(steps) + 1):
+            mine, theirs = content(folder, later), content(tmp_path / "whole", later)
+            for part in ("place", "state_dict", "optimizer_states", "callbacks", "kept"):
+                assert mine[part] == theirs[part], (step, later, part)
+
+
+def test_a_run_that_ended_within_an_epoch_goes_on_within_it(tmp_path):
+    whole = train(tmp_path / "whole", max_steps=4 * BATCHES, max_epochs=-1)
+    short = train(tmp_path / "short", max_steps=BATCHES + 2, max_epochs=-1)
+    last = newest_whole(tmp_path / "short")
+    rest = train(tmp_path / "rest", last, max_steps=4 * BATCHES, max_epochs=-1)
+    assert short.seen + rest.seen == whole.seen
+
+
+def test_a_run_may_be_resumed_again_and_again(tmp_path):
+    whole = train(tmp_path, max_epochs=3)
+    seen, checkpoint = [], None
+    for number, end in enumerate((2, 5, BATCHES, BATCHES + 1, 3 * BATCHES)):
+        part = train(tmp_path / str(number), checkpoint, max_steps=end, max_epochs=3)
+        checkpoint, seen = newest_whole(tmp_path / str(number)), seen + part.seen
+    assert seen == whole.seen
+
+
+def sent(number):
+    return lambda: os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 143)],
+)
+@pytest.mark.parametrize("where", [2, BATCHES - 1, f"validation {BATCHES}.1"])
+def test_a_signal_ends_a_run_after_the_step_and_saves_it(tmp_path, where, number, code):
+    before = signal.getsignal(number)
+    stop = {"max_epochs": 2}
+    whole = train(tmp_path / "whole", every=None, **stop)
+    with pytest.raises(Stopped) as ended:
+        train(tmp_path / "a", at={where: sent(number)}, every=None, **stop)
+    assert ended.value.code == code
+    assert signal.getsignal(number) is before
+    [saved] = checkpoints(tmp_path / "a")
+    step = int(saved.stem.split("-")[1])
+    assert step == (BATCHES if isinstance(where, str) else where + 1)
+
+    rest = train(tmp_path / "b", saved, every=None, **stop)
+    assert rest.seen == whole.seen[step:]
+    assert rest.validated == whole.validated  # the one that was cut is made
+    last = 2 * BATCHES
+    assert content(tmp_path / "b", last)["kept"] == content(tmp_path / "whole", last)["kept"]
+
+
+def test_the_last_two_stay_and_the_weights_that_they_list(tmp_path):
+    seen = []
+
+    class Counted(CheckpointFiles):
+        def _sweep(self):
+            super()._sweep()
+            steps = [int(path.stem.split("-")[1]) for path in checkpoints(tmp_path)]
+            kept = sorted(int(p.stem.split("-")[1]) for p in tmp_path.glob("weights-*"))
+            listed = {step for one in steps for step in content(tmp_path, one)["kept"]}
+            seen.append(steps)
+            assert kept == sorted(listed)
+
+    (tmp_path / "weights-000099-12345678.ckpt").write_bytes(b"of a step that was not reached")
+    (tmp_path / ".step-000099.ckpt.1234").write_bytes(b"half written")
+    train(tmp_path, files=Counted, every=4, max_epochs=3)
+    assert seen[-1] == [3 * BATCHES, 16]
+    assert {len(steps) for steps in seen[1:]} == {2}
+    assert not list(tmp_path.glob(".*"))
+    for step in content(tmp_path, 3 * BATCHES)["kept"]:
+        found = torch.load(weights(tmp_path, step), weights_only=True)
+        assert found["state_dict"].keys() == {"weight"}
+
+
+def cut(path, share):
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+
+
+def flipped(path, at):
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * at)] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = [(cut, share / 10) for share in range(10)] + [(flipped, 0.0), (flipped, 0.5)]
+
+
+@pytest.mark.parametrize(("damage", "share"), DAMAGES)
+def test_a_damaged_checkpoint_is_passed_over_in_a_line(tmp_path, capsys, damage, share):
+    whole = train(tmp_path, files=CheckpointFiles, max_epochs=2)
+    newest, older = checkpoints(tmp_path)
+    damage(newest, share)
+    assert newest_whole(tmp_path) == older
+    assert capsys.readouterr().err == f"{newest} is damaged; going on from {older.name}\n"
+    assert train(tmp_path, older, files=CheckpointFiles, max_epochs=2).seen == whole.seen[-1:]
+    assert checkpoints(tmp_path)[0] != newest or newest_whole(tmp_path) == newest
+
+    damage(checkpoints(tmp_path)[0], share)
+    damage(older, share)
+    with pytest.raises(UserError, match=r"no checkpoint in .* is whole"):
+        newest_whole(tmp_path)
+
+
+def test_a_full_disk_leaves_the_checkpoints_that_are_there(tmp_path, monkeypatch):
+    train(tmp_path, files=CheckpointFiles, max_steps=3)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage.os, "fsync", full)
+    with pytest.raises(UserError, match=r"cannot write .*: No space left on device"):
+        train(tmp_path, newest_whole(tmp_path), files=CheckpointFiles, max_epochs=2)
+    monkeypatch.undo()
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_minutes_make_a_checkpoint_due(tmp_path, monkeypatch):
+    clock = iter(range(0, 10**6, 25))
+    monkeypatch.setattr("seqattn.training.checkpoints.time.monotonic", lambda: next(clock))
+    train(tmp_path, every=None, minutes=1, max_steps=BATCHES + 5)
+    assert len(checkpoints(tmp_path)) > 3
+
+
+def test_epochs_and_steps_name_different_draws():
+    names = [
+        (1, epoch, step, number) for epoch in range(9) for step in range(9) for number in (0, 1)
+    ]
+    assert len({draw_seed(*one) for one in names}) == len(names)
+    assert draw_seed(1, 2) == draw_seed(1, 2) < 2**63
+
+
+def test_an_epochs_end_is_the_next_ones_start():
+    assert Place(6, 0, 6).settled(6) == Place(6, 1, 0)
+    assert Place(5, 0, 5).settled(6) == Place(5, 0, 5)
+    assert Place(6, 0, 6, False).settled(6) == Place(6, 0, 6, False)
