@@ -55,7 +55,8 @@ def fit(run: TrainingOptions) -> TrainingResult:
         reports: list[str] = getattr(run.data, "report", list)()  # of what was mended while reading
         for line in [*run.trainer.advice(), *reports, *fitting.data.report(), *_brevity(fitting)]:
             print(line, file=sys.stderr)
-        fitting.bundle.tokenizer.save(home / "tokenizer")
+        if start.checkpoint is None:
+            fitting.bundle.tokenizer.save(home / "tokenizer")
     times = {"preparing": time.perf_counter() - began}
     began = time.perf_counter()
     trainer = _train(make, fitting, kept, start.checkpoint)

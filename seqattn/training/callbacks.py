@@ -141,7 +141,9 @@ class Finite(Callback):
 
     _MOST = 3
 
-    def __init__(self) -> None:
+    _in_a_row = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._in_a_row = 0
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:

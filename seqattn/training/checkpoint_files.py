@@ -150,6 +150,11 @@ class CheckpointFiles(CheckpointIO):
     def remove_checkpoint(self, path: Any) -> None:
         """Nothing: a file goes when no checkpoint that stays needs it."""
 
+    def check(self) -> None:
+        """Tells at once, where what was saved could not be written; see `wait`."""
+        if self._writing is not None and self._writing.done():
+            self.wait()
+
     def wait(self) -> None:
         """Waits until what was saved is on the disk.
 

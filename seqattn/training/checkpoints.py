@@ -83,6 +83,7 @@ class Checkpoints(Checkpoint):
         loop, agreed, step = trainer.fit_loop, pl_module.agreement, trainer.global_step
         if loop._should_accumulate():
             return
+        self.files.check()
         validates = trainer.enable_validation and loop.epoch_loop._should_check_val_fx(
             loop._data_fetcher  # type: ignore[arg-type]
         )

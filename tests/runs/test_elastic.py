@@ -13,8 +13,8 @@ from tests.ranks import run_ranks
 
 STEPS = 20
 SAME = (
-    "model.dropout=0.3", "loader.step_batches=4", "loader.max_tokens=100", "checkpoint.average=last",
-    "task.final=false", "task.validation.every=0",
+    "model.dropout=0.3", "loader.step_batches=4", "loader.max_tokens=100",
+    "checkpoint.average=last", "task.final=false", "task.validation.every=0",
 )  # fmt: skip
 
 

@@ -2,15 +2,18 @@
 
 import csv
 import json
+import math
 import re
 
 import pytest
+import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import seqattn
 from seqattn.metrics.text import TextScorer
 from seqattn.runs.fitting import TextFitting
+from seqattn.tasks.base import SummedTask
 from tests.cli.small import (
     checked_training,
     checkpoint,
@@ -117,3 +120,57 @@ def test_final_scores_are_of_the_asked_splits_and_sentences_and_reach_the_logger
     plugins = events.SummaryMetadata("_hparams_/session_start_info").plugin_data
     session = HParamsPluginData.FromString(plugins.content).session_start_info
     assert session.hparams["parameters"].number_value > 1000
+
+
+def spoiled(monkeypatch, steps):
+    """Makes the gradients of some steps infinite, by their place in the data."""
+    clip = SummedTask.configure_gradient_clipping
+
+    def spoil(task, *args, **options):
+        if (task.current_epoch, task.trainer.fit_loop.epoch_loop.batch_idx) in steps:
+            next(task.model.parameters()).grad[0] = math.inf
+        clip(task, *args, **options)
+
+    monkeypatch.setattr(SummedTask, "configure_gradient_clipping", spoil)
+
+
+def test_a_step_whose_gradients_are_not_finite_moves_nothing(capfd, corpus, tmp_path, monkeypatch):
+    spoiled(monkeypatch, {(0, 1)})
+    words = (f"run_dir={tmp_path}/run", "task.final=false", "checkpoint.every_steps=1")
+    seen = {}
+    step = SummedTask.on_train_batch_start
+
+    def note(task, batch, number):
+        step(task, batch, number)
+        seen[task.global_step] = [p.detach().clone() for p in task.model.parameters()]
+
+    monkeypatch.setattr(SummedTask, "on_train_batch_start", note)
+    ended = run(capfd, "train", *train_arguments(corpus, *words, steps=4, every=4))
+    assert ended.code == 0, ended.err
+    assert ended.err.count("step 2 changes nothing: its gradients are not finite") == 1
+    assert all(map(torch.equal, seen[1], seen[2]))
+    assert not all(map(torch.equal, seen[2], seen[3]))
+
+
+def test_three_such_steps_go_back_to_the_last_checkpoint_and_past_the_batches(
+    capfd, corpus, tmp_path, monkeypatch
+):
+    """An epoch has six batches; the third to the fifth of the second are bad."""
+    spoiled(monkeypatch, {(1, 2), (1, 3), (1, 4)})
+    words = (f"run_dir={tmp_path}/run", "task.final=false")
+    ended = run(capfd, "train", *train_arguments(corpus, *words, steps=12, every=6))
+    assert ended.code == 0, ended.err
+    assert "no finite numbers at step 11" in ended.err
+    assert "; going on from step-000006-" in ended.err
+    # after step 6 come the last batch of that epoch and five of the next
+    assert checkpoint(tmp_path / "run")["place"] == [12, 2, 5, True]
+
+
+def test_a_run_that_diverges_twice_stops(capfd, corpus, tmp_path, monkeypatch):
+    spoiled(monkeypatch, {(1, number) for number in range(6)} | {(2, n) for n in range(6)})
+    words = (f"run_dir={tmp_path}/run", "task.final=false")
+    ended = run(capfd, "train", *train_arguments(corpus, *words, steps=18, every=6))
+    assert ended.code == 2
+    assert ended.err.splitlines()[-1].startswith("error: training has diverged")
+    assert checkpoint(tmp_path / "run")["place"] == [6, 0, 6, True]
+    assert not (tmp_path / "run" / "model").exists()

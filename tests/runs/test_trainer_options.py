@@ -22,3 +22,14 @@ def test_bfloat16_that_a_cpu_spells_out_is_advised_against(
     said = TrainerOptions(precision=precision, accelerator=accelerator).advice()
     assert len(said) == lines
     assert all("trainer.precision=32" in line for line in said)
+
+
+def test_a_whole_interval_of_validations_is_in_steps_a_share_is_of_an_epoch(tmp_path):
+    options = TrainerOptions(
+        accelerator="cpu", accumulate_grad_batches=3, val_check_interval=5, max_steps=9
+    )
+    trainer = options.trainer(tmp_path)
+    assert trainer.val_check_interval == 15  # Lightning counts batches
+    assert trainer.check_val_every_n_epoch is None
+    shared = TrainerOptions(accelerator="cpu", accumulate_grad_batches=3, val_check_interval=0.5)
+    assert shared.trainer(tmp_path).val_check_interval == 0.5
