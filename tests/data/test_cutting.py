@@ -10,7 +10,6 @@ from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
-from tests.data.test_module import train
 
 
 def rule(how, maximum, stride=None):
@@ -164,13 +163,13 @@ def test_a_run_over_windows_goes_on_with_what_it_had_not_seen(corpus, cache, tmp
     def data(stride=3):
         return build(corpus, cache, long_sources="window", window_stride=stride)
 
-    per_epoch = len(data().train_dataloader())
-    whole = train(data(), tmp_path / "a", max_epochs=2)
-    assert len(whole) == 2 * per_epoch
-    checkpoint = tmp_path / f"a/step={per_epoch + 3}.ckpt"
-    assert train(data(), tmp_path / "b", checkpoint, max_epochs=2) == whole[per_epoch + 3 :]
-    with pytest.raises(UserError, match="resuming after batch 3 of an epoch must find the same"):
-        train(data(stride=5), tmp_path / "c", checkpoint, max_epochs=2)
+    loader, again = data().train_dataloader(), data().train_dataloader()
+    loader.set_epoch(1)
+    whole = [batch.index.tolist() for batch in loader]
+    again.start(1, 3, loader.batches.plan)
+    assert [batch.index.tolist() for batch in again] == whole[3:]
+    with pytest.raises(UserError, match="resuming after step 3 of an epoch must find the same"):
+        data(stride=5).train_dataloader().start(1, 3, loader.batches.plan)
 
 
 @pytest.mark.parametrize(
