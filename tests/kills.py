@@ -74,23 +74,23 @@ def words_of(home, kind, *more):
     return [*words, "loader.stride=32"] if kind == "spans" else words
 
 
-def start(words, world):
-    """Forks the ranks of a training, and gives their process numbers."""
+def start(words, world, log):
+    """Forks the ranks of a training, which print to a file, and gives their process numbers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return [_fork(rank, world, port, words) for rank in range(world)]
+    return [_fork(rank, world, port, words, log) for rank in range(world)]
 
 
-def _fork(rank, world, port, words):
+def _fork(rank, world, port, words, log):
     child = os.fork()
     if child:
         return child
     code = 1
     with contextlib.suppress(BaseException):
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        os.dup2(quiet, 2)
+        told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(told, 1)
+        os.dup2(told, 2)
         torch.set_num_threads(1)
         for fitting in (TextFitting, SpanFitting):
             fitting.draw = lambda fitting: None  # most of so small a run's time
@@ -156,18 +156,18 @@ def try_case(home, how, kills, chance):
     kind, world, more = how
     words = words_of(home, kind, *more)
     whole, killed = (Path(tempfile.mkdtemp(dir=home)) / "run" for _ in range(2))
-    began = time.monotonic()
-    if any(end(start([*words, f"run_dir={whole}"], world))):
-        return "the uninterrupted run fails", 0
+    began, log = time.monotonic(), killed.parent / "log"
+    if any(end(start([*words, f"run_dir={whole}"], world, log))):
+        return f"the uninterrupted run fails: {log.read_text()[-500:]}", 0
     takes, done = time.monotonic() - began, 0
     for _ in range(3 * kills):
         if done == kills:
             break
-        children = start([*words, f"run_dir={killed}"], world)
+        children = start([*words, f"run_dir={killed}"], world, log)
         done += kill(children, chance.uniform(0.1, 0.9) * takes, chance.randrange(world))
-    codes = end(start([*words, f"run_dir={killed}"], world))
+    codes = end(start([*words, f"run_dir={killed}"], world, log))
     if any(codes):
-        return f"the rerun ends with {codes}", done
+        return f"the rerun ends with {codes}: {log.read_text()[-500:]}", done
     return difference(killed, whole), done
 
 
