@@ -44,7 +44,10 @@ BATCHES = (
     "data/test_bucketing.py", "data/test_batch.py", "data/test_cutting.py", "data/test_module.py",
     "tasks/test_resume.py",
 )  # fmt: skip
-SAVED = ("training/test_checkpoints.py", "tasks/test_resume.py", "runs/test_elastic.py")
+SAVED = (
+    "training/test_checkpoints.py", "tasks/test_effective_batch.py", "tasks/test_resume.py",
+    "runs/test_elastic.py",
+)  # fmt: skip
 POSITIONS = "positions"
 
 MASK_FAULTS = [
