@@ -220,7 +220,7 @@ def test_two_ranks_of_uneven_batches_give_the_gradient_of_the_one_big_batch(tmp_
 
 
 def test_each_batch_of_a_step_draws_for_itself(monkeypatch):
-    seeds = []
+    task, batches, seeds = task_of(), sides(), []
     monkeypatch.setattr(torch, "manual_seed", seeds.append)
-    fit(task_of(), sides(), accumulate_grad_batches=2, max_epochs=2)
+    fit(task, batches, accumulate_grad_batches=2, max_epochs=2)
     assert len(set(seeds)) == len(seeds) == 2 * len(SIZES)
