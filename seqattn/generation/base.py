@@ -212,7 +212,7 @@ def generate_from_windows(
         generator: the model with its search.
         sources: the ids of each source's windows; one of a source that is read as a whole.
         first: the place of the first source in the user's input.
-        progress: called after each batch of windows.
+        progress: called after each batch; it is told the share of windows done, in sources.
 
     Returns:
         As `Generator.generate`; as many for each source as a window alone would give at most.
@@ -223,7 +223,12 @@ def generate_from_windows(
         for number, window in enumerate(windows)
     ]
     windows, places = [window for window, _ in each], [place for _, place in each]
-    found = iter(generator.generate(windows, places, progress))
+
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done * len(sources) // total, len(sources))
+
+    found = iter(generator.generate(windows, places, tell))
     results = []
     for source in sources:
         parts = [next(found) for _ in source]
