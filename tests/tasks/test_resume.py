@@ -181,7 +181,9 @@ def test_sampled_subwords_go_on_as_they_would_have(corpus, uninterrupted, stop, 
 
 
 def test_a_falling_schedule_goes_on_where_it_was(corpus):
-    falling = ("schedule=cosine", "schedule.warmup_steps=2", "schedule.total_steps=8")
+    falling = (
+        "schedule=cosine", "schedule.warmup_steps=2", "schedule.total_steps=8", "schedule.floor=0"
+    )  # fmt: skip
     whole = started(corpus, "cosine", *falling, steps=6)
     run_dir = started(corpus, "cosine stopped", *falling, steps=4)
     assert_same_end(resumed(run_dir, "trainer.max_steps=6"), whole)
