@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from seqattn.attention.masks import padded_right
 from seqattn.checking import CountOrNone, checked
 from seqattn.errors import UserError
 from seqattn.generation.processors import Processor
@@ -115,11 +116,15 @@ class Search(ABC):
 
 @contextmanager
 def inference(model: nn.Module) -> Iterator[torch.device]:
-    """Runs a block in eval mode without gradients; yields the model's device."""
+    """Runs a block on ids padded on the right, in eval mode without gradients.
+
+    Yields:
+        The model's device.
+    """
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), padded_right():
             yield next(model.parameters()).device
     finally:
         model.train(was_training)
