@@ -181,9 +181,10 @@ class Mask:
         allowed = self.dense()
         if allowed is None:
             return None
-        alone = ~allowed.any(dim=-1, keepdim=True)
-        if all_at_hand(~alone):
+        seeing = allowed.any(dim=-1, keepdim=True)
+        if all_at_hand(seeing):
             return Visible(allowed, None)
+        alone = ~seeing
         return Visible(allowed | alone, alone)
 
 
