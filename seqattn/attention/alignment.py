@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.base import Observer
+from seqattn.attention.masks import all_at_hand
 from seqattn.attention.scores import AdditiveScore, Score, ScoreName, make_score
 from seqattn.checking import Width, checked
 from seqattn.ops.precision import wide
@@ -19,13 +20,13 @@ class Annotations(NamedTuple):
     values: Tensor  # (B, S, M) what contexts are made of
     real: Tensor  # (B, S) bool, True where a token stands
     places: Tensor  # (B, S) how many tokens stand before each
-    padded: bool  # whether any of them is padding
+    padded: bool  # whether any of them may be padding
 
     @classmethod
     def of(cls, keys: Tensor, values: Tensor, real: Tensor) -> "Annotations":
         """Args: as the fields."""
         places = (real.long().cumsum(dim=1) - 1).clamp(min=0)
-        return cls(keys, values, real, places, not bool(real.all()))
+        return cls(keys, values, real, places, not all_at_hand(real))
 
     def keep(self, sentences: Tensor) -> "Annotations":
         """Those of some sentences. Args: sentences: (B',) rows."""

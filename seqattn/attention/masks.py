@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,9 +27,44 @@ def positions_of(real: Tensor) -> Tensor:
     before = tokens_before(real)
     if before is not None:
         return (before + real.long().cumsum(dim=1) - 1).clamp(min=0)
-    if not torch.compiler.is_compiling() and bool(real[:, 0].all()):
+    if tokens_begin(real):
         return torch.arange(real.shape[1], device=real.device)
     return (real.long().cumsum(dim=1) - 1).clamp(min=0)
+
+
+_known: list[None] = []  # an entry for each block of `padded_right` that runs
+
+
+@contextmanager
+def padded_right() -> Iterator[None]:
+    """Within the block no padding stands before a token, as in all batches of `data`.
+
+    Elsewhere ids are looked at, and looking at what is on a GPU waits for all of its work.
+    """
+    _known.append(None)
+    try:
+        yield
+    finally:
+        _known.pop()
+
+
+def padded_as_now() -> AbstractContextManager[None]:
+    """A block in which as much is known of padding as here, for what is computed again later."""
+    return padded_right() if _known else nullcontext()
+
+
+def tokens_begin(real: Tensor) -> bool:
+    """Whether every row of real (B, S) begins with a token, as far as is known."""
+    if torch.compiler.is_compiling():
+        return False
+    return bool(_known) or bool(real[:, 0].all())
+
+
+def all_at_hand(condition: Tensor) -> bool:
+    """Whether all of it holds, on a CPU; False elsewhere, where looking would wait for a GPU."""
+    if condition.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return bool(condition.all())
 
 
 def real_first(real: Tensor | None) -> Tensor | None:
@@ -46,7 +81,8 @@ def real_first(real: Tensor | None) -> Tensor | None:
     """
     if real is None:
         return None
-    if not torch.compiler.is_compiling() and not bool((real[:, 1:] & ~real[:, :-1]).any()):
+    compiles = torch.compiler.is_compiling()
+    if not compiles and (_known or not bool((real[:, 1:] & ~real[:, :-1]).any())):
         return None
     return (~real).byte().argsort(dim=1, stable=True)
 
@@ -145,9 +181,10 @@ class Mask:
         allowed = self.dense()
         if allowed is None:
             return None
-        alone = ~allowed.any(dim=-1, keepdim=True)
-        if alone.device.type == "cpu" and not torch.compiler.is_compiling() and not alone.any():
+        seeing = allowed.any(dim=-1, keepdim=True)
+        if all_at_hand(seeing):
             return Visible(allowed, None)
+        alone = ~seeing
         return Visible(allowed | alone, alone)
 
 

@@ -58,7 +58,8 @@ def train(config: DictConfig) -> float | None:
         told = [one for one in overrides if not is_filled(one)]
         kept = [one for one in told if one.partition("=")[0] not in ("resume", "run_dir")]
         own = {TARGET: "seqattn.runs.train.Training", "choices": choices(), "overrides": kept}
-        result: float | None = build({**settings, **own}).run().monitored
+        run = build({**settings, **own})
+        result: float | None = run.find_rate() if run.find_lr else run.run().monitored
         return result
     finally:
         remove_empty(home)  # Hydra made it, and where nothing came of it none is left

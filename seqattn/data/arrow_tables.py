@@ -109,8 +109,9 @@ def content_digest(table: datasets.Dataset) -> str:
     digest = hashlib.sha256()
     for batch in table.iter(batch_size=10_000):
         for side in sorted(batch):
-            digest.update(side.encode())
-            digest.update("\0".join(map(str, batch[side])).encode())
+            texts = [str(value) for value in batch[side]]
+            digest.update(f"{side} {[*map(len, texts)]}".encode())  # where each text ends
+            digest.update("".join(texts).encode())
     return digest.hexdigest()
 
 

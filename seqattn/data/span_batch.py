@@ -15,7 +15,6 @@ from seqattn.data.options import SpanOptions
 from seqattn.data.span_text import MATCHES, ReadText, TextReader, TokenSpan, match_words
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.tokens import PAD
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -67,6 +66,8 @@ class SpanBatch(Tensors):
         ends: (B, S) the character after its last; its beginning where it stands for none.
         offset: (B,) the window's first token in its context.
         index: (B,) the questions' numbers.
+        context_tokens: real tokens of all windows.
+        question_tokens: real tokens of all questions.
     """
 
     question: Tensor
@@ -78,6 +79,8 @@ class SpanBatch(Tensors):
     ends: Tensor
     offset: Tensor
     index: Tensor
+    context_tokens: int
+    question_tokens: int
 
     @property
     def windows(self) -> int:
@@ -85,14 +88,9 @@ class SpanBatch(Tensors):
         return int(self.index.shape[0])
 
     @property
-    def context_tokens(self) -> int:
-        """Real tokens of all windows."""
-        return int((self.context != PAD).sum())
-
-    @property
     def padding_share(self) -> float:
         """Padded places of contexts and questions, as a share of all their places (0 to 1)."""
-        real = self.context_tokens + int((self.question != PAD).sum())
+        real = self.context_tokens + self.question_tokens
         return 1.0 - real / (self.context.numel() + self.question.numel())
 
 
@@ -118,7 +116,11 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
         "offset": np.array([window.start for window in windows], np.int64),
         "index": np.array([window.row for window in windows], np.int64),
     }
-    return SpanBatch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    return SpanBatch(
+        **{name: torch.from_numpy(array) for name, array in arrays.items()},
+        context_tokens=sum(window.stop - window.start for window in windows),
+        question_tokens=sum(len(window.question.ids) for window in windows),
+    )
 
 
 class SpanEncoder:

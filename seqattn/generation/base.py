@@ -11,6 +11,7 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from seqattn.attention.masks import padded_right
 from seqattn.checking import CountOrNone, checked
 from seqattn.errors import UserError
 from seqattn.generation.processors import Processor
@@ -115,11 +116,15 @@ class Search(ABC):
 
 @contextmanager
 def inference(model: nn.Module) -> Iterator[torch.device]:
-    """Runs a block in eval mode without gradients; yields the model's device."""
+    """Runs a block on ids padded on the right, in eval mode without gradients.
+
+    Yields:
+        The model's device.
+    """
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), padded_right():
             yield next(model.parameters()).device
     finally:
         model.train(was_training)
@@ -212,7 +217,7 @@ def generate_from_windows(
         generator: the model with its search.
         sources: the ids of each source's windows; one of a source that is read as a whole.
         first: the place of the first source in the user's input.
-        progress: called after each batch of windows.
+        progress: called after each batch; it is told the share of windows done, in sources.
 
     Returns:
         As `Generator.generate`; as many for each source as a window alone would give at most.
@@ -223,7 +228,12 @@ def generate_from_windows(
         for number, window in enumerate(windows)
     ]
     windows, places = [window for window, _ in each], [place for _, place in each]
-    found = iter(generator.generate(windows, places, progress))
+
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done * len(sources) // total, len(sources))
+
+    found = iter(generator.generate(windows, places, tell))
     results = []
     for source in sources:
         parts = [next(found) for _ in source]

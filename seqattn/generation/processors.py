@@ -52,5 +52,7 @@ class NoRepeatNgram(Processor):
             return
         ngrams = said.unfold(1, self.size, 1)  # (R, L) -> (R, L-n+1, n)
         begun = said[:, None, length - self.size + 1 :]  # the last n-1 tokens
-        rows, places = (ngrams[..., :-1] == begun).all(dim=2).nonzero(as_tuple=True)
-        scores[rows, ngrams[rows, places, -1]] = -torch.inf
+        again = (ngrams[..., :-1] == begun).all(dim=2)
+        # without a list of them, for which a GPU would have to be waited for
+        bans = torch.where(again, -torch.inf, torch.inf).to(scores.dtype)
+        scores.scatter_reduce_(1, ngrams[..., -1], bans, "amin")

@@ -83,7 +83,7 @@ class Stepper:
         for processor in self.processors:
             processor(scores, self.said.flatten(0, 1))
         silent = scores.amax(dim=1) == -torch.inf
-        scores[silent, EOS] = end[silent]
+        scores[:, EOS] = torch.where(silent, end, scores[:, EOS])
 
     def coverage(self) -> Tensor | None:
         """How much of its source each hypothesis (B, K) has looked at; None where it is not kept.

@@ -129,6 +129,7 @@ class Seq2SeqModel(nn.Module, ABC):
         following: Tensor,
         smoothing: float = 0.0,
         teacher_forcing: float = 1.0,
+        tokens: int | None = None,
     ) -> TokenLoss:
         """The head's loss, summed over the real tokens of whole targets.
 
@@ -138,10 +139,11 @@ class Seq2SeqModel(nn.Module, ABC):
             following: (B, T) the token that follows each, 0 where padded.
             smoothing: share of each target's probability spread over the vocabulary.
             teacher_forcing: as `features`.
+            tokens: how many of `following` are real, where it is known: a GPU is then not asked.
         """
         state = self.start(self.encode(source), cached=False)
         output = self.features(target, state, teacher_forcing, self.head.needs_weights)
-        return self.head.loss(output, following, state.source_tokens, smoothing)
+        return self.head.loss(output, following, state.source_tokens, smoothing, tokens)
 
     def forward(self, source: Tensor, target: Tensor, teacher_forcing: float = 1.0) -> Tensor:
         """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""

@@ -95,7 +95,12 @@ class Head(nn.Module):
         return torch.log_softmax(logits, dim=-1, out=logits)
 
     def loss(
-        self, output: DecoderOutput, targets: Tensor, source: SourceTokens | None, smoothing: float
+        self,
+        output: DecoderOutput,
+        targets: Tensor,
+        source: SourceTokens | None,
+        smoothing: float,
+        tokens: int | None = None,
     ) -> TokenLoss:
         """Cross-entropy summed over real tokens; only its `smoothed` is differentiable.
 
@@ -104,10 +109,10 @@ class Head(nn.Module):
             targets: (B, T) ids that follow, 0 where padded.
             source: as `logits`.
             smoothing: share of each target's probability spread over the vocabulary.
+            tokens: how many targets are real; None where it is not known.
         """
-        mixture = self.mixture(output, source)
-        weight = self.linear.weight
-        return blockwise_cross_entropy(output.features, weight, targets, smoothing, mixture)
+        mixture, weight = self.mixture(output, source), self.linear.weight
+        return blockwise_cross_entropy(output.features, weight, targets, smoothing, mixture, tokens)
 
     def packed(self) -> AbstractContextManager[None]:
         """Inside this block the weights, which must not change, are read faster on a CPU."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.attention.alignment import Annotations, joined_steps
 from seqattn.attention.cache import RowCache
-from seqattn.attention.masks import real_first
+from seqattn.attention.masks import all_at_hand, real_first
 from seqattn.errors import UserError
 from seqattn.layers.rnn_layer import Hidden
 from seqattn.models.base import State
@@ -90,7 +90,7 @@ class RecurrentState(RowCache, State):
         self.begun = True
         order = active = None
         real = torch.ones_like(ids, dtype=torch.bool) if single else ids != PAD
-        if not single and not bool(real.all()):
+        if not single and not all_at_hand(real):
             sorted_first = real_first(real)
             if sorted_first is not None:
                 ids, order = ids.gather(1, sorted_first), sorted_first.argsort(dim=1)

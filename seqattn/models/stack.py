@@ -1,6 +1,7 @@
 """The Transformer's stacks of layers, and what its decoder carries from one call to the next."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from seqattn.attention.base import Attention, AttentionFactory, AttentionOutput, Mixer
 from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.masks import Mask, split_group
+from seqattn.attention.masks import Mask, padded_as_now, split_group, tokens_begin
 from seqattn.errors import UserError
 from seqattn.layers.sublayers import make_norm
 from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer, LayerShape, MixerFactory
@@ -91,8 +92,10 @@ class TransformerState(State):
         end = self.length + steps
         if real is not None and not torch.compiler.is_compiling():
             # causality hides padding on the right, unless more tokens are to follow it
-            first = real[:, 0] if self.caches is None else real
-            real = None if bool(first.all()) else real
+            if self.caches is None or steps == 1:
+                real = None if tokens_begin(real) else real
+            else:
+                real = None if bool(real.all()) else real
         if real is None and self.real is None:
             keys = torch.arange(end, device=ids.device)
         else:
@@ -148,7 +151,9 @@ class LayerStack(nn.Module):
     def run(self, layer: nn.Module, *args: Any, cached: bool = False) -> Any:
         """Calls a layer; a cached call is never recomputed, which would write its cache twice."""
         if self.checkpointing and self.training and torch.is_grad_enabled() and not cached:
-            return checkpoint(layer, *args, use_reentrant=False)
+            again = padded_as_now()
+            both = (nullcontext(), again)  # in the forward pass, and when it is computed again
+            return checkpoint(layer, *args, use_reentrant=False, context_fn=lambda: both)
         return layer(*args)
 
 

@@ -71,6 +71,7 @@ def blockwise_cross_entropy(
     targets: Tensor,
     smoothing: float,
     mixture: Mixture | None = None,
+    tokens: int | None = None,
 ) -> TokenLoss:
     """The same as `cross_entropy(features @ weight.T, ...)`, without all logits at once.
 
@@ -86,20 +87,35 @@ def blockwise_cross_entropy(
         targets: (B, T) ids, 0 where padded.
         smoothing: as `cross_entropy`.
         mixture: of the same tokens, where they may be copied.
+        tokens: how many targets are real; None where it is not known, and a GPU must be asked.
     """
     real = targets != PAD
-    inputs = [features[real], weight]
+    if tokens is None or real.device.type == "cpu" or torch.compiler.is_compiling():
+        kept = real.nonzero(as_tuple=True)
+    else:
+        kept = places(real, tokens)
+    inputs = [features[kept], weight]
     if mixture is not None:
-        mixture = Mixture(*(part[real] for part in mixture))
+        mixture = Mixture(*(part[kept] for part in mixture))
         inputs += mixture[:2]
     learn = torch.is_grad_enabled()
     with torch.no_grad():
-        sums, gradients = _over_blocks(inputs[0], weight, targets[real], smoothing, mixture, learn)
+        sums, gradients = _over_blocks(inputs[0], weight, targets[kept], smoothing, mixture, learn)
     nll, spread, correct = sums.unbind()
     smoothed = (1 - smoothing) * nll + smoothing * spread
     if learn:
         smoothed = _Known.apply(smoothed, gradients, *inputs)  # type: ignore[no-untyped-call]
     return TokenLoss(smoothed, nll, correct, real.sum())
+
+
+def places(real: Tensor, tokens: int) -> tuple[Tensor, ...]:
+    """What `real.nonzero(as_tuple=True)` gives of real (B, T), without asking a GPU how many.
+
+    Args:
+        tokens: how many are True.
+    """
+    order = (~real).flatten().byte().argsort(stable=True)[:tokens]
+    return order // real.shape[1], order % real.shape[1]
 
 
 class _Known(torch.autograd.Function):

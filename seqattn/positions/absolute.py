@@ -51,7 +51,9 @@ class LearnedPosition(Position):
         nn.init.normal_(self.table.weight, std=stack.dim**-0.5)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        longest = x.shape[1] if torch.compiler.is_compiling() else int(positions.max()) + 1
+        # a look at positions on a GPU would wait for it: what trains or searches checks lengths
+        at_hand = positions.device.type == "cpu" and not torch.compiler.is_compiling()
+        longest = int(positions.max()) + 1 if at_hand else x.shape[1]
         limit = self.table.num_embeddings
         if longest > limit:
             raise UserError(

@@ -37,11 +37,11 @@ def reached(rows: Tensor, size: int) -> tuple[Tensor, slice]:
 
     Returns:
         The same rows counted from the start of that stretch, and the stretch; all of the table
-        where T queries and S keys standing in a row could reach it, and in a compiled graph,
-        which cannot depend on positions.
+        where T queries and S keys standing in a row could reach it, and off the CPU, where
+        looking at positions would wait for a GPU or break a compiled graph.
     """
     small = rows.numel() > 0 and rows.shape[-2] + rows.shape[-1] < size
-    if torch.compiler.is_compiling() or not small:
+    if torch.compiler.is_compiling() or rows.device.type != "cpu" or not small:
         return rows, slice(0, size)
     low, high = (int(end) for end in rows.aminmax())
     return rows - low, slice(low, high + 1)

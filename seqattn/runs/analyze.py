@@ -19,9 +19,11 @@ from seqattn.analysis.heatmaps import (
 from seqattn.analysis.plots import save
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.checking import checked
+from seqattn.data.reading import question_source
 from seqattn.data.span_text import cut_words
 from seqattn.errors import UserError
 from seqattn.runs.bundle_run import BundleRun
+from seqattn.runs.task_options import task_class
 from seqattn.tokens import PAD
 
 _LONGEST = 400  # tokens of a side; labels of thousands take minutes to draw
@@ -37,7 +39,7 @@ class Analysis(BundleRun):
         output: the directory for the pictures.
         text: the sentence to look into.
         target: an output of one's own; None for the model's.
-        question: in place of a text, for a bundle that answers by spans.
+        question: in place of a text, for a bundle that answers questions.
         context: what the question is about.
         heads: a picture of each layer's heads, too.
         format: of the pictures.
@@ -59,12 +61,15 @@ class Analysis(BundleRun):
         """
         bundle = self.load()
         question, context, text = self.question or "", self.context or "", self.text or ""
+        asks = task_class(bundle.config).reads == "questions"
+        if asks and not (question.strip() and context.strip()):
+            raise UserError(
+                'a question needs its context: question="Who runs?" context="A dog runs."'
+            )
         if isinstance(bundle, SpanBundle):
-            if not (question.strip() and context.strip()):
-                raise UserError(
-                    'a question needs its context: question="Who runs?" context="A dog runs."'
-                )
             return self._question(bundle, question, context)
+        if asks:
+            return self._sentence(bundle, question_source(question, context))
         if question or context:
             raise UserError("this bundle takes text=..., not a question; leave it out")
         if not text.strip():
@@ -75,6 +80,9 @@ class Analysis(BundleRun):
         output = bundle.generate(text) if self.target is None else self.target
         found = draw_text(bundle, text, output, heads=self.heads)
         print(f"source:    {text}\noutput:    {output}")
+        windows = len(bundle.encode([text])[0])
+        if windows > 1:
+            print(f"windows:   {windows}, of which the pictures show the first")
         words = found.alignment
         if words is not None and words.links:
             pairs = zip(words.target, words.links, strict=True)

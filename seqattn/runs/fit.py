@@ -19,6 +19,7 @@ from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
 from seqattn.runs.fitting import Fitting, SpanFitting, TextFitting
+from seqattn.runs.memory import within_memory
 from seqattn.runs.run_directory import rank, world_size
 from seqattn.runs.starting import FORMAT, Start, start_of
 from seqattn.runs.training_options import TrainingOptions
@@ -150,12 +151,13 @@ def _train(
         for logger in trainer.loggers:
             logger.log_hyperparams(hyperparameters(fitting))
         try:
-            trainer.fit(
-                fitting.task,
-                datamodule=fitting.data,
-                ckpt_path=checkpoint,
-                weights_only=True if checkpoint else None,
-            )
+            with within_memory(fitting.run):
+                trainer.fit(
+                    fitting.task,
+                    datamodule=fitting.data,
+                    ckpt_path=checkpoint,
+                    weights_only=True if checkpoint else None,
+                )
             break
         except Diverged as error:
             kept.files.wait()

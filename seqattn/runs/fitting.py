@@ -76,7 +76,9 @@ class Fitting(ABC):
         self.rows = self.data.rows("val")
         final = run.task.final
         self.final = final if isinstance(final, FinalOptions) else FinalOptions(splits=[])
-        self.scored = {split: self.data.rows(split) for split in self.final.splits}
+        # val first: its scoring may find what the others are scored with
+        splits = sorted(self.final.splits, key=lambda split: split != "val")
+        self.scored = {split: self.data.rows(split) for split in splits}
         home = Path(run.run_dir)
         self.bundle = self.bundle_type(self.model, tokenizer, run.settings, {}, home / "model")
         task = run.task
@@ -178,6 +180,12 @@ class SpanFitting(Fitting):
 
     def validation(self) -> SpanValidation:
         return SpanValidation(self.bundle.answerer(), lambda: self.rows)
+
+    def final_scores(self) -> dict[str, Any]:
+        if "val" not in self.scored and not all(self.rows.answers):  # the threshold is the bundle's
+            with progress("finding the threshold", self.unit) as tell:
+                self.scores("val", self.rows, self.run.task.validation.sentences or None, tell)
+        return super().final_scores()
 
     def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
         asked = Questions(*(column[:count] for column in rows))

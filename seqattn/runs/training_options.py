@@ -60,6 +60,7 @@ class TrainingOptions:
         resume: a run to go on with, which is `run_dir` then.
         init_from: a bundle whose weights and tokenizer it begins with; `model` must be its own.
         embeddings: a text file of vectors (word2vec, fastText) that its embeddings begin with.
+        find_lr: whether the command line means `Training.find_rate` in place of `run`.
         cache_dir: where vocabularies and tokenised text are kept; None for ~/.cache/seqattn.
         seed: of weights, batches and dropout.
         choices: names that the values go by, for messages.
@@ -91,6 +92,7 @@ class TrainingOptions:
     resume: str | None = None
     init_from: str | None = None
     embeddings: str | None = None
+    find_lr: bool = False
     cache_dir: str | None = None
     seed: Seed = 1
     choices: Mapping[str, str] = field(default_factory=dict)
@@ -141,7 +143,8 @@ class TrainingOptions:
     @property
     def settings(self) -> dict[str, Any]:
         """The plain settings from which `nodes.build` makes the same again."""
-        return {name: node for name, node in describe(self).items() if name != TARGET}
+        others = (TARGET, "find_lr")
+        return {name: node for name, node in describe(self).items() if name not in others}
 
     @property
     def architecture(self) -> Architecture:

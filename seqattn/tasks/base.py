@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from seqattn.attention.experts import auxiliary_losses
+from seqattn.attention.masks import padded_right
 from seqattn.checking import CountOrNone, Dropout, checked
 from seqattn.training.agreement import Agreement
 from seqattn.training.forcing import TeacherForcing
@@ -131,7 +132,7 @@ class SummedTask(LightningModule):
         """What the loss metric is updated with for a batch."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        with auxiliary_losses(self.model) as losses:
+        with auxiliary_losses(self.model) as losses, padded_right():
             total, units, number, means = self.training_loss(batch)
         loss = total.detach() / units
         means = {"loss": loss, **means}
@@ -158,7 +159,8 @@ class SummedTask(LightningModule):
             self.samples = []
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.loss_metric.update(*self.validation_sums(batch))
+        with padded_right():
+            self.loss_metric.update(*self.validation_sums(batch))
         if self.validation is None or not self.generates_now:
             return
         new = self.validation.samples(batch)

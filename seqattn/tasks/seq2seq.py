@@ -78,8 +78,9 @@ class Seq2SeqTask(SummedTask):
         """Sums over the real target tokens of a batch."""
         smoothing = self.optimization.label_smoothing
         return self.model.loss(
-            batch.source, batch.target_input, batch.target_output, smoothing, teacher_forcing
-        )
+            batch.source, batch.target_input, batch.target_output, smoothing, teacher_forcing,
+            batch.target_tokens,
+        )  # fmt: skip
 
     def training_loss(self, batch: Batch) -> BatchLoss:
         forcing = self.optimization.teacher_forcing(self.global_step)

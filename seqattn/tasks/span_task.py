@@ -82,7 +82,7 @@ class SpanTask(SummedTask):
 
     def training_loss(self, batch: SpanBatch) -> BatchLoss:
         total, right = self.loss(batch)
-        units = right.new_tensor(batch.windows)
+        units = right.new_full((), batch.windows)
         return BatchLoss(total, units, batch.windows, {"accuracy": right / units})
 
     def validation_sums(self, batch: SpanBatch) -> tuple[Tensor, Tensor, int]:

@@ -19,6 +19,7 @@ class Throughput(Callback):
     """Tokens a second, share of padding, and share of time spent waiting for data.
 
     Waiting is all time between the end of a step and the start of the next, validation left out.
+    Padding is of the whole run, where it was resumed too; tokens and times are of this process.
 
     Args:
         unit: which tokens are counted, in words.
@@ -42,7 +43,7 @@ class Throughput(Callback):
         return self.busy_seconds + self.waiting_seconds
 
     def summary(self) -> dict[str, float]:
-        """Tokens a second, padding and waiting shares (0 to 1), over all of this run."""
+        """Tokens a second, padding and waiting shares (0 to 1), from the first step on."""
         return {
             "tokens_per_second": self.tokens / max(self.seconds, 1e-9),
             "padding_share": self._padding / max(self.steps, 1),
@@ -77,6 +78,12 @@ class Throughput(Callback):
             rates["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
             logged = {f"train/{name}": value for name, value in rates.items()}
             pl_module.log_dict(logged, batch_size=1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "padding": self._padding}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.steps, self._padding = state_dict["steps"], state_dict["padding"]
 
 
 class Monitored(Callback):

@@ -7,6 +7,9 @@ from seqattn.checking import Count, CountOrNone, Share, Width, check
 from seqattn.errors import UserError
 
 Schedule = Callable[[int], float]
+FLOOR = 0.01
+"""Of the peak, where a descent ends: at 0 its last step, and all that a longer run adds, would be
+for nothing."""
 
 
 def _warmup(step: int, steps: int) -> float:
@@ -42,7 +45,10 @@ def noam(warmup_steps: Count, dim: Width) -> Schedule:
 def _descent(
     warmup_steps: int, total_steps: int, floor: float, curve: Callable[[float], float]
 ) -> Schedule:
-    """Linear warm-up, then `curve` of the share done, scaled to end at `floor`."""
+    """Linear warm-up, then `curve` of the share done, scaled to end at `floor` in the last step.
+
+    Without a warm-up the first step has the peak.
+    """
     check(cosine, {"warmup_steps": warmup_steps, "total_steps": total_steps, "floor": floor})
     if total_steps <= warmup_steps:
         raise UserError(
@@ -50,14 +56,16 @@ def _descent(
             f"{total_steps}; set trainer.max_steps, schedule.total_steps or schedule.warmup_steps"
         )
 
+    peak = max(1, warmup_steps)  # the step that has it, counted from 1
+
     def factor(step: int) -> float:
-        done = min(1.0, max(0, step + 1 - warmup_steps) / (total_steps - warmup_steps))
+        done = min(1.0, max(0, step + 1 - peak) / max(1, total_steps - peak))
         return _warmup(step, warmup_steps) * (floor + (1 - floor) * curve(done))
 
     return factor
 
 
-def cosine(warmup_steps: CountOrNone, total_steps: int, floor: Share = 0.0) -> Schedule:
+def cosine(warmup_steps: CountOrNone, total_steps: int, floor: Share = FLOOR) -> Schedule:
     """Linear warm-up, then half a cosine down to `floor` of the peak at `total_steps`
     (Loshchilov and Hutter 2017, arXiv 1608.03983, eq. 5, without restarts)."""
     return _descent(
@@ -65,6 +73,6 @@ def cosine(warmup_steps: CountOrNone, total_steps: int, floor: Share = 0.0) -> S
     )
 
 
-def linear(warmup_steps: CountOrNone, total_steps: int, floor: Share = 0.0) -> Schedule:
+def linear(warmup_steps: CountOrNone, total_steps: int, floor: Share = FLOOR) -> Schedule:
     """Linear warm-up, then a straight line down to `floor` of the peak at `total_steps`."""
     return _descent(warmup_steps, total_steps, floor, lambda done: 1 - done)

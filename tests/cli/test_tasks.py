@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -198,6 +199,16 @@ def test_a_threshold_for_no_answer_is_chosen_in_training_and_kept_in_the_bundle(
     assert all((predictions[name] == "") == (none[name] > threshold) for name in predictions)
 
 
+@pytest.mark.parametrize("words", ["task.final=false", "task.final.splits=[test]"])
+def test_a_bundle_has_its_threshold_whatever_is_scored(folder, words):
+    data = ["task=qa", "model=span_rnn", "data=squad", f"data.root={folder / 'unanswerable'}"]
+    name = re.sub(r"\W", "", words)
+    bundle = seqattn.load(trained(folder, name, *data, *SPANS, words) / "model")
+    whole = seqattn.load(answering(folder, "unanswerable") / "model")
+    assert bundle.config["generation"] == whole.config["generation"]
+    assert "val/em" not in bundle.scores
+
+
 def test_answers_in_own_words_come_from_the_same_questions(folder, capfd, monkeypatch, tmp_path):
     data = ["task=qa_generative", "data=squad", f"data.root={folder / 'questions'}"]
     run_dir = trained(folder, "generative", *data, *PAIRS, "model.ffn_dim=16")
@@ -208,6 +219,15 @@ def test_answers_in_own_words_come_from_the_same_questions(folder, capfd, monkey
     assert [set(row) for row in rows] == [{"question", "answer"}] * 2
     succeed(capfd, "evaluate", f"bundle={run_dir / 'model'}", f"output={tmp_path}")
     assert len(json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))) == 25
+    asked = ("question=Who met Dan?", f"context={'Ann met Dan in town. ' * 20}")
+    bundle, output = f"bundle={run_dir / 'model'}", f"output={tmp_path}/pictures"
+    said = succeed(capfd, "analyze", bundle, *asked, output).splitlines()
+    assert said[0].startswith("source:    question: Who met Dan? context: Ann met Dan in town. ")
+    [read] = [line for line in said if "windows" in line]
+    assert re.fullmatch(r"windows:   \d+, of which the pictures show the first", read)
+    assert (tmp_path / "pictures" / "cross.png").is_file()
+    refused = refusal(capfd, "analyze", bundle, "text=Who?", output)
+    assert refused.startswith("a question needs its context: ")
 
 
 def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):

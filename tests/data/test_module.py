@@ -2,6 +2,7 @@ import datasets
 import numpy as np
 import pytest
 
+from seqattn.data.arrow_tables import content_digest
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import ParallelText
@@ -131,6 +132,20 @@ def test_another_tokenizer_does_not_meet_the_old_ids(corpus, cache):
     batch = next(iter(data.val_dataloader()))
     [ids] = own.encode_source([lines_of(corpus, "val.en")[int(batch.index[0])]])
     assert batch.source[0, : len(ids)].tolist() == ids
+
+
+def test_texts_that_hold_marks_of_other_texts_have_a_digest_of_their_own():
+    """Joined by any mark, or without their lengths, each two of these would read the same."""
+    tables = [
+        {"source": ["a\0b", "c"], "target": ["d", "e"]},
+        {"source": ["a", "b\0c"], "target": ["d", "e"]},
+        {"source": ["a", "x"], "target": ["ytargetz", "e"]},
+        {"source": ["a", "xtargety"], "target": ["z", "e"]},
+        {"source": ["a", "x"], "target": ["", "e"]},
+        {"source": ["a", ""], "target": ["x", "e"]},
+    ]
+    found = {content_digest(datasets.Dataset.from_dict(one)) for one in tables}
+    assert len(found) == len(tables)
 
 
 def test_the_cache_is_where_the_environment_says(corpus, tmp_path, monkeypatch):

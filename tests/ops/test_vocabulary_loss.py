@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.ops import vocabulary_loss as loss_module
-from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, cross_entropy
+from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, cross_entropy, places
 from tests.builders import padded
 
 B, T, D, V = 2, 5, 6, 11
@@ -159,3 +159,9 @@ def test_under_autocast_to_bfloat16_it_stays_close_and_sums_in_float32(blocks):
         assert mine.dtype == value.dtype
         torch.testing.assert_close(mine, theirs, rtol=0.05, atol=0.05)
     assert not all(torch.equal(mine, theirs) for mine, theirs in zip(got, want))
+
+
+def test_places_are_those_that_a_look_would_find():
+    real = torch.rand(7, 11, generator=torch.Generator().manual_seed(0)) < 0.6
+    for found, wanted in zip(places(real, int(real.sum())), real.nonzero(as_tuple=True)):
+        assert torch.equal(found, wanted)

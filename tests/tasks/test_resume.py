@@ -169,8 +169,21 @@ def test_epochs_resume_as_steps_do_and_so_do_accumulated_windows(corpus):
     assert_same_end(resumed(run_dir, "trainer.max_epochs=4"), whole)
 
 
+@pytest.mark.parametrize(("stop", "workers"), [(4, 0), (BATCHES + 2, 1)])
+def test_sampled_subwords_go_on_as_they_would_have(corpus, uninterrupted, stop, workers):
+    """Stopped within the first or the second epoch, whose pieces are others."""
+    sampled = ("loader.subword_sampling=0.3", f"loader.num_workers={workers}")
+    whole = started(corpus, f"sampled {workers}", *sampled, steps=10)
+    run_dir = started(corpus, f"sampled {workers} stopped", *sampled, steps=stop)
+    assert_same_end(resumed(run_dir, "trainer.max_steps=10"), whole)
+    mine, theirs = (checkpoint(run)["state_dict"] for run in (whole, uninterrupted))
+    assert any(not torch.equal(mine[name], theirs[name]) for name in mine)
+
+
 def test_a_falling_schedule_goes_on_where_it_was(corpus):
-    falling = ("schedule=cosine", "schedule.warmup_steps=2", "schedule.total_steps=8")
+    falling = (
+        "schedule=cosine", "schedule.warmup_steps=2", "schedule.total_steps=8", "schedule.floor=0"
+    )  # fmt: skip
     whole = started(corpus, "cosine", *falling, steps=6)
     run_dir = started(corpus, "cosine stopped", *falling, steps=4)
     assert_same_end(resumed(run_dir, "trainer.max_steps=6"), whole)

@@ -97,6 +97,24 @@ def test_throughput_counts_tokens_padding_and_waiting(clock):
     assert logged["train/waiting_share"] == 0.3
 
 
+def test_padding_and_the_steps_that_are_logged_are_of_the_whole_run_speed_of_this_process(clock):
+    watch, owner, module = Throughput(), trainer(log_every_n_steps=3), Module()
+    watch.on_train_epoch_start(owner, module)
+    step(watch, clock, owner, module, waiting=1.0, busy=9.0)
+    again = Throughput()
+    again.load_state_dict(watch.state_dict())
+    full = collate([[4, 3]], [[4, 3]], index=[0])  # without padding
+    for _ in range(2):
+        again.on_train_batch_start(owner, module, full, 0)
+        clock.seconds += 2.0
+        again.on_train_batch_end(owner, module, None, full, 0)
+    [logged] = module.logged
+    assert logged["train/padding_share"] == pytest.approx(2 / 16 / 3)
+    assert logged["train/tokens_per_second"] == 4 / 4
+    assert again.summary()["tokens_per_second"] == 1.0
+    assert again.seconds == 4.0
+
+
 def test_the_rate_that_is_logged_is_of_the_steps_since_the_last(clock):
     watch, owner, module = Throughput(), trainer(), Module()
     watch.on_train_epoch_start(owner, module)

@@ -49,6 +49,22 @@ def test_linear_is_a_straight_line_from_the_peak_to_the_floor(floor):
 
 
 @pytest.mark.parametrize("make", [cosine, linear])
+def test_a_descent_begins_at_the_peak_and_its_last_step_is_not_for_nothing(make):
+    for warmup, total in ((0, 5), (1, 5), (4, 5), (0, 2)):
+        rates = [make(warmup, total)(step) for step in range(total)]
+        assert max(rates) == rates[max(0, warmup - 1)] == 1
+        assert rates[-1] == pytest.approx(0.01)
+    assert make(0, 1)(0) == 1
+    assert make(0, 5, 0.0)(4) == 0
+    assert linear(0, 5, 0.0)(1) == 0.75
+
+
+@pytest.mark.parametrize("make", [inverse_sqrt, lambda steps: constant(0), constant])
+def test_the_others_begin_at_the_peak_where_there_is_no_warm_up(make):
+    assert make(1)(0) == 1
+
+
+@pytest.mark.parametrize("make", [cosine, linear])
 @pytest.mark.parametrize("total", [-1, 0, WARMUP])
 def test_an_end_before_the_warm_ups_is_refused_with_what_to_set(make, total):
     with pytest.raises(UserError) as caught:

@@ -1,0 +1,100 @@
+"""No step of training reads a number back, nor does one of decoding.
+
+The meta device has shapes and no numbers: what asks it for one fails, as it would wait on a GPU.
+"""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from seqattn.attention.masks import padded_right
+from seqattn.data.batch import collate
+from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.generation.beam import candidates
+from seqattn.generation.processors import NoRepeatNgram
+from seqattn.generation.stepper import Stepper
+from seqattn.tokens import BOS
+from tests.builders import (
+    attention_variants,
+    fitting,
+    load_choice,
+    load_variant,
+    make_transformer,
+    position_choices,
+)
+from tests.models import recurrents, spans
+
+SOURCES = [[4, 5, 6, 7, 8, 9, 3], [5, 3], [6, 7, 3]]
+TARGETS = [[5, 6, 3], [4, 5, 6, 7, 3], [3]]
+CHOICES = {
+    **{name: lambda n=name: {"attention": load_variant(n)} for name in attention_variants()},
+    **{
+        f"position {name}": lambda n=name: {"position": load_choice("position", n)}
+        for name in position_choices()
+    },
+    "copies": lambda: {"copy": True},
+    "recomputes": lambda: {
+        "attention": load_variant("bigbird, small"), "checkpoint_activations": True,
+    },
+}  # fmt: skip
+ENCODERS = [name for name in attention_variants() if name not in fitting("decoder")]
+MODELS = {
+    **{
+        name: lambda o=options: make_transformer(**o(), dropout=0.1)
+        for name, options in CHOICES.items()
+    },
+    **{
+        f"recurrent {name}": lambda n=name: recurrents.make_recurrent(n, dropout=0.1)
+        for name in recurrents.ALIGNMENTS
+    },
+    "recurrent copies": lambda: recurrents.make_recurrent(copy=True),
+}
+
+
+@pytest.fixture
+def meta(monkeypatch):
+    """That device, on which PyTorch knows of no autocast to be asked about."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
+    monkeypatch.setattr(torch, "autocast", lambda *device, **options: nullcontext())
+    return torch.device("meta")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_step_reads_no_number_back(meta, name):
+    batch = collate(SOURCES, TARGETS, [0, 1, 2]).to(meta)
+    model = MODELS[name]().to(meta).train()
+    with padded_right():
+        sides = (batch.source, batch.target_input, batch.target_output)
+        loss = model.loss(*sides, 0.1, tokens=batch.target_tokens)
+    loss.smoothed.backward()
+    parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    torch.optim.AdamW(parameters).step()
+
+
+@pytest.mark.parametrize("make", [spans.make_recurrent, spans.make_transformer_reader])
+def test_nor_does_one_of_a_span_model(meta, make):
+    inputs = spans.Inputs(*(part.to(meta) for part in spans.inputs()))
+    with padded_right():
+        start, end = make().to(meta).train()(inputs)
+    (start.logsumexp(1) + end.logsumexp(1)).sum().backward()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", [n for n in MODELS if n not in ENCODERS])
+@pytest.mark.parametrize("beams", [1, 2])
+def test_nor_does_a_decoding_step(meta, name, beams):
+    """Searches alone read: which sentences go on, or a beam search its candidates."""
+    search = GreedySearch(LengthLimit(minimum=2), processors=[NoRepeatNgram(2)])
+    model = MODELS[name]().to(meta).eval()
+    ids = torch.full((3, beams), BOS, device=meta)
+    with padded_right():
+        memory = model.encode(collate(SOURCES, TARGETS, [0, 1, 2]).to(meta).source)
+        stepper = Stepper(search, model, memory, beams)
+        for _ in range(3):
+            candidates(stepper.step(ids), torch.zeros(len(ids), beams, device=meta))
+            stepper.reorder(ids)
+        kept = torch.zeros(2, dtype=torch.long, device=meta)
+        stepper.keep(kept)
+        stepper.step(ids[kept])

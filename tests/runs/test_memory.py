@@ -1,0 +1,59 @@
+"""A batch that is too large for the memory ends the training in one line that says what to set."""
+
+import pytest
+import torch
+
+from seqattn.models.base import Seq2SeqModel
+from tests.cli.small import refusal, train, train_arguments
+
+ERRORS = {
+    "GPU": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    "CPU": lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ..."),
+}
+SMALLER = (
+    "a batch is too large for the memory: set loader.max_tokens=100 (it is 200); with "
+    "trainer.accumulate_grad_batches=2 a step stays as large"
+)
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), SMALLER),
+        (
+            ("loader.max_tokens=60",),
+            "a batch is too large for the memory: set loader.max_tokens=50 (it is 60); with "
+            "trainer.accumulate_grad_batches=2 a step stays as large",
+        ),
+        (
+            ("loader.max_tokens=50", "trainer.accumulate_grad_batches=2"),
+            "a batch of one row is too large for the memory: lower loader.max_length (it is 50), "
+            "or choose a smaller model",
+        ),
+    ],
+)
+def test_a_batch_beyond_the_memory_is_refused_with_what_to_set(
+    capfd, corpus, tmp_path, monkeypatch, error, words, text
+):
+    own, calls = Seq2SeqModel.loss, []
+
+    def loss(*arguments, **options):
+        calls.append(None)
+        if len(calls) == 3:
+            raise ERRORS[error]()
+        return own(*arguments, **options)
+
+    monkeypatch.setattr(Seq2SeqModel, "loss", loss)
+    words = train_arguments(corpus, f"run_dir={tmp_path}/run", *words)
+    assert refusal(capfd, "train", *words) == text
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_other_errors_stay_what_they_are(corpus, tmp_path, monkeypatch):
+    def loss(*arguments, **options):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Seq2SeqModel, "loss", loss)
+    with pytest.raises(RuntimeError, match="a bug"):
+        train(train_arguments(corpus, f"run_dir={tmp_path}/run"))
