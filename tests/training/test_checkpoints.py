@@ -91,8 +91,11 @@ class All(CheckpointFiles):
         pass
 
 
-def train(folder, checkpoint=None, at=None, every=1, files=All, workers=0, minutes=None, **options):
-    watcher, kept = Watcher(at), Checkpoints(files(folder), Keeping(count=2), every, minutes)
+def train(
+    folder, checkpoint=None, at=None, every=1, files=All, workers=0, minutes=None,
+    keeping=Keeping(count=2), **options,
+):  # fmt: skip
+    watcher, kept = Watcher(at), Checkpoints(files(folder), keeping, every, minutes)
     trainer = Trainer(
         accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
         num_sanity_val_steps=0, use_distributed_sampler=False, callbacks=[kept],
@@ -197,7 +200,8 @@ def test_a_signal_ends_a_run_after_the_step_and_saves_it(tmp_path, where, number
     assert content(tmp_path / "b", last)["kept"] == content(tmp_path / "whole", last)["kept"]
 
 
-def test_the_last_two_stay_and_the_weights_that_they_list(tmp_path):
+@pytest.mark.parametrize("keeping", [Keeping(count=2), Keeping("step", "max", 2)])
+def test_the_last_two_stay_and_the_weights_that_they_list(tmp_path, keeping):
     seen = []
 
     class Counted(CheckpointFiles):
@@ -211,7 +215,7 @@ def test_the_last_two_stay_and_the_weights_that_they_list(tmp_path):
 
     (tmp_path / "weights-000099-12345678.ckpt").write_bytes(b"of a step that was not reached")
     (tmp_path / ".step-000099.ckpt.1234").write_bytes(b"half written")
-    train(tmp_path, files=Counted, every=4, max_epochs=3)
+    train(tmp_path, files=Counted, every=4, keeping=keeping, max_epochs=3)
     assert seen[-1] == [3 * BATCHES, 16]
     assert {len(steps) for steps in seen[1:]} == {2}
     assert not list(tmp_path.glob(".*"))
