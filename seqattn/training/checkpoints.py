@@ -156,4 +156,4 @@ class Checkpoints(Checkpoint):
         self._save(trainer, validated)
         self.files.wait()
         trainer.strategy.barrier()
-        raise Stopped(signal, f"stopped after step {trainer.global_step}")
+        raise Stopped(signal, trainer.global_step)
