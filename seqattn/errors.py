@@ -16,7 +16,7 @@ class Stopped(Exception):
     """
 
     def __init__(self, signal: int, step: int | None = None) -> None:
-        self.signal, self.step = signal, step
+        self.signal, self.step = int(signal), step
         where = "" if step is None else f" at step {step}"
         super().__init__(f"stopped by {Signals(signal).name}{where}")
 

@@ -59,7 +59,9 @@ def launch(run: TrainingOptions) -> TrainingResult:
         UserError: as a rank's, or where one died more often than `trainer.restarts` allows.
         Stopped: where a signal has ended the training.
     """
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in logging.root.manager.loggerDict:  # what it says of an end is said here in a line
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # the user's own packages
     os.environ.setdefault(
         "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // run.trainer.ranks))
@@ -122,7 +124,7 @@ def run_rank(room: Path) -> int:
 def _end_without(parent: int) -> NoReturn:
     """Ends this process when the one that started it is gone: nobody would stop it then."""
     while os.getppid() == parent:
-        time.sleep(0.5)
+        time.sleep(0.1)
     os._exit(1)
 
 

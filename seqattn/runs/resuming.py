@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,21 +19,17 @@ FORMAT = "seqattn run 3"
 Place = Literal["begin", "go on", "finished"]
 RESULT = "result.yaml"
 """What a finished run came to; it is there when all is done."""
-_STEPS = (
-    "trainer.accumulate_grad_batches",
-    "trainer.precision",
-    "trainer.gradient_clip_val",
-    "trainer.fast_dev_run",
-)
+_FREE = ("run_dir", "resume", "overrides", "choices", "name", "cache_dir", "logger", "checkpoint",
+         "generation")  # fmt: skip
+"""What no step depends on; a run may go on with others than it had."""
+_FREE_PARTS = {
+    "task": ("final", "validation", "scorer"),
+    "loader": ("num_workers", "pin_memory"),
+    "model": ("checkpoint_activations",),
+}
+_OF_STEPS = ("accumulate_grad_batches", "precision", "gradient_clip_val", "fast_dev_run")
 """What of the trainer a step depends on."""
-_FREE = (
-    "run_dir", "resume", "overrides", "choices", "name", "cache_dir", "logger", "checkpoint",
-    "generation", "task.final", "task.validation", "task.scorer", "loader.num_workers",
-    "loader.pin_memory", "model.checkpoint_activations",
-)  # fmt: skip
-"""What else no step depends on; a run may go on with others than it had."""
-_ENDS = ("trainer.max_steps", "trainer.max_epochs", "checkpoint", "generation", "task")
-"""What decides where a run ends, and how it is scored there."""
+_OF_ENDS = ("max_steps", "max_epochs")
 
 
 def place_of(run: TrainingOptions) -> Place:
@@ -45,7 +41,7 @@ def place_of(run: TrainingOptions) -> Place:
     home = Path(run.run_dir)
     if isinstance(run.resume, str) and run.resume != "auto":
         if not has_checkpoint(home):
-            raise UserError(f"resume={run.resume} holds no checkpoint to go on from")
+            raise UserError(f"resume={run.resume} holds no checkpoints/step-*.ckpt to go on from")
         return "go on"
     if not has_checkpoint(home) and not (home / "model").exists():
         return "begin"
@@ -56,17 +52,14 @@ def place_of(run: TrainingOptions) -> Place:
             "directory"
         )
     before = settings_before(home, f"run_dir={home}")
-    # a run that began with a bundle has its tokenizer, whatever the settings say
-    nodes = [node for node in run.settings if node != "tokenizer" or not run.init_from]
-    differing = differences(before, run.settings, nodes)
-    found = [word for word in differing if _is_kept(word)]
+    found = _differ(_steps, before, run.settings)
     if found:
         raise UserError(
             f"run_dir={home} holds a run with {', '.join(found)}; give the same, go on with others "
             f"by resume={home}, or name another directory"
         )
     ended = (home / RESULT).is_file() and (home / "model").exists()
-    if ended and not any(map(_is_end, differing)):
+    if ended and not _differ(_ends, before, run.settings):
         return "finished"
     if not has_checkpoint(home):
         raise UserError(f"run_dir={home} holds a bundle and no checkpoint; name another directory")
@@ -127,15 +120,30 @@ def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
         yield place, node
 
 
-def _is_kept(word: str) -> bool:
-    """Whether a setting must stay as it was."""
-    key = word.partition("=")[0]
-    if key.startswith("trainer."):
-        return key in _STEPS
-    return not any(key == free or key.startswith((f"{free}.", f"{free}[")) for free in _FREE)
+def _steps(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a step depends on."""
+    found = {name: node for name, node in settings.items() if name not in _FREE}
+    for name, free in _FREE_PARTS.items():
+        found[name] = {key: value for key, value in found[name].items() if key not in free}
+    found["trainer"] = {key: settings["trainer"].get(key) for key in _OF_STEPS}
+    if settings.get("init_from"):  # which has its tokenizer, whatever the settings say
+        del found["tokenizer"]
+    return found
 
 
-def _is_end(word: str) -> bool:
-    """Whether a setting decides where a run ends, or how it is scored there."""
-    key = word.partition("=")[0]
-    return any(key == one or key.startswith(f"{one}.") for one in _ENDS)
+def _ends(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide where a run ends, and how it is scored there."""
+    trainer = {key: settings["trainer"].get(key) for key in _OF_ENDS}
+    return {name: settings[name] for name in ("checkpoint", "generation", "task")} | {
+        "trainer": trainer
+    }
+
+
+def _differ(
+    part: Callable[[Mapping[str, Any]], dict[str, Any]],
+    theirs: Mapping[str, Any],
+    ours: Mapping[str, Any],
+) -> list[str]:
+    """How a part of the settings differs."""
+    there, here = part(theirs), part(ours)
+    return differences({**there, "choices": theirs.get("choices")}, here, list(here))

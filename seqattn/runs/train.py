@@ -9,7 +9,7 @@ from seqattn.errors import UserError
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.fit import fit
 from seqattn.runs.ranks import as_started, launch
-from seqattn.runs.resuming import RESULT, place_of
+from seqattn.runs.resuming import place_of
 from seqattn.runs.run_directory import claimed, rank, world_size
 from seqattn.runs.together import meetings
 from seqattn.runs.training_options import TrainingOptions
@@ -50,10 +50,8 @@ class Training(TrainingOptions):
             if world_size() == 1 and self.trainer.ranks > 1:
                 held.close()  # the first rank holds the directory
                 return launch(self)
-            if rank() == 0:
-                (home / RESULT).unlink(missing_ok=True)
-                if place == "go on":
-                    print(f"training goes on in {home}", file=sys.stderr)
+            if rank() == 0 and place == "go on":
+                print(f"training goes on in {home}", file=sys.stderr)
             result = fit(replace(self, resume=self.run_dir if place == "go on" else None))
             if rank() == 0:
                 result.keep()
