@@ -102,6 +102,9 @@ class Meetings:
         if "SLURM_PROCID" in os.environ and "WORLD_SIZE" not in os.environ:
             from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
+            # which Lightning asks for, and `srun --ntasks` leaves out
+            here = world_size() // int(os.environ.get("SLURM_NNODES") or 1)
+            os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(here))
             address, port = SLURMEnvironment().main_address, SLURMEnvironment().main_port
         elif {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
             address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

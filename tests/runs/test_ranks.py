@@ -1,9 +1,11 @@
 """Several processes that train one model."""
 
 import hashlib
+import os
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from seqattn.errors import Stopped, UserError
 from seqattn.runs.ranks import as_started, run_rank
 from seqattn.runs.train import Training
 from seqattn.runs.trainer_options import TrainerOptions
+from tests.cli.forked import start_forked
 from tests.cli.small import (
     checkpoint,
     composed,
@@ -75,6 +78,33 @@ def test_ranks_that_a_signal_stopped_end_the_command_with_their_code(
     ended = run(capfd, "train", *words)
     assert ended.code == 143
     assert ended.err == "stopped by SIGTERM at step 7; run the same command to go on\n"
+
+
+STOPPED = """#!{python} -S
+import os, signal, sys, time
+room, rank = sys.argv[-1], os.environ["RANK"]
+def stop(number, frame):
+    if rank == "0":
+        open(room + "/ended.yaml", "w").write(f"[{{number}}, 7]")
+    os._exit(128 + number)
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
+open("{up}/up" + rank, "w")
+time.sleep(60)
+"""
+"""A rank that a signal stops."""
+
+
+@pytest.mark.parametrize(("sent", "name"), [(15, "SIGTERM"), (2, "SIGINT")])
+def test_a_signal_reaches_the_ranks(corpus, tmp_path, quick, sent, name):
+    quick(STOPPED.format(python=sys.executable, up=tmp_path))
+    words = train_arguments(corpus, "trainer.devices=2", f"run_dir={tmp_path}/run")
+    command = start_forked("train", words, tmp_path)
+    while not all((tmp_path / f"up{rank}").exists() for rank in (0, 1)):
+        time.sleep(0.05)
+    os.kill(command.process, sent)
+    line = f"stopped by {name} at step 7; run the same command to go on\n"
+    assert command.ended() == (128 + sent, "", line)
 
 
 def test_ranks_start_again_where_one_has_died_but_not_without_end(capfd, corpus, tmp_path, quick):
