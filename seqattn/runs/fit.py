@@ -60,7 +60,8 @@ def fit(run: TrainingOptions) -> TrainingResult:
             print(line, file=sys.stderr)
         if start.checkpoint is None:
             fitting.bundle.tokenizer.save(home / "tokenizer")
-        connect(loggers, home)
+        if not run.trainer.fast_dev_run:
+            connect(loggers, home)
     meetings.agreed(str)  # every rank is ready to train
     times = {"preparing": time.perf_counter() - began}
     began = time.perf_counter()
