@@ -1,6 +1,7 @@
 """What processes that train together agree on before the first step."""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ _COMING = 300.0
 """Seconds that a rank may start later than another."""
 _PREPARING = 7200.0
 """Seconds that it may take longer to read its data."""
+_PATIENT = 30.0
+"""Seconds after which it says that it waits."""
 _FAREWELL = 10.0
 """Seconds that a rank that refuses waits for the others to hear of it."""
 
@@ -46,10 +49,16 @@ class Meetings:
             if rank() == 0:
                 meeting.set("word", word)
             meeting.add("here", 1)
-            ends = time.monotonic() + _PREPARING
-            while meeting.add("here", 0) < world_size() and not meeting.check(["refusal"]):
-                if time.monotonic() > ends:
+            began, told = time.monotonic(), rank() > 0
+            while (here := meeting.add("here", 0)) < world_size():
+                waited = time.monotonic() - began
+                if meeting.check(["refusal"]):
+                    break
+                if waited > _PREPARING:
                     raise UserError("other ranks have not come for two hours; see what they said")
+                if waited > _PATIENT and not told:
+                    told = True
+                    print(f"waiting for {world_size() - here} other ranks", file=sys.stderr)
                 time.sleep(0.05)
             text = meeting.get("refusal").decode() if meeting.check(["refusal"]) else None
             meeting.add("left", 1)

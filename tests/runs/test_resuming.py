@@ -89,6 +89,27 @@ def test_the_same_command_goes_on_and_its_logs_are_those_of_the_uninterrupted_ru
     assert [folder.name for folder in (tmp_path / "csv").iterdir()] == ["version_0"]
 
 
+@pytest.mark.parametrize("step", [2, 3])  # in a step before a validation, and in another
+def test_a_run_that_a_signal_stopped_goes_on(capfd, corpus, trained, tmp_path, step):
+    begins = Seq2SeqTask.on_train_batch_start
+
+    def begin(task, batch, batch_idx):
+        if task.global_step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        begins(task, batch, batch_idx)
+
+    words = words_of(corpus, tmp_path)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Seq2SeqTask, "on_train_batch_start", begin)
+        ended = run(capfd, "train", *words)
+    assert ended.code == 143
+    line = f"stopped by SIGTERM at step {step + 1}; run the same command to go on"
+    assert ended.err.splitlines()[-1] == line
+    assert run(capfd, "train", *words).code == 0
+    assert figures(tmp_path) == figures(trained)
+    assert steps_shown(tmp_path, "val/loss") == steps_shown(trained, "val/loss")
+
+
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
     capfd, corpus, trained, tmp_path
 ):
