@@ -11,7 +11,6 @@ from typing import Any
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
 from seqattn.errors import UserError
 from seqattn.storage import write_whole
@@ -105,15 +104,15 @@ def go_on_from(loggers: Sequence[Any], step: int) -> None:
     A wandb run keeps it: its figures of these steps are there twice.
 
     Args:
-        loggers: of the run, on its first rank; this process has logged nothing yet.
+        loggers: of the run, on its first rank.
         step: optimizer steps that the run goes on from; 0 for one that begins.
     """
     for logger in loggers:
         if isinstance(logger, CSVFile):
             logger.experiment.keep_before(step)
         elif isinstance(logger, TensorBoardLogger):
-            start = SessionLog(status=SessionLog.START)  # hides these steps where they are shown
-            logger.experiment.file_writer.add_event(Event(step=step, session_log=start))
+            logger.experiment.close()  # what is written next hides these steps where they are shown
+            logger.experiment.purge_step = step
 
 
 def connect(loggers: Sequence[Any], home: Path) -> None:

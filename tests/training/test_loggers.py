@@ -50,18 +50,23 @@ def test_figures_of_another_beginning_are_dropped(tmp_path):
 
 
 def test_tensorboard_shows_each_step_once(tmp_path):
-    def log(steps, begin):
-        logger = TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
+    def log(logger, steps, begin):
         go_on_from([logger], begin)
         for step in steps:
             logger.log_metrics({"loss": float(step + 10 * begin)}, step)
-        logger.finalize("success")
+        logger.finalize("failed")
 
-    log(range(6), 0)
-    log(range(4, 8), 4)
+    def made():
+        return TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
+
+    log(made(), range(6), 0)
+    second = made()
+    log(second, range(4, 8), 4)
+    log(second, range(6, 9), 6)  # the same one, where a training goes back
     events = EventAccumulator(str(tmp_path / "tensorboard" / "version_0")).Reload()
     found = [(event.step, event.value) for event in events.Scalars("loss")]
-    assert found == [(step, float(step + 40 * (step > 3))) for step in range(8)]
+    values = [0, 1, 2, 3, 44, 45, 66, 67, 68]
+    assert found == list(enumerate(map(float, values)))
 
 
 @pytest.fixture
