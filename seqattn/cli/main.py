@@ -50,6 +50,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     except Exception as error:
         line = in_words(error, bool(jobs.started))
         if line is None:
+            meetings.refuse(f"another rank has failed: {error!r}")  # none waits for this one
             raise
         if jobs.failed:
             line = f"jobs {', '.join(map(str, jobs.failed))} failed, see above"

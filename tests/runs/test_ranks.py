@@ -12,8 +12,10 @@ import pytest
 import torch
 import yaml
 
+from seqattn.cli.main import run_verb
 from seqattn.errors import Stopped, UserError
 from seqattn.runs.ranks import as_started, run_rank
+from seqattn.runs.together import Meetings
 from seqattn.runs.train import Training
 from seqattn.runs.trainer_options import TrainerOptions
 from tests.cli.forked import start_forked
@@ -130,6 +132,19 @@ def test_a_rank_leaves_the_reason_of_its_end(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(Training, "run", stopped)
     assert run_rank(tmp_path) == 130
     assert yaml.safe_load((tmp_path / "ended.yaml").read_text()) == [2, 3]
+
+
+def test_a_rank_that_fails_lets_the_others_know(corpus, tmp_path, monkeypatch):
+    told = []
+
+    def failed(run):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Training, "run", failed)
+    monkeypatch.setattr(Meetings, "refuse", lambda meetings, text: told.append(text))
+    with pytest.raises(ZeroDivisionError):
+        run_verb("train", train_arguments(corpus, f"run_dir={tmp_path}/run"))
+    assert told == ["another rank has failed: ZeroDivisionError('a bug')"]
 
 
 def test_a_training_that_is_stopped_says_how_to_go_on(capfd, corpus, tmp_path, monkeypatch):
