@@ -34,7 +34,7 @@ def start(folder, *words, command=("train.py",), **variables):
 
 def ended(*processes):
     """Exit codes, and what each wrote on standard error."""
-    told = [process.communicate(timeout=120)[1] for process in processes]
+    told = [process.communicate(timeout=300)[1] for process in processes]
     return [process.returncode for process in processes], told
 
 
@@ -52,7 +52,7 @@ def weights(home):
     return load_file(home / "model" / "model.safetensors")
 
 
-def wait_for(found, seconds=60):
+def wait_for(found, seconds=200):
     ends = time.monotonic() + seconds
     while not found():
         assert time.monotonic() < ends
