@@ -1,4 +1,6 @@
-"""The one exception that speaks to the user."""
+"""The exceptions that speak to the user."""
+
+from signal import Signals
 
 
 class UserError(ValueError):
@@ -6,13 +8,19 @@ class UserError(ValueError):
 
 
 class Stopped(Exception):
-    """A run that a signal ended between two steps, its place saved.
+    """A training that a signal has ended, once it had saved.
 
     Args:
-        signal: its number; the exit code is 128 more, as of a process that it killed.
-        words: what to do next.
+        signal: its number, SIGTERM's for one.
+        step: optimizer steps that are saved; None where that is not known.
     """
 
-    def __init__(self, signal: int, words: str) -> None:
-        super().__init__(words)
-        self.code = 128 + signal
+    def __init__(self, signal: int, step: int | None = None) -> None:
+        self.signal, self.step = int(signal), step
+        where = "" if step is None else f" at step {step}"
+        super().__init__(f"stopped by {Signals(signal).name}{where}")
+
+    @property
+    def code(self) -> int:
+        """The exit code: 143 for SIGTERM, 130 for SIGINT."""
+        return 128 + self.signal

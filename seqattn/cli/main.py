@@ -15,10 +15,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.cli.jobs import tell_jobs
-from seqattn.cli.verbs import VERBS, Action
+from seqattn.cli.verbs import VERBS, Action, run_home
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, complete, unused_path
 from seqattn.errors import Stopped, UserError
+from seqattn.runs.run_directory import rank, world_size
+from seqattn.runs.together import meetings
+
+_PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
+"""Where a command says its files go; the same command goes on there."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,8 +43,6 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
         _run(verb, list(arguments), jobs)
     except KeyboardInterrupt:
         return told("stopped", 130)
-    except Stopped as end:
-        return told(str(end), end.code)
     except BrokenPipeError:
         return unread()
     except SystemExit as end:  # after a page of help
@@ -47,10 +50,11 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     except Exception as error:
         line = in_words(error, bool(jobs.started))
         if line is None:
+            meetings.refuse(f"another rank has failed: {error!r}")  # none waits for this one
             raise
         if jobs.failed:
             line = f"jobs {', '.join(map(str, jobs.failed))} failed, see above"
-        return told(f"error: {line}", 2)
+        return refused(line)
     return 0
 
 
@@ -58,6 +62,13 @@ def told(line: str, code: int) -> int:
     """Prints one line on standard error, and returns the exit code."""
     print(" ".join(line.split()), file=sys.stderr, flush=True)
     return code
+
+
+def refused(line: str) -> int:
+    """Says what the user must mend, on one rank of those that refuse together; returns 2."""
+    if world_size() == 1 or meetings.refuse(line):
+        told(f"error: {line}", 2)
+    return 2
 
 
 def unread() -> int:
@@ -124,14 +135,19 @@ def _job(task: Action, jobs: _Jobs) -> Action:
             return task(config)
         except BrokenPipeError:
             raise SystemExit(unread()) from None  # Hydra would tell of another exception
-        except Stopped as end:
-            raise SystemExit(told(str(end), end.code)) from None
+        except Stopped as stop:
+            if rank() == 0:
+                words = [*HydraConfig.get().overrides.task, *HydraConfig.get().overrides.hydra]
+                given = any(word.startswith(_PLACES) for word in words)
+                again = "run the same command" if given else f"add resume={run_home()}"
+                told(f"{stop}; {again} to go on", stop.code)
+            raise SystemExit(stop.code) from None
         except Exception as error:
             line = in_words(error, started=True)
             if line is None:
                 raise
             if HydraConfig.get().mode is not RunMode.MULTIRUN:
-                raise SystemExit(told(f"error: {line}", 2)) from None
+                raise SystemExit(refused(line)) from None
             number = HydraConfig.get().job.num
             jobs.failed.append(number)
             told(f"job {number}: {line}", 2)

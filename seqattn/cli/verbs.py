@@ -13,7 +13,7 @@ from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.nodes import TARGET, build
 from seqattn.config.compose import choices, is_filled, settle
 from seqattn.errors import UserError
-from seqattn.runs.run_directory import remove_empty, world_size
+from seqattn.runs.run_directory import remove_empty
 
 _NAMED = {"attentions": "attention", "positions": "position"}
 """Keys of a suite that name choices, by the group of these."""
@@ -41,21 +41,18 @@ class Verb(NamedTuple):
         return run
 
 
-def train(config: DictConfig) -> float | None:
-    """Returns the number that a sweeper watches.
-
-    Raises:
-        UserError: where several processes train together and would each choose a directory.
-    """
-    overrides = HydraConfig.get().overrides.task
-    if world_size() > 1 and not any(one.startswith("run_dir=") for one in overrides):
-        raise UserError("several processes that train together must share run_dir=PATH: give it")
+def run_home() -> Path:
+    """Where the files of the job that Hydra runs go."""
     home = Path(HydraConfig.get().runtime.output_dir)
-    if home.is_relative_to(Path.cwd()):
-        home = home.relative_to(Path.cwd())
+    return home.relative_to(Path.cwd()) if home.is_relative_to(Path.cwd()) else home
+
+
+def train(config: DictConfig) -> float | None:
+    """Returns the number that a sweeper watches."""
+    home = run_home()
     try:
         settings = settle("train", config, run_dir=str(home))
-        told = [one for one in overrides if not is_filled(one)]
+        told = [one for one in HydraConfig.get().overrides.task if not is_filled(one)]
         kept = [one for one in told if one.partition("=")[0] not in ("resume", "run_dir")]
         own = {TARGET: "seqattn.runs.train.Training", "choices": choices(), "overrides": kept}
         run = build({**settings, **own})

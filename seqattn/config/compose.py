@@ -19,6 +19,7 @@ from seqattn.bundle.choices import SLOT_NODES
 from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
 from seqattn.places import shipped
+from seqattn.runs.together import meetings
 
 CONF = shipped("conf")
 Settings = dict[str, Any]
@@ -43,14 +44,14 @@ _FILLING = ("search", "experiment", "processor")
 def unused_path() -> None:
     """Registers `${unused:PATH}`: PATH, or with a number behind it where that is taken.
 
-    It leads nowhere for a PATH that goes up, as a run of such a name would.
+    It leads nowhere for a PATH that goes up, as a run of such a name would. Ranks take one PATH.
     """
 
     def unused(path: str) -> str:
         if ".." in Path(path).parts:
             raise UserError(f"name must stay in the folder of runs, got {path}; give run_dir=PATH")
         candidates = chain([path], (f"{path}_{number}" for number in count(2)))
-        return next(one for one in candidates if not Path(one).exists())
+        return meetings.agreed(lambda: next(one for one in candidates if not Path(one).exists()))
 
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)
 
@@ -66,7 +67,8 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     """
     if verb in ("analyze", "generate"):
         overrides = [_as_text(override) for override in overrides]
-    run = _path(overrides, "resume") if verb == "train" else None
+    a_run = verb == "train" and _value(overrides, "resume") not in ("auto", True, False)
+    run = _path(overrides, "resume") if a_run else None
     if run is not None:
         before = [one for one in _resumed(run, overrides) if one not in overrides]
         overrides = [*before, *overrides]

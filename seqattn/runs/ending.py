@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
 from seqattn.bundle.files import write_bundle
 from seqattn.runs.fitting import Fitting
+from seqattn.runs.resuming import RESULT
 from seqattn.runs.tables import print_table
+from seqattn.storage import write_whole
 from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import Monitored
 from seqattn.training.checkpoint_files import read, weights
@@ -37,6 +40,17 @@ class TrainingResult:
     monitored: float | None
     steps: int
     scores: Mapping[str, Any]
+
+    def keep(self) -> None:
+        """Writes it into the run's directory, which says that the run is finished."""
+        kept = {"monitored": self.monitored, "steps": self.steps, "scores": dict(self.scores)}
+        write_whole(self.run_dir / RESULT, yaml.safe_dump(kept, sort_keys=False).encode())
+
+    @classmethod
+    def kept(cls, home: Path) -> "TrainingResult":
+        """What the finished run of a directory came to."""
+        found = yaml.safe_load((home / RESULT).read_text(encoding="utf-8"))
+        return cls(home, home / "model", **found)
 
 
 def finish(

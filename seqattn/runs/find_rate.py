@@ -26,9 +26,9 @@ def find_rate(run: TrainingOptions) -> float:
     Raises:
         UserError: where the data cannot be read, or the loss falls at no rate.
     """
-    if run.resume is not None:
+    if isinstance(run.resume, str) and run.resume != "auto":
         raise UserError("find_lr=true is for a new run; leave resume out")
-    start = start_of(run)
+    start = start_of(replace(run, resume=None))
     fitting = (SpanFitting if run.task.output == "spans" else TextFitting)(start)
     test = RangeTest()
     alone = run.trainer.alone(**{**run.trainer.lightning, "limit_val_batches": 0})

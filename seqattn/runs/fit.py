@@ -7,25 +7,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
-from lightning.pytorch.loggers import WandbLogger
 
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
 from seqattn.runs.fitting import Fitting, SpanFitting, TextFitting
 from seqattn.runs.memory import within_memory
+from seqattn.runs.resuming import FORMAT, RESULT
 from seqattn.runs.run_directory import rank, world_size
-from seqattn.runs.starting import FORMAT, Start, start_of
+from seqattn.runs.starting import Start, start_of
+from seqattn.runs.together import meetings
 from seqattn.runs.training_options import TrainingOptions
+from seqattn.storage import write_whole
 from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored
 from seqattn.training.checkpoint_files import CheckpointFiles, newest_whole
 from seqattn.training.checkpoints import Checkpoints
+from seqattn.training.loggers import connect, go_on_from, made_loggers
 from seqattn.training.progress import EpochLines, TrainingBar
 from seqattn.training.screen import EVERY
 
@@ -51,13 +53,17 @@ def fit(run: TrainingOptions) -> TrainingResult:
     callbacks = [*fitting.callbacks, *run.made_callbacks(), kept, monitored]
     callbacks += _usual_callbacks(run, fitting, monitored)
     options = replace(run.trainer, accumulate_grad_batches=_accumulated(start))
-    make = partial(options.trainer, home, callbacks, _loggers(run), [kept.files])
+    loggers = made_loggers(run.logger)
+    make = partial(options.trainer, home, callbacks, loggers, [kept.files])
     if rank() == 0:
         reports: list[str] = getattr(run.data, "report", list)()  # of what was mended while reading
         for line in [*run.trainer.advice(), *reports, *fitting.data.report(), *_brevity(fitting)]:
             print(line, file=sys.stderr)
         if start.checkpoint is None:
             fitting.bundle.tokenizer.save(home / "tokenizer")
+        if not run.trainer.fast_dev_run:
+            connect(loggers, home)
+    meetings.agreed(str)  # every rank is ready to train
     times = {"preparing": time.perf_counter() - began}
     began = time.perf_counter()
     trainer = _train(make, fitting, kept, start.checkpoint)
@@ -101,9 +107,13 @@ def _usual_callbacks(
     def keep_settings(trainer: Trainer, task: LightningModule) -> None:
         settings = {"format": FORMAT, **run.settings}
         if trainer.is_global_zero:
+            (home / RESULT).unlink(missing_ok=True)
             for name, content in (("config", settings), ("overrides", list(run.overrides))):
                 text = yaml.safe_dump(content, sort_keys=False)
-                (home / f"{name}.yaml").write_text(text, encoding="utf-8")
+                write_whole(home / f"{name}.yaml", text.encode())
+            go_on_from(trainer.loggers, trainer.global_step)
+            for logger in trainer.loggers:
+                logger.log_hyperparams(hyperparameters(fitting))
 
     return [
         Finite(),
@@ -114,18 +124,6 @@ def _usual_callbacks(
         # once training begins: a resumption that is refused leaves the run's own settings
         LambdaCallback(on_train_start=keep_settings),
     ]
-
-
-def _loggers(run: TrainingOptions) -> list[Any]:
-    try:
-        made = [make() for make in run.logger.values()]
-        for logger in made:
-            if isinstance(logger, WandbLogger):
-                # Lightning hands it on, and Weights & Biases warns that it is no longer there
-                logger._wandb_init.pop("anonymous", None)
-        return made
-    except ImportError as error:  # Lightning has some that need packages of their own
-        raise UserError(f"logger: {error}") from error
 
 
 def _accumulated(start: Start) -> int:
@@ -148,8 +146,6 @@ def _train(
     """Trains; once more from the last checkpoint, past the batches where it diverged."""
     while True:
         trainer = make()
-        for logger in trainer.loggers:
-            logger.log_hyperparams(hyperparameters(fitting))
         try:
             with within_memory(fitting.run):
                 trainer.fit(

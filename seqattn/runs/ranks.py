@@ -1,65 +1,133 @@
-"""Several processes that train together: started on a run's settings, which are in a file."""
+"""Several processes that train together: started here, or by torchrun or SLURM."""
 
+import logging
 import os
 import sys
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
 
 import yaml
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import get_args_parser
 from torch.distributed.run import run as start_ranks
 
 from seqattn.bundle.nodes import TARGET, build
-from seqattn.errors import UserError
+from seqattn.errors import Stopped, UserError
 from seqattn.runs.ending import TrainingResult
-from seqattn.runs.fit import fit
-from seqattn.runs.run_directory import rank
+from seqattn.runs.run_directory import rank, world_size
+from seqattn.runs.together import meetings
+from seqattn.runs.trainer_options import TrainerOptions
 from seqattn.runs.training_options import TrainingOptions
 
-_SETTINGS, _RESULT, _ERROR = ".settings.yaml", ".result.yaml", ".error"
+_SETTINGS, _ENDED = "settings.yaml", "ended.yaml"
+
+
+def as_started(trainer: TrainerOptions) -> TrainerOptions:
+    """The options with the devices and machines that torchrun or SLURM has started ranks on.
+
+    Raises:
+        UserError: where the options ask for others.
+    """
+    if world_size() == 1:
+        return trainer
+    names = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
+    found = next((int(os.environ[name]) for name in names if os.environ.get(name)), None)
+    nodes = int(os.environ.get("SLURM_NNODES") or trainer.num_nodes)
+    here = found or world_size() // nodes
+    nodes = world_size() // here
+    asked = trainer.devices == "auto" or trainer.ranks in (1, here)
+    if not asked or trainer.num_nodes not in (1, nodes) or here * nodes != world_size():
+        raise UserError(
+            f"{world_size()} ranks were started, {here} on a machine; trainer.devices must be "
+            f"{here} and trainer.num_nodes {nodes}: leave both out"
+        )
+    devices = trainer.devices if trainer.ranks == here else here
+    return replace(trainer, devices=devices, num_nodes=nodes)
 
 
 def launch(run: TrainingOptions) -> TrainingResult:
     """Starts a process for each device of this machine, and waits for the result.
 
+    Where one dies, all are started again from the last checkpoint.
+
     Raises:
-        UserError: as a rank's, or where one died.
+        UserError: as a rank's, or where one died more often than `trainer.restarts` allows.
+        Stopped: where a signal has ended the training.
     """
-    home = Path(run.run_dir)
-    (home / _SETTINGS).write_text(yaml.safe_dump(run.settings), encoding="utf-8")
+    for name in logging.root.manager.loggerDict:  # what it says of an end is said here in a line
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # the user's own packages
     os.environ.setdefault(
         "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // run.trainer.ranks))
     )
-    ranks = ["--standalone", f"--nproc-per-node={run.trainer.ranks}", "--monitor-interval=0.1"]
+    with TemporaryDirectory(prefix="seqattn-") as room:
+        given = {**run.settings, "resume": run.resume or "auto"}  # which has been decided by now
+        (Path(room) / _SETTINGS).write_text(yaml.safe_dump(given), encoding="utf-8")
+        ranks = ["--standalone", f"--nproc-per-node={run.trainer.ranks}", "--monitor-interval=0.1"]
+        arguments = get_args_parser().parse_args([*ranks, "-m", __name__, room])
+        left = run.trainer.restarts
+        try:
+            while not _started(arguments, Path(room), left):
+                left -= 1
+        except SignalException as error:
+            _raise_told(Path(room))
+            raise Stopped(int(error.sigval)) from error
+    return TrainingResult.kept(Path(run.run_dir))
+
+
+def _started(arguments: Any, room: Path, left: int) -> bool:
+    """Runs all ranks; False where they must start again, which they may so many times."""
     try:
-        start_ranks(get_args_parser().parse_args([*ranks, "-m", __name__, str(home)]))
-        found: dict[str, Any] = yaml.safe_load((home / _RESULT).read_text(encoding="utf-8"))
-        return TrainingResult(home, home / "model", **found)
+        start_ranks(arguments)
+        return True
     except ChildFailedError as error:
-        told = home / _ERROR
-        text = told.read_text(encoding="utf-8") if told.is_file() else "a rank died, see above"
-        raise UserError(text) from error
-    finally:
-        for name in (_SETTINGS, _RESULT, _ERROR):
-            (home / name).unlink(missing_ok=True)
+        _raise_told(room)
+        number, failure = error.get_first_failure()
+        how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+        if left == 0:
+            raise UserError(f"rank {number} died ({how}), see above") from error
+        again = f"all start again from the last checkpoint (trainer.restarts, {left} left)"
+        print(f"rank {number} died ({how}); {again}", file=sys.stderr)
+        return False
 
 
-def run_rank(home: Path) -> int:
+def _raise_told(room: Path) -> None:
+    """Raises what a rank has written of its end, if one has."""
+    told = room / _ENDED
+    if told.is_file():
+        found = yaml.safe_load(told.read_text(encoding="utf-8"))
+        raise Stopped(*found) if isinstance(found, list) else UserError(found)
+
+
+def run_rank(room: Path) -> int:
     """Trains as one of several processes; returns its exit code."""
-    settings = yaml.safe_load((home / _SETTINGS).read_text(encoding="utf-8"))
-    target = f"{TrainingOptions.__module__}.{TrainingOptions.__qualname__}"
+    settings = yaml.safe_load((room / _SETTINGS).read_text(encoding="utf-8"))
     try:
-        result = fit(build({**settings, TARGET: target}))
+        build({**settings, TARGET: "seqattn.runs.train.Training"}).run()
     except UserError as error:
-        (home / _ERROR).write_text(str(error), encoding="utf-8")
+        if meetings.refuse(str(error)):
+            (room / _ENDED).write_text(yaml.safe_dump(str(error)), encoding="utf-8")
         return 2
-    if rank() == 0:
-        kept = {"monitored": result.monitored, "steps": result.steps, "scores": result.scores}
-        (home / _RESULT).write_text(yaml.safe_dump(kept), encoding="utf-8")
+    except Stopped as stop:
+        if rank() == 0:
+            (room / _ENDED).write_text(yaml.safe_dump([stop.signal, stop.step]), encoding="utf-8")
+        return stop.code
     return 0
 
 
+def _end_without(parent: int) -> NoReturn:
+    """Ends this process when the one that started it is gone: nobody would stop it then."""
+    while os.getppid() == parent:
+        time.sleep(0.1)
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_without, args=[os.getppid()], daemon=True).start()
     sys.exit(run_rank(Path(sys.argv[1])))

@@ -22,29 +22,23 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run can go on from what its directory holds. Args: path: the directory."""
+    return any((path / "checkpoints").glob("step-*.ckpt"))
+
+
 @contextmanager
-def claimed(path: Path, resumes: bool) -> Iterator[None]:
+def claimed(path: Path) -> Iterator[None]:
     """Holds a run's directory for this process; one that was made for nothing is taken away.
 
-    Ranks above the first hold nothing: the first one's claim is theirs.
+    A process that has died holds nothing.
 
     Args:
         path: the directory, made if absent.
-        resumes: whether it must hold a run to go on with, or must hold none.
 
     Raises:
-        UserError: where it does not, or another process holds it.
+        UserError: where another process holds it.
     """
-    if resumes and not any((path / "checkpoints").glob("step-*.ckpt")):
-        raise UserError(f"resume={path} holds no checkpoints/step-*.ckpt to go on from")
-    if not resumes and ((path / "model").exists() or (path / "checkpoints").exists()):
-        raise UserError(
-            f"run_dir={path} already holds a run; go on with it by resume={path}, or name "
-            "another directory"
-        )
-    if rank() > 0:
-        yield
-        return
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path / ".lock")
     try:
@@ -56,8 +50,8 @@ def claimed(path: Path, resumes: bool) -> Iterator[None]:
     try:
         yield
     finally:
+        (path / ".lock").unlink(missing_ok=True)  # while it is held, so that it is our own
         lock.release()
-        (path / ".lock").unlink(missing_ok=True)
         remove_empty(path)
 
 

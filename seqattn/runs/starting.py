@@ -1,25 +1,23 @@
 """Where a run begins: with a bundle's weights, or where an earlier run stopped."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import yaml
 from torch import nn
 
 from seqattn.bundle.bundle import Bundle, load_bundle
 from seqattn.bundle.choices import SLOT_NODES
 from seqattn.bundle.files import part_of
-from seqattn.bundle.nodes import TARGET, build
+from seqattn.bundle.nodes import build
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
+from seqattn.runs.resuming import differences, settings_before
 from seqattn.runs.run_directory import rank
 from seqattn.runs.training_options import TrainingOptions
 from seqattn.training.checkpoint_files import newest_whole, step_batches
 
-FORMAT = "seqattn run 3"
 _SHAPING = ("model", "position", "attention", *SLOT_NODES)
 """Nodes that a model is made from."""
 _FREE = ("dropout", "checkpoint_activations", "batch_size")
@@ -52,7 +50,7 @@ class Start(NamedTuple):
         if self.bundle is None:
             return
         theirs, ours = self.bundle.model.state_dict(), model.state_dict()
-        differing = " ".join(_differences(self.bundle.config, self.run.settings, _SHAPING))
+        differing = " ".join(differences(self.bundle.config, self.run.settings, _SHAPING))
         for name in {**ours, **theirs}:
             there, here = (tuple(s[name].shape) if name in s else None for s in (theirs, ours))
             if there != here:
@@ -80,7 +78,7 @@ def start_of(run: TrainingOptions) -> Start:
         return Start(run)
     bundle = load_bundle(run.init_from)
     asked = [word for word in run.overrides if word.startswith(("tokenizer=", "tokenizer."))]
-    found = _differences(bundle.config, run.settings, ["tokenizer"])
+    found = differences(bundle.config, run.settings, ["tokenizer"])
     if asked and found:
         raise UserError(
             f"init_from={run.init_from} brings its own tokenizer; leave {asked[0]} out "
@@ -92,22 +90,12 @@ def start_of(run: TrainingOptions) -> Start:
 
 def _check_resumed(run: TrainingOptions) -> None:
     """Refuses to go on with another model or vocabulary than the run has."""
-    home = Path(run.run_dir)
-    file = home / "config.yaml"
-    try:
-        before = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"resume={run.resume}: {file} cannot be read; start a run anew") from error
-    if not isinstance(before, dict) or before.get("format") != FORMAT:
-        raise UserError(
-            f"resume={run.resume} was written by another version of seqattn and cannot go on; "
-            f"begin a new run with its weights by init_from={run.resume}/model"
-        )
+    before = settings_before(Path(run.run_dir), f"resume={run.resume}")
     # a run that began with a bundle has its tokenizer, whatever the settings say
     nodes = _SHAPING if run.init_from else (*_SHAPING, "tokenizer")
     differing = [
         word
-        for word in _differences(before, run.settings, nodes)
+        for word in differences(before, run.settings, nodes)
         if word.partition("=")[0].rpartition(".")[2] not in _FREE
     ]
     if differing:
@@ -115,38 +103,3 @@ def _check_resumed(run: TrainingOptions) -> None:
             f"resume={run.resume} cannot go on with another model or vocabulary: it has "
             f"{', '.join(differing)}"
         )
-
-
-def _differences(
-    theirs: Mapping[str, Any], ours: Mapping[str, Any], nodes: Sequence[str]
-) -> list[str]:
-    """How one configuration differs from another, as one would write it in overrides.
-
-    Another choice is told by its name alone, the same one by the values that both have.
-    """
-    told = []
-    for node in nodes:
-        there, here = (dict(_leaves(config.get(node), node)) for config in (theirs, ours))
-        classes = [{k: v for k, v in x.items() if k.endswith(TARGET)} for x in (there, here)]
-        if classes[0] != classes[1]:
-            key = f"attention@{node}" if node in SLOT_NODES else node
-            name = (theirs.get("choices") or {}).get(key)
-            told.append(f"{key}={name or ('NAME' if there else 'null')}")
-            continue
-        for key in sorted(there.keys() & here.keys()):
-            if there[key] != here[key]:
-                told.append(f"{key}={'null' if there[key] is None else there[key]}")
-    return told
-
-
-def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Each value of a node with its key; classes by name, which stays when a class moves."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            own = str(value).rpartition(".")[2] if key == TARGET else value
-            yield from _leaves(own, f"{place}.{key}")
-    elif isinstance(node, list):
-        for number, value in enumerate(node):
-            yield from _leaves(value, f"{place}[{number}]")
-    elif node is not None or "." in place:
-        yield place, node

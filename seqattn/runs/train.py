@@ -1,12 +1,18 @@
 """A training run, as a typed value."""
 
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+from seqattn.errors import UserError
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.find_rate import find_rate
 from seqattn.runs.fit import fit
-from seqattn.runs.ranks import launch
-from seqattn.runs.run_directory import claimed, world_size
+from seqattn.runs.ranks import as_started, launch
+from seqattn.runs.resuming import place_of
+from seqattn.runs.run_directory import claimed, rank, world_size
+from seqattn.runs.together import meetings
 from seqattn.runs.training_options import TrainingOptions
 
 
@@ -14,18 +20,55 @@ class Training(TrainingOptions):
     """One training, from its settings to a bundle. Args: as `TrainingOptions`."""
 
     def run(self) -> TrainingResult:
-        """Trains, and writes the bundle.
+        """Trains, and writes the bundle; goes on with a run that was stopped.
 
         Returns:
             What it came to; on ranks above the first, as far as they know.
 
         Raises:
             UserError: where the data or a run directory cannot be used.
+            Stopped: where a signal has ended it.
         """
-        self.check()
-        with claimed(Path(self.run_dir), self.resume is not None):
-            alone = self.trainer.ranks == 1 or world_size() > 1
-            return fit(self) if alone else launch(self)
+        try:
+            run = replace(self, trainer=as_started(self.trainer))
+            run.check()
+            return run._run()
+        except UserError as error:
+            meetings.refuse(str(error))
+            raise
+
+    def _run(self) -> TrainingResult:
+        home = Path(self.run_dir)
+        with ExitStack() as held:
+
+            def begin() -> str:
+                held.enter_context(claimed(home))
+                return place_of(self)
+
+            place = meetings.agreed(begin)
+            if place == "finished":
+                return self._finished()
+            if world_size() == 1 and self.trainer.ranks > 1:
+                held.close()  # the first rank holds the directory
+                return launch(self)
+            if rank() == 0 and place == "go on":
+                print(f"training goes on in {home}", file=sys.stderr)
+            result = fit(replace(self, resume=self.run_dir if place == "go on" else None))
+            if rank() == 0:
+                result.keep()
+            return result
+
+    def _finished(self) -> TrainingResult:
+        """Says so, and trains nothing."""
+        home = Path(self.run_dir)
+        result = TrainingResult.kept(home)
+        if rank() == 0:
+            print(
+                f"run_dir={home} is finished after {result.steps:,} steps, its bundle is "
+                f"{result.bundle}; raise trainer.max_steps or trainer.max_epochs to train on",
+                file=sys.stderr,
+            )
+        return result
 
     def find_rate(self) -> float:
         """Finds a value for `optimizer.lr` in 100 steps, and writes no run; see `find_rate`."""

@@ -56,6 +56,7 @@ class TrainerOptions:
         fast_dev_run: a batch or so of everything, to see whether it runs.
         deterministic: refuse operations that are not; "warn" to be told of them.
         profiler: which of Lightning's writes where the time goes; None for none.
+        restarts: how often all ranks that were started here start again where one has died.
         compile: whether `torch.compile` makes the code of the loss, which is for GPUs.
         lightning: further arguments of `lightning.Trainer`, as they are.
 
@@ -77,6 +78,7 @@ class TrainerOptions:
     fast_dev_run: bool | CountOrNone = False
     deterministic: bool | Literal["warn"] = False
     profiler: Literal["simple", "advanced", "pytorch"] | None = None
+    restarts: CountOrNone = 3
     compile: bool = False
     lightning: Mapping[str, Any] = field(default_factory=dict)
 
@@ -155,7 +157,7 @@ class TrainerOptions:
         if isinstance(every, int):  # Lightning counts batches
             batches = every * self.accumulate_grad_batches
             by_steps = {"check_val_every_n_epoch": None, "val_check_interval": batches}
-        others = ("lightning", "profiler", "compile")
+        others = ("lightning", "profiler", "restarts", "compile")
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         profiler = _PROFILERS[self.profiler](home, "profile") if self.profiler else None
         fixed: dict[str, Any] = {

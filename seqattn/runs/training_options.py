@@ -57,7 +57,8 @@ class TrainingOptions:
         logger: makers of Lightning loggers, by any names.
         callbacks: makers of Lightning callbacks, by any names.
         name: what the run goes by.
-        resume: a run to go on with, which is `run_dir` then.
+        resume: "auto" goes on with the run that `run_dir` holds, if it does; False refuses to; a
+            path is of a run to go on with, whose settings may be others than before.
         init_from: a bundle whose weights and tokenizer it begins with; `model` must be its own.
         embeddings: a text file of vectors (word2vec, fastText) that its embeddings begin with.
         find_lr: whether the command line means `Training.find_rate` in place of `run`.
@@ -89,7 +90,7 @@ class TrainingOptions:
     logger: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     callbacks: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     name: str = "run"
-    resume: str | None = None
+    resume: str | bool | None = "auto"
     init_from: str | None = None
     embeddings: str | None = None
     find_lr: bool = False

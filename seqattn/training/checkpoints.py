@@ -88,6 +88,7 @@ class Checkpoints(Checkpoint):
             loop._data_fetcher  # type: ignore[arg-type]
         )
         if agreed.stop:
+            trainer._logger_connector.update_train_step_metrics()  # which would come after this
             self._stop(trainer, agreed.stop, validated=not validates)
         late = agreed.save and step > self._saved + 1
         due = late or trainer.should_stop or (self.every_steps and step % self.every_steps == 0)
@@ -156,4 +157,4 @@ class Checkpoints(Checkpoint):
         self._save(trainer, validated)
         self.files.wait()
         trainer.strategy.barrier()
-        raise Stopped(signal, f"stopped after step {trainer.global_step}")
+        raise Stopped(signal, trainer.global_step)

@@ -353,9 +353,10 @@ def listing(directory):
 
 def test_a_run_directory_that_holds_a_run_is_left_as_it_is(capfd, corpus, trained):
     before = listing(trained)
-    assert refusal(capfd, "train", *train_arguments(corpus, f"run_dir={trained}")) == (
-        f"run_dir={trained} already holds a run; go on with it by resume={trained}, or name "
-        "another directory"
+    words = train_arguments(corpus, f"run_dir={trained}", "resume=false")
+    assert refusal(capfd, "train", *words) == (
+        f"run_dir={trained} already holds a run; go on with it by resume=auto, or name another "
+        "directory"
     )
     assert listing(trained) == before
 

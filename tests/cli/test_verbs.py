@@ -66,6 +66,7 @@ def test_a_run_leaves_its_bundle_settings_checkpoints_and_measurements(trained, 
     assert files == {
         "config.yaml",
         "overrides.yaml",
+        "result.yaml",
         "checkpoints/step-000002-DIGEST.ckpt",
         "checkpoints/step-000004-DIGEST.ckpt",
         "checkpoints/weights-000002-DIGEST.ckpt",

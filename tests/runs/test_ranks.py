@@ -1,14 +1,24 @@
 """Several processes that train one model."""
 
 import hashlib
+import os
+import re
+import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
-from seqattn.runs.ranks import run_rank
+from seqattn.cli.main import run_verb
+from seqattn.errors import Stopped, UserError
+from seqattn.runs.ranks import as_started, run_rank
+from seqattn.runs.together import Meetings
+from seqattn.runs.train import Training
+from seqattn.runs.trainer_options import TrainerOptions
+from tests.cli.forked import start_forked
 from tests.cli.small import (
     checkpoint,
     composed,
@@ -32,19 +42,28 @@ def test_two_ranks_that_the_command_starts_make_one_run(capfd, corpus, tmp_path)
 QUICK = """#!{python} -S
 import os, sys
 sys.stderr.close()
+room = sys.argv[-1]
 if os.environ["RANK"] == "0":
-    open(sys.argv[-1] + "/.error", "w").write("the data is gone")
+    open(room + "/ended.yaml", "w").write("{ended}")
 sys.exit(2)
 """
-"""A rank that refuses at once, where a real one takes seconds to import what it needs."""
+"""A rank that ends at once, where a real one takes seconds to import what it needs."""
+
+
+@pytest.fixture
+def quick(tmp_path, monkeypatch):
+    def set_up(text):
+        (tmp_path / "python").write_text(text)
+        (tmp_path / "python").chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    return set_up
 
 
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
-def test_a_refusal_in_a_rank_is_one_line(capfd, corpus, tmp_path, monkeypatch, real):
+def test_a_refusal_in_a_rank_is_one_line(capfd, corpus, tmp_path, quick, real):
     if not real:
-        (tmp_path / "python").write_text(QUICK.format(python=sys.executable))
-        (tmp_path / "python").chmod(0o755)
-        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+        quick(QUICK.format(python=sys.executable, ended="the data is gone"))
     words = ("trainer.devices=2", f"run_dir={tmp_path}/run", "data.root=nowhere")
     ended = run(capfd, "train", *train_arguments(corpus, *words))
     assert ended.code == 2
@@ -53,20 +72,123 @@ def test_a_refusal_in_a_rank_is_one_line(capfd, corpus, tmp_path, monkeypatch, r
     assert not (tmp_path / "run").exists()
 
 
-def test_a_rank_that_refuses_leaves_its_reason(capfd, corpus, tmp_path):
-    words = train_arguments(corpus, f"run_dir={tmp_path}", "data.root=nowhere")
+def test_ranks_that_a_signal_stopped_end_the_command_with_their_code(
+    capfd, corpus, tmp_path, quick
+):
+    quick(QUICK.format(python=sys.executable, ended="[15, 7]").replace("exit(2)", "exit(143)"))
+    words = train_arguments(corpus, "trainer.devices=2", f"run_dir={tmp_path}/run")
+    ended = run(capfd, "train", *words)
+    assert ended.code == 143
+    assert ended.err == "stopped by SIGTERM at step 7; run the same command to go on\n"
+
+
+STOPPED = """#!{python} -S
+import os, signal, sys, time
+room, rank = sys.argv[-1], os.environ["RANK"]
+def stop(number, frame):
+    if rank == "0":
+        open(room + "/ended.yaml", "w").write(f"[{{number}}, 7]")
+    os._exit(128 + number)
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
+open("{up}/up" + rank, "w")
+time.sleep(60)
+"""
+"""A rank that a signal stops."""
+
+
+@pytest.mark.parametrize(("sent", "name"), [(15, "SIGTERM"), (2, "SIGINT")])
+def test_a_signal_reaches_the_ranks(corpus, tmp_path, quick, sent, name):
+    quick(STOPPED.format(python=sys.executable, up=tmp_path))
+    words = train_arguments(corpus, "trainer.devices=2", f"run_dir={tmp_path}/run")
+    command = start_forked("train", words, tmp_path)
+    while not all((tmp_path / f"up{rank}").exists() for rank in (0, 1)):
+        time.sleep(0.05)
+    os.kill(command.process, sent)
+    line = f"stopped by {name} at step 7; run the same command to go on\n"
+    assert command.ended() == (128 + sent, "", line)
+
+
+def test_ranks_start_again_where_one_has_died_but_not_without_end(capfd, corpus, tmp_path, quick):
+    quick(f"#!{sys.executable} -S\nimport os\nos.kill(os.getpid(), 9)\n")
+    words = ("trainer.devices=2", "trainer.restarts=1", f"run_dir={tmp_path}/run")
+    ended = run(capfd, "train", *train_arguments(corpus, *words))
+    assert ended.code == 2
+    again, last = ended.err.splitlines()
+    assert re.match(r"rank \d died \(SIGKILL\); all start again .* 1 left\)", again)
+    assert re.fullmatch(r"error: rank \d died \(SIGKILL\), see above", last)
+
+
+def test_a_rank_leaves_the_reason_of_its_end(corpus, tmp_path, monkeypatch):
+    words = train_arguments(corpus, f"run_dir={tmp_path}/run", "data.root=nowhere")
     settings = composed("train", *words)[0]
-    (tmp_path / ".settings.yaml").write_text(yaml.safe_dump(settings))
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(settings))
     assert run_rank(tmp_path) == 2
-    assert (tmp_path / ".error").read_text().startswith("the data's root must be a directory")
+    assert (tmp_path / "ended.yaml").read_text().startswith("the data's root must be a directory")
+
+    def stopped(run):
+        raise Stopped(signal.SIGINT, 3)
+
+    monkeypatch.setattr(Training, "run", stopped)
+    assert run_rank(tmp_path) == 130
+    assert yaml.safe_load((tmp_path / "ended.yaml").read_text()) == [2, 3]
 
 
-@pytest.mark.parametrize("names", [("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")])
-def test_ranks_of_others_must_share_a_run_directory(capfd, corpus, monkeypatch, names):
-    for name, value in zip(names, ("1", "2")):
+def test_a_rank_that_fails_lets_the_others_know(corpus, tmp_path, monkeypatch):
+    told = []
+
+    def failed(run):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Training, "run", failed)
+    monkeypatch.setattr(Meetings, "refuse", lambda meetings, text: told.append(text))
+    with pytest.raises(ZeroDivisionError):
+        run_verb("train", train_arguments(corpus, f"run_dir={tmp_path}/run"))
+    assert told == ["another rank has failed: ZeroDivisionError('a bug')"]
+
+
+def test_a_training_that_is_stopped_says_how_to_go_on(capfd, corpus, tmp_path, monkeypatch):
+    def stopped(run):
+        raise Stopped(signal.SIGTERM, 3)
+
+    monkeypatch.setattr(Training, "run", stopped)
+    monkeypatch.chdir(tmp_path)
+    ended = run(capfd, "train", *train_arguments(corpus, "run_dir=run"))
+    assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to go on\n")
+    ended = run(capfd, "train", "-m", *train_arguments(corpus, "run_dir=run", "seed=1,2"))
+    assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to go on\n")
+    ended = run(capfd, "train", *train_arguments(corpus))
+    assert re.search(r"; add resume=runs/translation/[\d_-]+ to go on", ended.err)
+
+
+@pytest.mark.parametrize(
+    ("started", "asked", "devices", "nodes"),
+    [
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, {}, 2, 2),
+        ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, {"devices": [1, 2]}, [1, 2], 1),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "6", "SLURM_NNODES": "3"}, {"num_nodes": 3}, 2, 3),
+        ({"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}, {"devices": 4}, None, None),
+    ],
+)
+def test_a_launcher_of_others_says_how_many_devices_train(
+    monkeypatch, started, asked, devices, nodes
+):
+    for name, value in started.items():
+        monkeypatch.setenv(name, value)
+    options = TrainerOptions(accelerator="cpu", **asked)
+    if devices is None:
+        with pytest.raises(UserError, match="2 ranks were started, 2 on a machine; "):
+            as_started(options)
+        return
+    found = as_started(options)
+    assert (found.devices, found.num_nodes) == (devices, nodes)
+
+
+def test_ranks_without_an_address_to_meet_at_are_refused(capfd, corpus, monkeypatch):
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     assert refusal(capfd, "train", *train_arguments(corpus)) == (
-        "several processes that train together must share run_dir=PATH: give it"
+        "ranks need MASTER_ADDR and MASTER_PORT beside RANK and WORLD_SIZE"
     )
 
 

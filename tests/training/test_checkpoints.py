@@ -19,6 +19,7 @@ from seqattn.training.checkpoints import Checkpoints, Keeping
 from seqattn.training.place import Place, draw_seed
 
 ROWS, BATCHES = 24, 6  # of an epoch
+BEST = Keeping(count=2)
 
 
 class Rows:
@@ -93,7 +94,7 @@ class All(CheckpointFiles):
 
 def train(
     folder, checkpoint=None, at=None, every=1, files=All, workers=0, minutes=None,
-    keeping=Keeping(count=2), **options,
+    keeping=BEST, **options,
 ):  # fmt: skip
     watcher, kept = Watcher(at), Checkpoints(files(folder), keeping, every, minutes)
     trainer = Trainer(
@@ -200,7 +201,7 @@ def test_a_signal_ends_a_run_after_the_step_and_saves_it(tmp_path, where, number
     assert content(tmp_path / "b", last)["kept"] == content(tmp_path / "whole", last)["kept"]
 
 
-@pytest.mark.parametrize("keeping", [Keeping(count=2), Keeping("step", "max", 2)])
+@pytest.mark.parametrize("keeping", [BEST, Keeping("step", "max", 2)])
 def test_the_last_two_stay_and_the_weights_that_they_list(tmp_path, keeping):
     seen = []
 

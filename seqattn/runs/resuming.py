@@ -1,0 +1,149 @@
+"""Whether a run begins, goes on, or is finished: what its directory says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from seqattn.bundle.choices import SLOT_NODES
+from seqattn.bundle.nodes import TARGET
+from seqattn.errors import UserError
+from seqattn.runs.run_directory import has_checkpoint
+from seqattn.runs.training_options import TrainingOptions
+
+FORMAT = "seqattn run 3"
+Place = Literal["begin", "go on", "finished"]
+RESULT = "result.yaml"
+"""What a finished run came to; it is there when all is done."""
+_FREE = ("run_dir", "resume", "overrides", "choices", "name", "cache_dir", "logger", "checkpoint",
+         "generation")  # fmt: skip
+"""What no step depends on; a run may go on with others than it had."""
+_FREE_PARTS = {
+    "task": ("final", "validation", "scorer"),
+    "loader": ("num_workers", "pin_memory"),
+    "model": ("checkpoint_activations",),
+}
+_OF_STEPS = ("accumulate_grad_batches", "precision", "gradient_clip_val", "fast_dev_run")
+"""What of the trainer a step depends on."""
+_OF_ENDS = ("max_steps", "max_epochs")
+
+
+def place_of(run: TrainingOptions) -> Place:
+    """What a run in its directory is: one to begin, to go on with, or one that is finished.
+
+    Raises:
+        UserError: where its directory holds another run, or none that was asked for.
+    """
+    home = Path(run.run_dir)
+    if isinstance(run.resume, str) and run.resume != "auto":
+        if not has_checkpoint(home):
+            raise UserError(f"resume={run.resume} holds no checkpoints/step-*.ckpt to go on from")
+        return "go on"
+    if not has_checkpoint(home) and not (home / "model").exists():
+        return "begin"
+    # after a rank has died, torchrun starts all of them once more
+    if not run.resume and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        raise UserError(
+            f"run_dir={home} already holds a run; go on with it by resume=auto, or name another "
+            "directory"
+        )
+    before = settings_before(home, f"run_dir={home}")
+    found = _differ(_steps, before, run.settings)
+    if found:
+        raise UserError(
+            f"run_dir={home} holds a run with {', '.join(found)}; give the same, go on with others "
+            f"by resume={home}, or name another directory"
+        )
+    ended = (home / RESULT).is_file() and (home / "model").exists()
+    if ended and not _differ(_ends, before, run.settings):
+        return "finished"
+    if not has_checkpoint(home):
+        raise UserError(f"run_dir={home} holds a bundle and no checkpoint; name another directory")
+    return "go on"
+
+
+def settings_before(home: Path, asked: str) -> dict[str, Any]:
+    """The settings that a run has. Args: asked: the words that name it, for messages.
+
+    Raises:
+        UserError: where they cannot be read, or are of another version.
+    """
+    file = home / "config.yaml"
+    try:
+        before = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{asked}: {file} cannot be read; start a run anew") from error
+    if not isinstance(before, dict) or before.get("format") != FORMAT:
+        raise UserError(
+            f"{asked} was written by another version of seqattn and cannot go on; begin a new run "
+            f"with its weights by init_from={home}/model"
+        )
+    return before
+
+
+def differences(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], nodes: Sequence[str]
+) -> list[str]:
+    """How one configuration differs from another, as one would write it in overrides.
+
+    Another choice is told by its name alone, the same one by the values that both have.
+    """
+    told = []
+    for node in nodes:
+        there, here = (dict(_leaves(config.get(node), node)) for config in (theirs, ours))
+        classes = [{k: v for k, v in x.items() if k.endswith(TARGET)} for x in (there, here)]
+        if classes[0] != classes[1]:
+            key = f"attention@{node}" if node in SLOT_NODES else node
+            name = (theirs.get("choices") or {}).get(key)
+            told.append(f"{key}={name or ('NAME' if there else 'null')}")
+            continue
+        for key in sorted(there.keys() & here.keys()):
+            if there[key] != here[key]:
+                told.append(f"{key}={'null' if there[key] is None else there[key]}")
+    return told
+
+
+def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Each value of a node with its key; classes by name, which stays when a class moves."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            own = str(value).rpartition(".")[2] if key == TARGET else value
+            yield from _leaves(own, f"{place}.{key}")
+    elif isinstance(node, list):
+        for number, value in enumerate(node):
+            yield from _leaves(value, f"{place}[{number}]")
+    elif node is not None or "." in place:
+        yield place, node
+
+
+def _steps(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a step depends on."""
+    found = {name: node for name, node in settings.items() if name not in _FREE}
+    for name, free in _FREE_PARTS.items():
+        found[name] = {key: value for key, value in found[name].items() if key not in free}
+    found["trainer"] = {key: settings["trainer"].get(key) for key in _OF_STEPS}
+    if settings.get("init_from"):  # which has its tokenizer, whatever the settings say
+        del found["tokenizer"]
+    return found
+
+
+def _ends(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide where a run ends, and how it is scored there."""
+    trainer = {key: settings["trainer"].get(key) for key in _OF_ENDS}
+    return {name: settings[name] for name in ("checkpoint", "generation", "task")} | {
+        "trainer": trainer
+    }
+
+
+def _differ(
+    part: Callable[[Mapping[str, Any]], dict[str, Any]],
+    theirs: Mapping[str, Any],
+    ours: Mapping[str, Any],
+) -> list[str]:
+    """How a part of the settings differs."""
+    there, here = part(theirs), part(ours)
+    return differences({**there, "choices": theirs.get("choices")}, here, list(here))

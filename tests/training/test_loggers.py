@@ -1,0 +1,119 @@
+"""Loggers that go on where a run goes on."""
+
+import csv
+import os
+
+import pytest
+import wandb
+from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from seqattn.errors import UserError
+from seqattn.training.loggers import CSVFile, connect, go_on_from, made_loggers
+
+
+def rows(home):
+    with (home / "csv" / "version_0" / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_file_of_figures_is_gone_on_with(tmp_path):
+    first = CSVFile(str(tmp_path))
+    for step in range(3):
+        first.log_metrics({"loss": 1.0 + step}, step)
+    assert [row["loss"] for row in rows(tmp_path)] == ["1.0", "2.0", "3.0"]  # and none in memory
+    second = CSVFile(str(tmp_path))
+    go_on_from([second], 2)
+    second.log_metrics({"loss": 9.0}, 2)
+    second.log_metrics({"loss": 10.0, "bleu": 5.0}, 3)
+    found = [(row["step"], row["loss"], row["bleu"]) for row in rows(tmp_path)]
+    assert found == [("0", "1.0", ""), ("1", "2.0", ""), ("2", "9.0", ""), ("3", "10.0", "5.0")]
+
+
+def test_a_row_that_was_cut_is_dropped(tmp_path):
+    logger = CSVFile(str(tmp_path))
+    logger.log_metrics({"a loss": 1.5}, 0)
+    file = tmp_path / "csv" / "version_0" / "metrics.csv"
+    file.write_text(file.read_text() + "2.")
+    again = CSVFile(str(tmp_path))
+    go_on_from([again], 5)
+    again.log_metrics({"a loss": 2.5}, 1)
+    assert [row["a loss"] for row in rows(tmp_path)] == ["1.5", "2.5"]
+
+
+def test_figures_of_another_beginning_are_dropped(tmp_path):
+    CSVFile(str(tmp_path)).log_metrics({"other": 1.0}, 0)
+    again = CSVFile(str(tmp_path))
+    go_on_from([again], 0)
+    again.log_metrics({"loss": 2.0}, 0)
+    assert rows(tmp_path) == [{"loss": "2.0", "step": "0"}]
+
+
+def test_tensorboard_shows_each_step_once(tmp_path):
+    def log(logger, steps, begin):
+        go_on_from([logger], begin)
+        for step in steps:
+            logger.log_metrics({"loss": float(step + 10 * begin)}, step)
+        logger.finalize("failed")
+
+    def made():
+        return TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
+
+    log(made(), range(6), 0)
+    second = made()
+    log(second, range(4, 8), 4)
+    log(second, range(6, 9), 6)  # the same one, where a training goes back
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "version_0")).Reload()
+    found = [(event.step, event.value) for event in events.Scalars("loss")]
+    values = [0, 1, 2, 3, 44, 45, 66, 67, 68]
+    assert found == list(enumerate(map(float, values)))
+
+
+@pytest.fixture
+def anonymous(tmp_path, monkeypatch):
+    """Nobody's machine: no key, no folder of settings."""
+    for name in [name for name in os.environ if name.startswith("WANDB")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    yield
+    wandb.teardown()
+
+
+def wandb_logger(home, **options):
+    settings = wandb.Settings(silent=True, init_timeout=2)
+    return WandbLogger(save_dir=str(home), project="seqattn", settings=settings, **options)
+
+
+@pytest.mark.slow
+def test_a_wandb_run_has_one_id_however_often_it_goes_on(tmp_path, anonymous):
+    for _ in range(2):
+        logger = wandb_logger(tmp_path, mode="offline")
+        connect([logger], tmp_path)
+        name = (tmp_path / "wandb.id").read_text()
+        assert logger.experiment.id == name
+        logger.experiment.finish()
+    assert list((tmp_path / "wandb").glob(f"offline-run-*/run-{name}.wandb"))
+
+
+@pytest.mark.slow
+def test_wandb_that_cannot_be_reached_logs_offline_and_says_so(
+    tmp_path, anonymous, monkeypatch, capfd
+):
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    logger = wandb_logger(tmp_path)
+    connect([logger], tmp_path)
+    logger.log_metrics({"loss": 1.0}, 0)
+    assert logger.experiment.settings.mode == "offline"
+    logger.experiment.finish()
+    told = [line for line in capfd.readouterr().err.splitlines() if "cannot be reached" in line]
+    assert len(told) == 1
+    assert list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+def test_a_logger_whose_package_is_not_there_is_refused():
+    def make():
+        raise ImportError("no module named mlflow")
+
+    with pytest.raises(UserError, match="logger: no module named mlflow"):
+        made_loggers({"mlflow": make})
