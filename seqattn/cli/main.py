@@ -19,8 +19,8 @@ from seqattn.cli.verbs import VERBS, Action, run_home
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, complete, unused_path
 from seqattn.errors import Stopped, UserError
+from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.run_directory import rank, world_size
-from seqattn.runs.together import meetings
 
 _PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 """Where a command says its files go; the same command goes on there."""
@@ -50,7 +50,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     except Exception as error:
         line = in_words(error, bool(jobs.started))
         if line is None:
-            meetings.refuse(f"another rank has failed: {error!r}")  # none waits for this one
+            rendezvous.refuse(f"another rank has failed: {error!r}")  # none waits for this one
             raise
         if jobs.failed:
             line = f"jobs {', '.join(map(str, jobs.failed))} failed, see above"
@@ -66,7 +66,7 @@ def told(line: str, code: int) -> int:
 
 def refused(line: str) -> int:
     """Says what the user must mend, on one rank of those that refuse together; returns 2."""
-    if world_size() == 1 or meetings.refuse(line):
+    if world_size() == 1 or rendezvous.refuse(line):
         told(f"error: {line}", 2)
     return 2
 

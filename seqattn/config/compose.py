@@ -19,7 +19,7 @@ from seqattn.bundle.choices import SLOT_NODES
 from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
 from seqattn.places import shipped
-from seqattn.runs.together import meetings
+from seqattn.runs.rendezvous import rendezvous
 
 CONF = shipped("conf")
 Settings = dict[str, Any]
@@ -51,7 +51,7 @@ def unused_path() -> None:
         if ".." in Path(path).parts:
             raise UserError(f"name must stay in the folder of runs, got {path}; give run_dir=PATH")
         candidates = chain([path], (f"{path}_{number}" for number in count(2)))
-        return meetings.agreed(lambda: next(one for one in candidates if not Path(one).exists()))
+        return rendezvous.agreed(lambda: next(one for one in candidates if not Path(one).exists()))
 
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)
 

@@ -18,10 +18,10 @@ from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
 from seqattn.runs.fitting import Fitting, SpanFitting, TextFitting
 from seqattn.runs.memory import within_memory
+from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.resuming import FORMAT, RESULT
 from seqattn.runs.run_directory import rank, world_size
 from seqattn.runs.starting import Start, start_of
-from seqattn.runs.together import meetings
 from seqattn.runs.training_options import TrainingOptions
 from seqattn.storage import write_whole
 from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored
@@ -63,7 +63,7 @@ def fit(run: TrainingOptions) -> TrainingResult:
             fitting.bundle.tokenizer.save(home / "tokenizer")
         if not run.trainer.fast_dev_run:
             connect(loggers, home)
-    meetings.agreed(str)  # every rank is ready to train
+    rendezvous.agreed(str)  # every rank is ready to train
     times = {"preparing": time.perf_counter() - began}
     began = time.perf_counter()
     trainer = _train(make, fitting, kept, start.checkpoint)

@@ -19,8 +19,8 @@ from torch.distributed.run import run as start_ranks
 from seqattn.bundle.nodes import TARGET, build
 from seqattn.errors import Stopped, UserError
 from seqattn.runs.ending import TrainingResult
+from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.run_directory import rank, world_size
-from seqattn.runs.together import meetings
 from seqattn.runs.trainer_options import TrainerOptions
 from seqattn.runs.training_options import TrainingOptions
 
@@ -111,7 +111,7 @@ def run_rank(room: Path) -> int:
     try:
         build({**settings, TARGET: "seqattn.runs.train.Training"}).run()
     except UserError as error:
-        if meetings.refuse(str(error)):
+        if rendezvous.refuse(str(error)):
             (room / _ENDED).write_text(yaml.safe_dump(str(error)), encoding="utf-8")
         return 2
     except Stopped as stop:

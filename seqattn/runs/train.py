@@ -10,9 +10,9 @@ from seqattn.runs.ending import TrainingResult
 from seqattn.runs.find_rate import find_rate
 from seqattn.runs.fit import fit
 from seqattn.runs.ranks import as_started, launch
+from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.resuming import place_of
 from seqattn.runs.run_directory import claimed, rank, world_size
-from seqattn.runs.together import meetings
 from seqattn.runs.training_options import TrainingOptions
 
 
@@ -34,7 +34,7 @@ class Training(TrainingOptions):
             run.check()
             return run._run()
         except UserError as error:
-            meetings.refuse(str(error))
+            rendezvous.refuse(str(error))
             raise
 
     def _run(self) -> TrainingResult:
@@ -45,7 +45,7 @@ class Training(TrainingOptions):
                 held.enter_context(claimed(home))
                 return place_of(self)
 
-            place = meetings.agreed(begin)
+            place = rendezvous.agreed(begin)
             if place == "finished":
                 return self._finished()
             if world_size() == 1 and self.trainer.ranks > 1:

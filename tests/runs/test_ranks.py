@@ -15,7 +15,7 @@ import yaml
 from seqattn.cli.main import run_verb
 from seqattn.errors import Stopped, UserError
 from seqattn.runs.ranks import as_started, run_rank
-from seqattn.runs.together import Meetings
+from seqattn.runs.rendezvous import Rendezvous
 from seqattn.runs.train import Training
 from seqattn.runs.trainer_options import TrainerOptions
 from tests.cli.forked import start_forked
@@ -141,7 +141,7 @@ def test_a_rank_that_fails_lets_the_others_know(corpus, tmp_path, monkeypatch):
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(Training, "run", failed)
-    monkeypatch.setattr(Meetings, "refuse", lambda meetings, text: told.append(text))
+    monkeypatch.setattr(Rendezvous, "refuse", lambda rendezvous, text: told.append(text))
     with pytest.raises(ZeroDivisionError):
         run_verb("train", train_arguments(corpus, f"run_dir={tmp_path}/run"))
     assert told == ["another rank has failed: ZeroDivisionError('a bug')"]

@@ -25,11 +25,11 @@ _FAREWELL = 10.0
 """Seconds that a rank that refuses waits for the others to hear of it."""
 
 
-class Meetings:
+class Rendezvous:
     """Where ranks hear of each other while none of them waits in a collective, over torch's store.
 
-    Every rank attends all meetings in the same order, with a refusal or without. One refusal ends a
-    meeting for all, and the first rank to refuse is the one that says so.
+    Every rank comes to all rounds in the same order, with a refusal or without. One refusal ends a
+    round for all, and the first rank to refuse is the one that says so.
     """
 
     def __init__(self) -> None:
@@ -45,14 +45,14 @@ class Meetings:
         if world_size() == 1:
             return choose()
         word = choose() if rank() == 0 else ""
-        with self._meeting(_COMING) as meeting:
+        with self._round(_COMING) as store:
             if rank() == 0:
-                meeting.set("word", word)
-            meeting.add("here", 1)
+                store.set("word", word)
+            store.add("here", 1)
             began, told = time.monotonic(), rank() > 0
-            while (here := meeting.add("here", 0)) < world_size():
+            while (here := store.add("here", 0)) < world_size():
                 waited = time.monotonic() - began
-                if meeting.check(["refusal"]):
+                if store.check(["refusal"]):
                     break
                 if waited > _PREPARING:
                     raise UserError("other ranks have not come for two hours; see what they said")
@@ -60,10 +60,10 @@ class Meetings:
                     told = True
                     print(f"waiting for {world_size() - here} other ranks", file=sys.stderr)
                 time.sleep(0.05)
-            text = meeting.get("refusal").decode() if meeting.check(["refusal"]) else None
-            meeting.add("left", 1)
+            text = store.get("refusal").decode() if store.check(["refusal"]) else None
+            store.add("left", 1)
             if text is None:
-                return meeting.get("word").decode()
+                return store.get("word").decode()
             self._tells[text] = False
             raise UserError(text)
 
@@ -77,21 +77,21 @@ class Meetings:
             return self._tells.get(text, True)
         self._tells[text] = True
         try:
-            with self._meeting(_FAREWELL) as meeting:
-                meeting.compare_set("refusal", "", text)
-                self._tells[text] = meeting.add("refusing", 1) == 1
-                meeting.add("here", 1)
-                meeting.add("left", 1)
+            with self._round(_FAREWELL) as store:
+                store.compare_set("refusal", "", text)
+                self._tells[text] = store.add("refusing", 1) == 1
+                store.add("here", 1)
+                store.add("left", 1)
                 ends = time.monotonic() + _FAREWELL
-                while meeting.add("left", 0) < world_size() and time.monotonic() < ends:
+                while store.add("left", 0) < world_size() and time.monotonic() < ends:
                     time.sleep(0.05)
         except UserError:
             pass  # nobody else is there
         return self._tells[text]
 
     @contextmanager
-    def _meeting(self, patience: float) -> Iterator["Store"]:
-        """The next meeting's own part of the store."""
+    def _round(self, patience: float) -> Iterator["Store"]:
+        """The next round's own part of the store."""
         from torch.distributed import PrefixStore
 
         self._held += 1
@@ -126,5 +126,5 @@ class Meetings:
         )  # fmt: skip
 
 
-meetings = Meetings()
-"""Those of this process."""
+rendezvous = Rendezvous()
+"""That of this process."""

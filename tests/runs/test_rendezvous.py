@@ -6,7 +6,7 @@ import time
 import pytest
 
 from seqattn.errors import UserError
-from seqattn.runs.together import Meetings
+from seqattn.runs.rendezvous import Rendezvous
 from tests.ranks import run_ranks
 
 
@@ -23,43 +23,43 @@ def refused(attempt):
 
 def _agree(rank, port):
     as_rank(rank, port)
-    meetings = Meetings()
+    rendezvous = Rendezvous()
     asked = []
     for number in range(2):
         time.sleep(0.2 * (rank == number))
-        word = meetings.agreed(lambda number=number: asked.append(number) or f"word {number}")
+        word = rendezvous.agreed(lambda number=number: asked.append(number) or f"word {number}")
         assert word == f"word {number}"
     assert asked == ([0, 1] if rank == 0 else [])
 
 
 def _refuse(rank, port, who, late):
     as_rank(rank, port)
-    meetings = Meetings()
-    meetings.agreed(str)
+    rendezvous = Rendezvous()
+    rendezvous.agreed(str)
     began = time.monotonic()
     if rank == who:
         time.sleep(late)
-        assert meetings.refuse("no data")
-        assert meetings.refuse("no data")  # as often as it is asked
+        assert rendezvous.refuse("no data")
+        assert rendezvous.refuse("no data")  # as often as it is asked
     else:
-        assert refused(lambda: meetings.agreed(str)) == "no data"
-        assert not meetings.refuse("no data")  # the other one tells
+        assert refused(lambda: rendezvous.agreed(str)) == "no data"
+        assert not rendezvous.refuse("no data")  # the other one tells
     assert time.monotonic() - began < 5
 
 
 def _refuse_all(rank, port, folder):
     as_rank(rank, port)
-    if Meetings().refuse("no such attention"):
+    if Rendezvous().refuse("no such attention"):
         (folder / str(rank)).touch()
 
 
 def _left(rank, port):
     as_rank(rank, port)
-    meetings = Meetings()
-    meetings.agreed(str)
+    rendezvous = Rendezvous()
+    rendezvous.agreed(str)
     if rank == 1:
         assert "the first rank has ended, or cannot be reached" in refused(
-            lambda: meetings.agreed(str)
+            lambda: rendezvous.agreed(str)
         )
     else:
         time.sleep(0.5)
@@ -86,6 +86,6 @@ def test_no_rank_waits_for_a_first_one_that_has_gone():
 
 
 def test_a_process_by_itself_asks_nobody():
-    meetings = Meetings()
-    assert meetings.agreed(lambda: "word") == "word"
-    assert meetings.refuse("no data")
+    rendezvous = Rendezvous()
+    assert rendezvous.agreed(lambda: "word") == "word"
+    assert rendezvous.refuse("no data")
