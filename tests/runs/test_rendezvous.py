@@ -30,6 +30,7 @@ def _agree(rank, port):
         word = rendezvous.agreed(lambda number=number: asked.append(number) or f"word {number}")
         assert word == f"word {number}"
     assert asked == ([0, 1] if rank == 0 else [])
+    time.sleep(rank == 0)  # the store ends with the first rank
 
 
 def _refuse(rank, port, who, late):
