@@ -79,7 +79,10 @@ class FullySharded(ModelParallelStrategy):
         super().setup_environment()
 
     def setup(self, trainer: Trainer) -> None:
-        shard(self._task.model, self.device_mesh["data_parallel"])
+        if isinstance(self._task.model, FSDPModule):  # a training that begins once more
+            self.on_validation_end()
+        else:
+            shard(self._task.model, self.device_mesh["data_parallel"])
         Strategy.setup(self, trainer)  # Lightning's own asks for a task that shards itself
 
     def teardown(self) -> None:

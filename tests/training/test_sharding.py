@@ -6,12 +6,14 @@ from functools import partial
 import pytest
 import torch
 import torch.distributed as dist
+from lightning import Callback
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.data.batch import collate
+from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
 from seqattn.runs.trainer_options import TrainerOptions
 from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
@@ -137,7 +139,12 @@ def task_of(model, eps=1e-9):
     return Searching(model, Optimization(optimizer, constant(0), 0.1))
 
 
-def _train(rank, port, make, strategy, world, steps, begin, end, precision):
+class Failing(Callback):
+    def on_validation_end(self, trainer, pl_module):
+        raise UserError("diverged")
+
+
+def _train(rank, port, make, strategy, world, steps, begin, end, precision, again):
     _join(rank, port, world)
     options = TrainerOptions(
         accelerator="cpu",
@@ -146,20 +153,24 @@ def _train(rank, port, make, strategy, world, steps, begin, end, precision):
         precision=precision,
         max_steps=len(steps),
         accumulate_grad_batches=STEP_BATCHES // world,
-        val_check_interval=2 * STEP_BATCHES // world,
+        val_check_interval=STEP_BATCHES // world,
         lightning={"enable_checkpointing": False},
     )
     own = [
         batch(STEP_BATCHES * step + n) for step in steps for n in range(rank, STEP_BATCHES, world)
     ]
     task = task_of(make())
-    trainer = options.trainer(end.parent)
     loaders = (DataLoader(own, batch_size=None), DataLoader(own[: 1 + rank], batch_size=None))
-    trainer.fit(task, *loaders, ckpt_path=begin, weights_only=True)
+    how = {"ckpt_path": begin, "weights_only": True}
+    if again:
+        with pytest.raises(UserError, match="diverged"):
+            options.trainer(end.parent, [Failing()]).fit(task, *loaders, **how)
+    trainer = options.trainer(end.parent)
+    trainer.fit(task, *loaders, **how)
     trainer.save_checkpoint(end)
 
 
-def trained(end, strategy, world, steps, begin=None, make=None, precision=32):
+def trained(end, strategy, world, steps, begin=None, make=None, precision=32, again=False):
     """The checkpoint after these steps, with the weights and moments of another one before them."""
     make = make or (lambda: make_transformer(copy=True).double().train())
     if begin is not None:
@@ -167,7 +178,7 @@ def trained(end, strategy, world, steps, begin=None, make=None, precision=32):
         del state["loops"]  # counters of another number of ranks
         begin = begin.with_suffix(".begin")
         torch.save(state, begin)
-    run_ranks(_train, world, make, strategy, world, steps, begin, end, precision)
+    run_ranks(_train, world, make, strategy, world, steps, begin, end, precision, again)
     return end
 
 
@@ -210,3 +221,13 @@ def test_mixed_precision_in_shards_is_that_of_ddp(tmp_path):
         trained(tmp_path / name, name, 2, range(1), **options) for name in ("ddp", "fsdp2")
     )
     assert difference(ddp, sharded) < 1e-6
+
+
+@pytest.mark.slow
+def test_a_training_that_fails_in_a_validation_can_begin_once_more(tmp_path):
+    half = trained(tmp_path / "half", "fsdp2", 2, range(2))
+    once, twice = (
+        trained(tmp_path / str(again), "fsdp2", 2, range(2, 4), half, again=again)
+        for again in (False, True)
+    )
+    assert difference(once, twice) == 0
