@@ -188,8 +188,8 @@ class TrainingOptions:
         copies = (WeightAveraging, StochasticWeightAveraging)
         if any(isinstance(made, copies) for made in self.made_callbacks()) and self.trainer.sharded:
             raise UserError(
-                "callbacks that average weights, as ema, keep a whole copy of the model, which "
-                "trainer=fsdp2 does not have; use trainer=ddp, or checkpoint.count=5"
+                "trainer=fsdp2 does not hold the whole copy of the weights that callbacks=[ema] "
+                "averages; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
             )
         self.schedule()
         self.architecture.check(self.tokenizer.joint)
