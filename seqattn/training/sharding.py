@@ -40,8 +40,8 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
     """Leaves each rank its part of every weight, by PyTorch's `fully_shard`.
 
     A Transformer's layers are gathered one at a time, each when it is called; what is left, and the
-    whole of a model without such layers, is gathered for all of a training step. Only `forward` and
-    `loss` of the model may be called then.
+    whole of a model without such layers, is gathered for all of a training step, which calls the
+    model's `forward` or `loss` and nothing else of it.
 
     Args:
         model: whole, and the same on every rank.
@@ -134,9 +134,8 @@ class FullySharded(ModelParallelStrategy):
         return apply_to_collection(state, DTensor, gathered)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> Any:
-        return Strategy.load_checkpoint(
-            self, checkpoint_path, weights_only
-        )  # by the `CheckpointIO`
+        # by the `CheckpointIO`, which Lightning's passes over
+        return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         own, given = self._task.state_dict(), checkpoint["state_dict"]
@@ -157,7 +156,7 @@ class FullySharded(ModelParallelStrategy):
 
 def _part(whole: Any, like: Any) -> Any:
     """This rank's part of what has the shape of a sharded tensor; anything else as it is."""
-    if not isinstance(like, DTensor) or whole.shape != like.shape:
+    if not isinstance(like, DTensor) or getattr(whole, "shape", None) != like.shape:
         return whole
     mesh = like.device_mesh
     # every rank has read the whole, so nothing is sent; a copy, or the part would keep it all
