@@ -153,7 +153,7 @@ def _train(rank, port, make, strategy, world, steps, begin, end, precision, agai
         precision=precision,
         max_steps=len(steps),
         accumulate_grad_batches=STEP_BATCHES // world,
-        val_check_interval=STEP_BATCHES // world,
+        val_check_interval=1,
         lightning={"enable_checkpointing": False},
     )
     own = [
