@@ -126,12 +126,13 @@ def test_it_is_so_of_every_kind_of_model():
 
 
 class Searching(Seq2SeqTask):
-    """Searches while it validates, with another number of calls on each rank."""
+    """Makes calls of its own on each rank while it validates."""
 
     def validation_step(self, one, number):
-        for _ in range(1 + self.global_rank):
-            self.found = GreedySearch().over(self.model).generate(one.source.tolist())
         super().validation_step(one, number)
+        for _ in range(self.global_rank):
+            GreedySearch().over(self.model).generate(one.source.tolist())
+            self.model.encode(one.source)
 
 
 def task_of(model, eps=1e-9):
