@@ -87,7 +87,7 @@ class TrainerOptions:
         if self.devices == 0:
             raise UserError("trainer.devices must be at least 1, or auto for all, got 0")
         if self.max_steps == -1 and self.max_epochs == -1:
-            raise UserError("a training must end; trainer.max_steps and max_epochs are both -1")
+            raise UserError("a training must end: trainer.max_steps and trainer.max_epochs are -1")
         if self.sharded:
             check_shards(self.precision, self.compile)
         elif self.strategy.startswith(("fsdp", "deepspeed", "model_parallel")):
