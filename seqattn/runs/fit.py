@@ -30,6 +30,7 @@ from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.loggers import connect, go_on_from, made_loggers
 from seqattn.training.progress import EpochLines, TrainingBar
 from seqattn.training.screen import EVERY
+from seqattn.training.sharding import FullySharded
 
 
 def fit(run: TrainingOptions) -> TrainingResult:
@@ -164,6 +165,10 @@ def _train(
             print(f"{error}; going on from {checkpoint.name}", file=sys.stderr)
         finally:
             kept.files.wait()
+    if isinstance(trainer.strategy, FullySharded):
+        weights = trainer.strategy.lightning_module_state_dict()  # all ranks gather them
+        if trainer.is_global_zero:
+            fitting.rebuild(weights)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()  # what follows is the first rank's alone
     return trainer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from lightning import Callback, seed_everything
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from seqattn.analysis.heatmap_callback import HeatmapCallback
 from seqattn.bundle.architecture import Vocabularies
@@ -65,8 +66,8 @@ class Fitting(ABC):
         )  # fmt: skip
         tokenizer = self.data.tokenizer  # trained here, where there is none yet
         seed_everything(run.seed, verbose=False)
-        sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
-        self.model: Any = run.architecture.build(sizes)
+        self.sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
+        self.model: Any = run.architecture.build(self.sizes)
         start.load_weights(self.model)
         if run.embeddings and not run.resume:
             found = fill_embeddings(self.model, tokenizer, Path(run.embeddings).expanduser())
@@ -96,6 +97,11 @@ class Fitting(ABC):
             SampleTexts(self.samples, home / "samples"),
             HeatmapCallback(self.draw, home / "heatmaps"),
         ]
+
+    def rebuild(self, weights: Mapping[str, Tensor]) -> None:
+        """A new model in place of one in shards. Args: weights: whole, by the task's names."""
+        self.model = self.bundle.model = self.task.model = self.run.architecture.build(self.sizes)
+        self.task.load_state_dict(weights)
 
     @abstractmethod
     def validation(self) -> Validation:

@@ -21,6 +21,7 @@ from seqattn.checking import Count, CountOrNone, NotNegative, checked
 from seqattn.errors import UserError
 from seqattn.training.checkpoint_files import CheckpointFiles
 from seqattn.training.checkpoints import Checkpoints, Keeping
+from seqattn.training.sharding import FullySharded, check_shards
 
 Bound = Annotated[int, Ge(-1), Le(10**9)]
 """So many at most; -1 for no such bound."""
@@ -44,7 +45,7 @@ class TrainerOptions:
         accelerator: auto, cpu, gpu or another that Lightning knows.
         devices: how many, or which; auto or -1 for all of an accelerator.
         num_nodes: machines.
-        strategy: how several devices share the work, by Lightning's name.
+        strategy: how several devices share the work: fsdp2, or one of Lightning's names, as ddp.
         max_steps: optimizer steps.
         max_epochs: passes over the training split.
         precision: 32, bf16-mixed, or 16-mixed (GPU only).
@@ -86,9 +87,16 @@ class TrainerOptions:
         if self.devices == 0:
             raise UserError("trainer.devices must be at least 1, or auto for all, got 0")
         if self.max_steps == -1 and self.max_epochs == -1:
-            raise UserError(
-                "a training must end: trainer.max_steps and trainer.max_epochs are both -1"
-            )
+            raise UserError("a training must end: trainer.max_steps and trainer.max_epochs are -1")
+        if self.sharded:
+            check_shards(self.precision, self.compile)
+        elif self.strategy.startswith(("fsdp", "deepspeed", "model_parallel")):
+            raise UserError(f"weights are shared out by trainer=fsdp2, not by {self.strategy}")
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each rank holds a part of the weights alone."""
+        return self.strategy == "fsdp2"
 
     @property
     def on_cpu(self) -> bool:
@@ -122,6 +130,10 @@ class TrainerOptions:
 
     def advice(self) -> list[str]:
         """What would go quicker with another setting, a line each."""
+        if self.sharded and self.ranks * self.num_nodes == 1:
+            return [
+                "trainer=fsdp2 shares weights out over devices and has one: set trainer.devices"
+            ]
         # a private name of PyTorch: without it nothing is said
         native = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
         if self.precision != "bf16-mixed" or not self.on_cpu or native():
@@ -171,6 +183,8 @@ class TrainerOptions:
             "enable_progress_bar": False,  # `training.progress` has its own
             "plugins": list(plugins),
         }
+        if self.sharded:
+            fixed |= {"strategy": FullySharded(), "inference_mode": False}
         try:
             # copies, since Lightning adds callbacks of its own to the list that it is given
             return Trainer(**{**own, **by_steps, **fixed, **deepcopy(dict(self.lightning))})
@@ -186,6 +200,7 @@ def _quieten() -> None:
         "litlogger",
         "Starting from v1.9.0",
         "isinstance.treespec",
+        "FSDP2-wrapped module",  # that it gives views, which nothing here writes to
         "lr_scheduler.step",
         "You're resuming from a checkpoint that ended before",  # `BatchLoader` starts anywhere
         "You are trying to `self.log",

@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning import Callback
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 
 from seqattn.bundle.architecture import Architecture
 from seqattn.bundle.choices import choices as shipped
@@ -184,7 +185,12 @@ class TrainingOptions:
             raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
         if self.trainer.ranks == 1:
             self.trainer.trainer(Path(self.run_dir))
-        self.made_callbacks()
+        copies = (WeightAveraging, StochasticWeightAveraging)
+        if any(isinstance(made, copies) for made in self.made_callbacks()) and self.trainer.sharded:
+            raise UserError(
+                "trainer=fsdp2 does not hold the whole copy of the weights that callbacks=[ema] "
+                "averages; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
+            )
         self.schedule()
         self.architecture.check(self.tokenizer.joint)
         _ = self.settings  # which a bundle must be able to hold

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from lightning import LightningModule
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -191,6 +192,8 @@ class SummedTask(LightningModule):
     ) -> None:
         limit = float("inf") if not gradient_clip_val else float(gradient_clip_val)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        if isinstance(norm, DTensor):  # of gradients in shards
+            norm = norm.full_tensor()
         self.log("train/gradient_norm", norm, batch_size=1)
         self.agreement.settle(norm, optimizer, self.trainer)
 

@@ -16,6 +16,7 @@ SAME = (
     "model.dropout=0.3", "loader.step_batches=4", "loader.max_tokens=100",
     "checkpoint.average=last", "task.final=false", "task.validation.every=0",
 )  # fmt: skip
+SHARDED = ("trainer=fsdp2", "trainer.accelerator=cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +77,17 @@ def test_a_run_goes_on_with_another_number_of_ranks(corpus, alone, tmp_path, wor
     assert_near(checkpoint(tmp_path / "run"), alone)
 
 
+@pytest.mark.slow
+def test_ranks_in_shards_train_that_model_and_go_on_whole_and_in_shards_again(
+    corpus, alone, tmp_path
+):
+    on = f"resume={tmp_path}/run"
+    train(2, words_of(corpus, tmp_path / "run", *SHARDED, steps=7))
+    train(1, [on, "trainer=cpu", "trainer.max_steps=14"])
+    train(4, [on, *SHARDED, f"trainer.max_steps={STEPS}"])
+    assert_near(checkpoint(tmp_path / "run"), alone)
+
+
 def stopped_rank(rank, port, world, words):
     """One rank of several is asked to end, within a step."""
     from seqattn.tasks.base import SummedTask
@@ -91,10 +103,13 @@ def stopped_rank(rank, port, world, words):
     as_rank(rank, port, world, words, code=143)
 
 
-def test_a_signal_to_one_rank_ends_all_and_the_run_goes_on_to_the_bit(corpus, tmp_path):
+@pytest.mark.parametrize(
+    "words", [(), pytest.param(SHARDED, marks=pytest.mark.slow)], ids=["ddp", "fsdp2"]
+)
+def test_a_signal_to_one_rank_ends_all_and_the_run_goes_on_to_the_bit(corpus, tmp_path, words):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    train(2, words_of(corpus, whole))
-    run_ranks(stopped_rank, 2, 2, words_of(corpus, stopped))
+    train(2, words_of(corpus, whole, *words))
+    run_ranks(stopped_rank, 2, 2, words_of(corpus, stopped, *words))
     assert checkpoint(stopped)["place"][0] == 8
     train(2, [f"resume={stopped}"])
     assert_near(checkpoint(stopped), checkpoint(whole), within=0)

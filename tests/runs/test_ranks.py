@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from seqattn.cli.main import run_verb
 from seqattn.errors import Stopped, UserError
@@ -37,6 +38,23 @@ def test_two_ranks_that_the_command_starts_make_one_run(capfd, corpus, tmp_path)
     assert checkpoint(tmp_path / "run")["global_step"] == 2
     assert not list((tmp_path / "run").glob(".*"))
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_two_ranks_in_shards_write_the_bundle_of_two_that_hold_all(capfd, corpus, tmp_path):
+    words = ("trainer.accelerator=cpu", "trainer.devices=2", "checkpoint.count=2")
+    words += ("model.dropout=0", "attention.dropout=0", "optimizer.eps=0.001")
+    bundles = []
+    for name in ("ddp", "fsdp2"):
+        run = tmp_path / name
+        given = (f"trainer={name}", *words, f"run_dir={run}")
+        succeed(capfd, "train", *train_arguments(corpus, *given))
+        assert list((run / "heatmaps").iterdir())
+        bundles.append(load_file(run / "model" / "model.safetensors"))
+    whole, sharded = bundles
+    assert whole.keys() == sharded.keys()
+    for part, weight in whole.items():
+        torch.testing.assert_close(sharded[part], weight, atol=1e-6, rtol=0)
 
 
 QUICK = """#!{python} -S

@@ -33,3 +33,9 @@ def test_a_whole_interval_of_validations_is_in_steps_a_share_is_of_an_epoch(tmp_
     assert trainer.check_val_every_n_epoch is None
     shared = TrainerOptions(accelerator="cpu", accumulate_grad_batches=3, val_check_interval=0.5)
     assert shared.trainer(tmp_path).val_check_interval == 0.5
+
+
+def test_shards_of_one_device_are_advised_against():
+    alone, two = (TrainerOptions(accelerator="cpu", strategy="fsdp2", devices=n) for n in (1, 2))
+    assert "set trainer.devices" in alone.advice()[0]
+    assert two.advice() == []

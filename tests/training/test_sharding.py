@@ -1,0 +1,234 @@
+"""Ranks that share out weights, gradients and moments train what one rank trains."""
+
+import os
+from functools import partial
+
+import pytest
+import torch
+import torch.distributed as dist
+from lightning import Callback
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.utils.data import DataLoader
+
+from seqattn.attention.experts import auxiliary_losses
+from seqattn.data.batch import collate
+from seqattn.errors import UserError
+from seqattn.generation import GreedySearch
+from seqattn.runs.trainer_options import TrainerOptions
+from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
+from seqattn.training.optim import adamw
+from seqattn.training.schedules import constant
+from seqattn.training.sharding import shard
+from tests.builders import (
+    VOCABULARY,
+    attention_variants,
+    load_choice,
+    load_variant,
+    make_transformer,
+    one_scheme,
+    position_choices,
+)
+from tests.models import spans
+from tests.models.recurrents import MODELS, make_recurrent
+from tests.ranks import run_ranks
+
+STEP_BATCHES = 6  # of an optimizer step, on all ranks together
+KINDS = {
+    "tied": make_transformer,
+    "copying, recomputed": partial(make_transformer, copy=True, checkpoint_activations=True),
+    "untied, norms after": partial(make_transformer, share_embeddings="none", pre_norm=False),
+    "experts": lambda: make_transformer(load_variant("moa")),
+    "shaw": lambda: make_transformer(position=load_choice("position", "shaw")),
+    "recurrent": partial(make_recurrent, copy=True),
+    "spans": spans.make_transformer_reader,
+    "recurrent spans": spans.make_recurrent,
+}
+
+
+def all_kinds():
+    yield from KINDS.items()
+    for name in attention_variants():
+        position = load_choice("position", one_scheme(name))
+        yield name, partial(make_transformer, load_variant(name), position)
+        yield f"{name} spans", partial(spans.make_transformer_reader, load_variant(name))
+    for name in position_choices():
+        yield name, partial(make_transformer, position=load_choice("position", name))
+    for name, options in MODELS:
+        yield f"{name} {options}", partial(make_recurrent, name, **options)
+
+
+def sentences(seed):
+    """One to three pairs of ids."""
+    source = torch.Generator().manual_seed(seed)
+
+    def sentence():
+        length = int(torch.randint(1, 9, (1,), generator=source))
+        return [*torch.randint(4, VOCABULARY, (length,), generator=source).tolist(), 3]
+
+    count = int(torch.randint(1, 4, (1,), generator=source))
+    return [sentence() for _ in range(count)], [sentence() for _ in range(count)]
+
+
+def batch(seed):
+    pairs = sentences(seed)
+    return collate(*pairs, index=range(len(pairs[0])))
+
+
+def loss_of(model, seed):
+    if not hasattr(model, "loss"):
+        rows = slice(seed, seed + 2)
+        inputs = spans.inputs(spans.QUESTIONS[rows], spans.CONTEXTS[rows])
+        scores = model(inputs._replace(match=inputs.match.double()))
+        return -sum(score.log_softmax(dim=1)[:, 1].sum() for score in scores)
+    one = batch(seed)
+    with auxiliary_losses(model) as losses:
+        total = model.loss(one.source, one.target_input, one.target_output, 0.1).smoothed
+    return total + sum(part.loss for part in losses)
+
+
+def _join(rank, port, world):
+    torch.set_num_threads(1)
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world,
+             "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+             "TORCHELASTIC_RUN_ID": "test"}  # fmt: skip
+    os.environ.update({name: str(value) for name, value in names.items()})
+
+
+def _gradients(rank, port, kinds):
+    _join(rank, port, 2)
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2,))
+    for name, make in kinds:
+        model = make().double().train()
+        sum(loss_of(model, seed) for seed in (0, 1)).backward()
+        wanted = {name: weight.grad for name, weight in model.named_parameters()}
+        model.zero_grad()
+        shard(model, mesh)
+        for _ in range(2):  # each gathers anew
+            model.zero_grad()
+            loss_of(model, rank).backward()
+        held = sum(weight.to_local().numel() for weight in model.parameters())
+        assert held < 0.6 * sum(weight.numel() for weight in model.parameters()), name
+        for part, weight in model.named_parameters():
+            got = None if weight.grad is None else 2 * weight.grad.full_tensor()
+            torch.testing.assert_close(got, wanted[part], atol=1e-10, rtol=1e-10, msg=name + part)
+    dist.destroy_process_group()
+
+
+def test_the_mean_gradient_of_two_ranks_in_shards_is_that_of_the_whole_model():
+    run_ranks(_gradients, 2, list(KINDS.items()))
+
+
+@pytest.mark.exhaustive
+def test_it_is_so_of_every_kind_of_model():
+    run_ranks(_gradients, 2, list(all_kinds()))
+
+
+class Searching(Seq2SeqTask):
+    """Makes calls of its own on each rank while it validates."""
+
+    def validation_step(self, one, number):
+        super().validation_step(one, number)
+        for _ in range(self.global_rank):
+            GreedySearch().over(self.model).generate(one.source.tolist())
+            self.model.encode(one.source)
+
+
+def task_of(model, eps=1e-9):
+    optimizer = partial(adamw, lr=1e-2, weight_decay=0.1, eps=eps)
+    return Searching(model, Optimization(optimizer, constant(0), 0.1))
+
+
+class Failing(Callback):
+    def on_validation_end(self, trainer, pl_module):
+        raise UserError("diverged")
+
+
+def _train(rank, port, make, strategy, world, steps, begin, end, precision, again):
+    _join(rank, port, world)
+    options = TrainerOptions(
+        accelerator="cpu",
+        devices=world,
+        strategy=strategy,
+        precision=precision,
+        max_steps=len(steps),
+        accumulate_grad_batches=STEP_BATCHES // world,
+        val_check_interval=1,
+        lightning={"enable_checkpointing": False},
+    )
+    own = [
+        batch(STEP_BATCHES * step + n) for step in steps for n in range(rank, STEP_BATCHES, world)
+    ]
+    task = task_of(make())
+    loaders = (DataLoader(own, batch_size=None), DataLoader(own[: 1 + rank], batch_size=None))
+    how = {"ckpt_path": begin, "weights_only": True}
+    if again:
+        with pytest.raises(UserError, match="diverged"):
+            options.trainer(end.parent, [Failing()]).fit(task, *loaders, **how)
+    trainer = options.trainer(end.parent)
+    trainer.fit(task, *loaders, **how)
+    trainer.save_checkpoint(end)
+
+
+def trained(end, strategy, world, steps, begin=None, make=None, precision=32, again=False):
+    """The checkpoint after these steps, with the weights and moments of another one before them."""
+    make = make or (lambda: make_transformer(copy=True).double().train())
+    if begin is not None:
+        state = torch.load(begin, weights_only=True)
+        del state["loops"]  # counters of another number of ranks
+        begin = begin.with_suffix(".begin")
+        torch.save(state, begin)
+    run_ranks(_train, world, make, strategy, world, steps, begin, end, precision, again)
+    return end
+
+
+def difference(one, other):
+    """The largest of any weight or moment of two checkpoints, which have the same names."""
+    one, other = (torch.load(path, weights_only=True) for path in (one, other))
+    states = [[state["state_dict"], *_moments(state)] for state in (one, other)]
+    largest = 0.0
+    for mine, theirs in zip(*states, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name, value in mine.items():
+            assert not isinstance(value, DTensor)
+            largest = max(largest, float((value.double() - theirs[name].double()).abs().max()))
+    return largest
+
+
+def _moments(checkpoint):
+    for state in checkpoint["optimizer_states"]:
+        numbers = [number for group in state["param_groups"] for number in group["params"]]
+        yield from (state["state"][number] for number in numbers)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_two_ranks_in_shards_goes_on_on_any_number_and_by_ddp(tmp_path):
+    whole = trained(tmp_path / "whole", "auto", 1, range(4))
+    for first, *others in (
+        (("fsdp2", 2), ("auto", 1), ("ddp", 2), ("fsdp2", 3)),
+        (("ddp", 2), ("fsdp2", 2)),
+    ):
+        half = trained(tmp_path / "half", *first, range(2))
+        for other in others:
+            end = trained(tmp_path / "end", *other, range(2, 4), half)
+            assert difference(end, whole) < 1e-8
+
+
+@pytest.mark.slow
+def test_mixed_precision_in_shards_is_that_of_ddp(tmp_path):
+    options = {"make": lambda: make_transformer().train(), "precision": "bf16-mixed"}
+    ddp, sharded = (
+        trained(tmp_path / name, name, 2, range(1), **options) for name in ("ddp", "fsdp2")
+    )
+    assert difference(ddp, sharded) < 1e-6
+
+
+@pytest.mark.slow
+def test_a_training_that_fails_in_a_validation_can_begin_once_more(tmp_path):
+    half = trained(tmp_path / "half", "fsdp2", 2, range(2))
+    once, twice = (
+        trained(tmp_path / str(again), "fsdp2", 2, range(2, 4), half, again=again)
+        for again in (False, True)
+    )
+    assert difference(once, twice) == 0
