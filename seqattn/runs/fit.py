@@ -158,11 +158,13 @@ def _train(
             break
         except Diverged as error:
             kept.files.wait()
-            checkpoint = newest_whole(kept.files.directory)
+            trainer.strategy.barrier()  # before other ranks look at what the first has written
+            checkpoint = newest_whole(kept.files.directory, tells=rank() == 0)
             if checkpoint is None or kept.passed is not None:
                 raise
             kept.passed = error.place
-            print(f"{error}; going on from {checkpoint.name}", file=sys.stderr)
+            if rank() == 0:
+                print(f"{error}; going on from {checkpoint.name}", file=sys.stderr)
         finally:
             kept.files.wait()
     if isinstance(trainer.strategy, FullySharded):

@@ -1,5 +1,6 @@
 """However many ranks train, and wherever they are stopped, the model is the same."""
 
+import math
 import os
 import signal
 
@@ -8,6 +9,7 @@ import torch
 
 from seqattn.cli.main import run_verb
 from seqattn.runs.fitting import TextFitting
+from seqattn.tasks.base import SummedTask
 from tests.cli.small import checkpoint, train_arguments
 from tests.ranks import run_ranks
 
@@ -90,8 +92,6 @@ def test_ranks_in_shards_train_that_model_and_go_on_whole_and_in_shards_again(
 
 def stopped_rank(rank, port, world, words):
     """One rank of several is asked to end, within a step."""
-    from seqattn.tasks.base import SummedTask
-
     step = SummedTask.on_train_batch_start
 
     def kill(task, batch, number):
@@ -113,3 +113,22 @@ def test_a_signal_to_one_rank_ends_all_and_the_run_goes_on_to_the_bit(corpus, tm
     assert checkpoint(stopped)["place"][0] == 8
     train(2, [f"resume={stopped}"])
     assert_near(checkpoint(stopped), checkpoint(whole), within=0)
+
+
+def spoiled_rank(rank, port, world, words):
+    """One rank of several whose gradients are infinite in three steps of the second epoch."""
+    clip = SummedTask.configure_gradient_clipping
+
+    def spoil(task, *args, **options):
+        if task.current_epoch == 1 and task.trainer.fit_loop.epoch_loop.batch_idx < 6:
+            next(task.model.parameters()).grad[0] = math.inf
+        clip(task, *args, **options)
+
+    SummedTask.configure_gradient_clipping = spoil
+    as_rank(rank, port, world, words)
+
+
+def test_ranks_go_back_together_past_batches_that_are_bad(corpus, tmp_path):
+    """An epoch has four steps; of the second the first three are bad, and step 5 is saved."""
+    run_ranks(spoiled_rank, 2, 2, words_of(corpus, tmp_path / "run", steps=8))
+    assert checkpoint(tmp_path / "run")["place"] == [8, 2, 2, True]
