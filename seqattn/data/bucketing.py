@@ -199,6 +199,26 @@ def _check_step(batches: int, world: int, rows: int) -> None:
         )
 
 
+def batch_count(
+    source_lengths: Ints, target_lengths: Ints, rows: Ints, limits: BatchLimits, multiple: int
+) -> int:
+    """How many batches a `BucketSampler` makes of rows whose lengths alone are known.
+
+    Args:
+        source_lengths, target_lengths: (N,) pairs of lengths, each once.
+        rows: (N,) how many rows have them.
+        limits: what a batch may hold.
+        multiple: of which an epoch's batches are one.
+    """
+    longer = np.maximum(source_lengths, target_lengths)
+    cell = _cells(longer, np.subtract(source_lengths, target_lengths))
+    bounds = np.zeros(cell.max() + 1, np.int64)
+    np.maximum.at(bounds, cell, longer)
+    counts = np.bincount(cell, rows).astype(np.int64)
+    count = len(_cut(counts.tolist(), bounds.tolist(), limits)[0])
+    return -(-count // multiple) * multiple
+
+
 def _cells(longer: Ints, difference: Ints) -> npt.NDArray[np.int64]:
     """Numbers each row's cell, in the order in which cells are laid out."""
     # Steps grow with length, to 1/32 of it: among long documents hardly two are equally long,
