@@ -27,11 +27,9 @@ from seqattn.data.shard_files import (
     SIDES,
     WORK,
     Ints,
-    Shard,
     ShardEntry,
     arrow_file,
-    digest_of,
-    histogram,
+    describe_shard,
     ids_file,
     read_batch,
 )
@@ -193,22 +191,10 @@ def make_shards(
 def _make_shard(plan: Plan, number: int) -> tuple[int, ShardEntry, npt.NDArray[np.int32]]:
     path = plan.home / shard_name(number)
     try:
-        lengths = Shard(path).lengths()
+        return number, *describe_shard(path)
     except UserError:  # it is not there, or was damaged
         write_whole(path, [_shard_content(plan, number)])
-        lengths = Shard(path).lengths()
-    table = histogram(lengths)
-    source, target = (int(each.sum()) for each in lengths)
-    entry = ShardEntry(
-        name=path.name,
-        sha256=digest_of(path),
-        bytes=path.stat().st_size,
-        pairs=len(lengths[0]),
-        source_tokens=source,
-        target_tokens=target,
-        lengths=len(table),
-    )
-    return number, entry, table
+        return number, *describe_shard(path)
 
 
 def _shard_content(plan: Plan, number: int) -> pa.Buffer:

@@ -17,7 +17,7 @@ from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, is_file, write_whole
 
-FORMAT = "seqattn shards 1"
+FORMAT: Literal["seqattn shards 1"] = "seqattn shards 1"
 MANIFEST, LENGTHS, TOKENIZER, WORK = "manifest.json", "lengths.npy", "tokenizer", "unfinished"
 """The files and folders of a prepared corpus beside its shards; `WORK` while it is being made."""
 AGAIN = "give the same seqattn prepare command again"
@@ -66,6 +66,10 @@ class Manifest(BaseModel):
     lengths_sha256: str
     train: list[ShardEntry]
     splits: dict[str, SplitEntry]
+
+    def write(self, home: Path) -> None:
+        """Writes it, which makes a directory a prepared corpus."""
+        write_whole(home / MANIFEST, self.model_dump_json(indent=1).encode())
 
     @property
     def pairs(self) -> int:
@@ -176,6 +180,22 @@ def histogram(lengths: list[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
     width = int(target.max(initial=0)) + 1
     pairs, rows = np.unique(source * width + target, return_counts=True)
     return np.stack([pairs // width, pairs % width, rows], axis=1).astype(np.int32)
+
+
+def describe_shard(path: Path) -> tuple[ShardEntry, npt.NDArray[np.int32]]:
+    """What the manifest says of a shard, and its histogram.
+
+    Raises:
+        UserError: it is not there or damaged.
+    """
+    lengths = Shard(path).lengths()
+    table = histogram(lengths)
+    source, target = (int(each.sum()) for each in lengths)
+    entry = ShardEntry(
+        name=path.name, sha256=digest_of(path), bytes=path.stat().st_size, pairs=len(lengths[0]),
+        source_tokens=source, target_tokens=target, lengths=len(table),
+    )  # fmt: skip
+    return entry, table
 
 
 def write_lengths(home: Path, table: npt.NDArray[np.int32]) -> str:

@@ -152,7 +152,7 @@ class Preparation:
             fingerprint=tokenizer.fingerprint, counts=counts,
             lengths_sha256=write_lengths(self.home, lengths), train=entries, splits=splits,
         )  # fmt: skip
-        write_whole(self.home / MANIFEST, manifest.model_dump_json(indent=1).encode())
+        manifest.write(self.home)
         shutil.rmtree(work)
         return manifest
 
