@@ -80,8 +80,10 @@ class Shards(Source):
     @property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary that the shards were made with."""
+        manifest = self.manifests[0]  # first, to say that a directory is none of ours
         found = Tokenizer.load(self.roots[0] / TOKENIZER)
-        self._check_vocabulary(found)
+        if found.fingerprint != manifest.fingerprint:
+            raise UserError(f"{self.roots[0] / TOKENIZER} is another than the manifest's; {AGAIN}")
         return found
 
     def _check_vocabulary(self, tokenizer: Tokenizer) -> None:

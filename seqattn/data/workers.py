@@ -7,24 +7,36 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from seqattn.errors import UserError
 
 Result = TypeVar("Result")
 
 
+class _Here(Executor):
+    """Works in this process, at once."""
+
+    def submit(self, work: Callable[..., Result], /, *args: Any, **more: Any) -> Future[Result]:
+        done: Future[Result] = Future()
+        done.set_result(work(*args, **more))
+        return done
+
+
 @contextmanager
-def workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that work beside this one, and end when it does.
+def workers(count: int) -> Iterator[Executor]:
+    """Processes that work beside this one, and end when it does; one alone is this one.
 
     Raises:
         UserError: one was killed.
     """
+    if count == 1:
+        yield _Here()
+        return
     # forked ones would inherit threads, and this process's memory
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _follow_parent)
     try:
