@@ -1,7 +1,9 @@
 """Random ids as a prepared corpus of any size, and what loading them costs a process."""
 
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -99,30 +101,46 @@ def load(kind: str, home: Path, max_tokens: int, count: int) -> Row:
 
     A table in memory is to be there already.
     """
-    before, began = anonymous(), time.perf_counter()
-    batches = iter(loader(kind, home, max_tokens))
-    next(batches)
-    waited, began = time.perf_counter() - began, time.perf_counter()
-    number, most, real, positions, tokens = 1, anonymous(), 0, 0, 0
-    for batch in islice(batches, count):
-        number += 1
-        sizes = batch.source.numel() + batch.target_output.numel()
-        positions += sizes
-        real += batch.source_tokens + batch.target_tokens
-        tokens += batch.target_tokens
-        if number % 50 == 0:
-            most = max(most, anonymous())
+    with _peak() as memory:
+        began = time.perf_counter()
+        batches = iter(loader(kind, home, max_tokens))
+        next(batches)
+        waited, began = time.perf_counter() - began, time.perf_counter()
+        number, positions, real, tokens = 1, 0, 0, 0
+        for batch in islice(batches, count):
+            number += 1
+            positions += batch.source.numel() + batch.target_output.numel()
+            real += batch.source_tokens + batch.target_tokens
+            tokens += batch.target_tokens
+        seconds = time.perf_counter() - began
     return {
-        "MB": most - before,
+        "MB": max(memory) - memory[0],
         "seconds to the first batch": waited,
         "batches": number,
         "padding": 1 - real / positions,
-        "target tokens/s": tokens / (time.perf_counter() - began),
+        "target tokens/s": tokens / seconds,
     }
 
 
-def anonymous() -> float:
-    """Megabytes of this process that belong to no file."""
+@contextmanager
+def _peak() -> Iterator[list[float]]:
+    """Megabytes of this process that belong to no file, every few milliseconds."""
+    found, ended = [_anonymous()], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.005):
+            found.append(_anonymous())
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        watching.join()
+
+
+def _anonymous() -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
-    [found] = [line for line in lines if line.startswith("RssAnon")]
-    return int(found.split()[1]) / 1000
+    [line] = [line for line in lines if line.startswith("RssAnon")]
+    return int(line.split()[1]) / 1000

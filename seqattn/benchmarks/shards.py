@@ -95,11 +95,21 @@ class ShardsSuite(Suite):
 
         turns = {kind: partial(train, kind) for kind in _KINDS}
         samples = take_turns(turns, [self.steps] * (self.rounds + 1))
-        memory = [one.units / one.seconds for one in samples["memory"][1:]]
+        memory = samples["memory"][1:]
         for kind, found in samples.items():
-            own = [one.units / one.seconds for one in found[1:]]
-            ratio = Spread.of([x / y for x, y in zip(own, memory, strict=True)])
-            yield {"from": kind, "target tokens/s": rates(found[1:]), "x memory": ratio}
+            # of rates: units differ, since the batches are of other rows
+            compared = [
+                Spread.of(
+                    [a.units / a[cpu] / (b.units / b[cpu]) for a, b in zip(found[1:], memory)]
+                )
+                for cpu in (0, 1)
+            ]
+            yield {
+                "from": kind,
+                "target tokens/s": rates(found[1:]),
+                "x memory": compared[0],
+                "the same, CPU time": compared[1],
+            }
 
     def _preparing(self, home: Path) -> Row:
         """All of `prepare` but the training of the vocabulary, on all cores."""

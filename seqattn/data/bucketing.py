@@ -215,8 +215,9 @@ def batch_count(
     bounds = np.zeros(cell.max() + 1, np.int64)
     np.maximum.at(bounds, cell, longer)
     counts = np.bincount(cell, rows).astype(np.int64)
-    count = len(_cut(counts.tolist(), bounds.tolist(), limits)[0])
-    return -(-count // multiple) * multiple
+    count, total = len(_cut(counts.tolist(), bounds.tolist(), limits)[0]), int(rows.sum())
+    whole = -(-count // multiple) * multiple
+    return whole if whole <= total else total // multiple * multiple
 
 
 def _cells(longer: Ints, difference: Ints) -> npt.NDArray[np.int64]:

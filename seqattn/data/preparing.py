@@ -87,7 +87,7 @@ def read_chunks(
                 yield partial(pool.submit, _clean_chunk, home, number, part, cleaning, seed)
 
         done = 0
-        for rows in spread(pool, jobs(), 2 * count):
+        for rows in spread(jobs(), 2 * count):
             done += rows
             tell(done)
     return numbers
@@ -181,7 +181,7 @@ def make_shards(
     found: dict[int, tuple[ShardEntry, npt.NDArray[np.int32]]] = {}
     with workers(count) as pool:
         jobs = (partial(pool.submit, _make_shard, plan, number) for number in range(plan.shards))
-        for number, entry, lengths in spread(pool, jobs, 2 * count):
+        for number, entry, lengths in spread(jobs, 2 * count):
             found[number] = entry, lengths
             tell(len(found))
     entries, tables = zip(*(found[number] for number in range(plan.shards)), strict=True)

@@ -208,7 +208,7 @@ def write_lengths(home: Path, table: npt.NDArray[np.int32]) -> str:
 
 def write_split(home: Path, split: str, texts: pa.Table) -> SplitEntry:
     """Writes texts to validate or test on, as `datasets` reads them."""
-    path = home / f"{split}.arrow"
+    path, texts = home / f"{split}.arrow", texts.replace_schema_metadata(None)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, texts.schema) as writer:
         writer.write_table(texts)

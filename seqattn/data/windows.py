@@ -116,7 +116,7 @@ class WindowSampler(Sampler[list[int]]):
         seed, rank, world: as `BucketSampler`.
 
     Attributes:
-        epoch, sampler, start_batch: as `BucketSampler`.
+        epoch, sampler, start_batch, step_batches, world: as `BucketSampler`.
     """
 
     def __init__(
@@ -129,6 +129,7 @@ class WindowSampler(Sampler[list[int]]):
     ) -> None:
         self.passes, self.seed, self.rank, self.world = passes, seed, rank, world
         self.counts = _rounded([len(one) for one in passes], weights)
+        self.step_batches = passes[0].step_batches
         self.epoch = 0
         self.start_batch = 0
         self.sampler: object = None
@@ -136,14 +137,16 @@ class WindowSampler(Sampler[list[int]]):
     @property
     def plan(self) -> str:
         """Names the batches of all epochs, in 16 hexadecimal digits."""
-        digest = hashlib.sha256(f"{self.counts} {self.seed} {self.world}".encode())
+        digest = hashlib.sha256(f"{self.counts} {self.seed} {self.step_batches}".encode())
         for one in self.passes:
             digest.update(f"{one.corpus.name} {one.limits}".encode() + one.counts.tobytes())
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
-        """This rank's batches in a whole epoch."""
+        """This rank's batches in a whole epoch, as many as every other's."""
         return sum(self.counts) // self.world
+
+    on_every_rank = property(__len__)
 
     def __iter__(self) -> Iterator[list[int]]:
         start, self.start_batch = self.start_batch * self.world, 0

@@ -63,9 +63,7 @@ def _follow_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def spread(
-    pool: ProcessPoolExecutor, jobs: Iterable[Callable[[], Future[Result]]], most: int
-) -> Iterator[Result]:
+def spread(jobs: Iterable[Callable[[], Future[Result]]], most: int) -> Iterator[Result]:
     """Starts jobs so that few wait at a time, and yields the results as they come."""
     running: set[Future[Result]] = set()
     for start in jobs:

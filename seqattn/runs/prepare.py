@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ from seqattn.training.screen import progress
 
 _FREE = (TARGET, "output", "workers", "cache_dir")
 """Keys that change nothing of what is made."""
+_LATE = ("tokenizer", "vocabulary", "sample", "shard_pairs")
+"""Keys that change nothing before there is a vocabulary, so that another one can be asked for."""
 _SETTINGS, _CHUNKS = "settings.json", "chunks.json"
 
 
@@ -103,7 +106,10 @@ class Preparation:
     def _stamp(self) -> list[str]:
         """The files that are read, with sizes and times."""
         files: Callable[[str], list[Path]] = getattr(self.data, "files", lambda split: [])
-        paths = files("train") if self.hold_out else [*files("train"), *files("val")]
+        paths = files("train")
+        if not self.hold_out:
+            with _or_hold_out():
+                paths = paths + files("val")
         with file_faults("read", self.home):
             known = [(path, path.stat()) for path in paths]
         return [f"{path} {one.st_size} {one.st_mtime_ns}" for path, one in known]
@@ -124,12 +130,20 @@ class Preparation:
         work = self.home / WORK
         with file_faults("make", work):
             work.mkdir(parents=True, exist_ok=True)
+            for begun in self.home.rglob(".*.*.????????"):  # files that a stop left unfinished
+                begun.unlink()
         if is_file(work / _SETTINGS):
             before = read_json(work / _SETTINGS, "settings of prepare")
-            check_same(self.home, settings, stamp, before["settings"], before["stamp"])
-        else:
-            content = {"settings": settings, "stamp": stamp}
-            write_whole(work / _SETTINGS, json.dumps(content).encode())
+            same, known = settings, before["settings"]
+            if not is_file(self.home / TOKENIZER / f"{TOKENIZER}.json"):
+                same, known = (
+                    {k: v for k, v in x.items() if k not in _LATE} for x in (same, known)
+                )
+            check_same(self.home, same, stamp, known, before["stamp"])
+        content = {"settings": settings, "stamp": stamp}
+        write_whole(work / _SETTINGS, json.dumps(content).encode())
+        if self.vocabulary is not None:  # before the long work
+            vocabulary_of(Path(self.vocabulary).expanduser())
         splits = {} if self.hold_out else self._copied_splits()
         with timed(times, "reading"):
             sizes, counts = count_chunks(self.home, self._read(), self.clean)
@@ -159,16 +173,10 @@ class Preparation:
     def _copied_splits(self) -> dict[str, SplitEntry]:
         """Validation and test texts as the data has them, nothing left out."""
         splits = {}
-        for split in ("val", "test"):
-            try:
-                table = self._texts(split)
-            except UserError as error:
-                if split == "test":
-                    continue
-                raise UserError(
-                    f"{error}; or give hold_out=2000, to validate on so many training pairs"
-                ) from error
-            splits[split] = write_split(self.home, split, table)
+        with _or_hold_out():
+            splits["val"] = write_split(self.home, "val", self._texts("val"))
+        with suppress(UserError):  # there need be none
+            splits["test"] = write_split(self.home, "test", self._texts("test"))
         return splits
 
     def _texts(self, split: str) -> pa.Table:
@@ -214,3 +222,13 @@ class Preparation:
             tokenizer = train_tokenizer(sides[0], sides[1], config, self.home / WORK)
             tokenizer.save(home)
         return tokenizer, config
+
+
+@contextmanager
+def _or_hold_out() -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise UserError(
+            f"{error}; or give hold_out=2000, to validate on so many training pairs"
+        ) from error

@@ -35,11 +35,11 @@ def held(home: Path) -> Iterator[None]:
     if others and not {MANIFEST, WORK} & set(others):
         raise UserError(f"output={home} holds other files ({others[0]}); name a new directory")
     lock = FileLock(home / ".lock")
-    try:
-        with file_faults("write", home):
+    with file_faults("write", home):
+        try:
             lock.acquire(timeout=0)
-    except Timeout as error:
-        raise UserError(f"output={home} is in use by another process; wait for it") from error
+        except Timeout as error:
+            raise UserError(f"output={home} is in use by another process; wait for it") from error
     try:
         yield
     finally:
