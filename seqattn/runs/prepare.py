@@ -100,6 +100,7 @@ class Preparation:
                 print(f"{self.home} is prepared already", file=sys.stderr)
             else:
                 found = self._made(settings, stamp, times)
+            shutil.rmtree(self.home / WORK, ignore_errors=True)
         print_prepared(self.home, found, times, self.processes)
         return found
 
@@ -124,9 +125,8 @@ class Preparation:
             path.unlink(missing_ok=True)
         return None if damaged else manifest
 
-    def _made(
-        self, settings: dict[str, Any], stamp: list[str], times: dict[str, float]
-    ) -> Manifest:
+    def _begin(self, settings: dict[str, Any], stamp: list[str]) -> None:
+        """Makes room for what is unfinished, or finds that of the same preparation."""
         work = self.home / WORK
         with file_faults("make", work):
             work.mkdir(parents=True, exist_ok=True)
@@ -144,13 +144,19 @@ class Preparation:
         write_whole(work / _SETTINGS, json.dumps(content).encode())
         if self.vocabulary is not None:  # before the long work
             vocabulary_of(Path(self.vocabulary).expanduser())
+
+    def _made(
+        self, settings: dict[str, Any], stamp: list[str], times: dict[str, float]
+    ) -> Manifest:
+        self._begin(settings, stamp)
         splits = {} if self.hold_out else self._copied_splits()
         with timed(times, "reading"):
             sizes, counts = count_chunks(self.home, self._read(), self.clean)
         out = shares(sizes, self.hold_out)
         left = [size - own for size, own in zip(sizes, out, strict=True)]
         if sum(left) < 1:
-            reasons = ", ".join(f"{n:,} {why}" for why, n in counts.items() if why != "read")
+            told = {**counts, "held out": sum(out)}
+            reasons = ", ".join(f"{n:,} {why}" for why, n in told.items() if n and why != "read")
             raise UserError(f"no pair of {counts['read']:,} is left to train on: {reasons}")
         if self.hold_out:
             splits["val"] = self._held_out(out)
@@ -167,7 +173,6 @@ class Preparation:
             lengths_sha256=write_lengths(self.home, lengths), train=entries, splits=splits,
         )  # fmt: skip
         manifest.write(self.home)
-        shutil.rmtree(work)
         return manifest
 
     def _copied_splits(self) -> dict[str, SplitEntry]:
