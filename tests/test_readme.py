@@ -172,7 +172,9 @@ def test_a_command_that_shows_something_does(command):
         [
             c
             for c in commands("python train.py", "README.md", *DOCS)
-            if not re.search(r" --|search=|submitit|devices=2|DIR2|OUT|hydra\.search|\.csv|dataset=", c)
+            if not re.search(
+                r" --|search=|submitit|devices=2|DIR2|OUT|hydra\.search|\.csv|dataset=", c
+            )
         ],
         lambda c: any(word in f"{c} " for word in RUN_ALWAYS),
     ),

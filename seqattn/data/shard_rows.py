@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -53,6 +54,9 @@ class ShardedCorpus:
         self._table = np.load(path, mmap_mode="r")
         self.firsts = first + np.cumsum([0, *(entry.pairs for entry in self.entries)])
         self._parts = np.cumsum([0, *(entry.lengths for entry in self.entries)])
+        read = (options.max_length, options.source_length, options.long_sources, window)
+        shas = [entry.sha256 for entry in self.entries]
+        self.digest = hashlib.sha256(f"{read} {shas}".encode()).hexdigest()
         # as equal as can be, so that the last window is not a small one
         self.windows = max(1, -(-len(self.entries) // window))
         self._bounds = [len(self.entries) * n // self.windows for n in range(self.windows + 1)]

@@ -39,6 +39,8 @@ class Corpus(Protocol):
     """What a `WindowSampler` asks of a corpus."""
 
     name: str
+    digest: str
+    """Names the rows that are read."""
     windows: int
 
     def histogram(self, window: int) -> npt.NDArray[np.int64]:
@@ -139,7 +141,8 @@ class WindowSampler(Sampler[list[int]]):
         """Names the batches of all epochs, in 16 hexadecimal digits."""
         digest = hashlib.sha256(f"{self.counts} {self.seed} {self.step_batches}".encode())
         for one in self.passes:
-            digest.update(f"{one.corpus.name} {one.limits}".encode() + one.counts.tobytes())
+            limits = (one.limits.max_tokens, one.limits.max_rows, one.limits.max_square)
+            digest.update(f"{one.corpus.digest} {limits}".encode())
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
@@ -176,7 +179,7 @@ def _rounded(batches: list[int], weights: Sequence[float] | None) -> list[int]:
     total = sum(batches)
     exact = np.array(weights, np.float64) / sum(weights) * total
     found = np.maximum(1, np.floor(exact)).astype(int)
-    for place in np.argsort(found - exact, kind="stable")[: total - found.sum()]:
-        found[place] += 1
-    found[int(np.argmax(found))] -= found.sum() - total  # where tiny shares were raised to one
+    most_short = np.argsort(found - exact, kind="stable")
+    found[most_short[: max(0, total - found.sum())]] += 1
+    found[np.argmax(found)] += total - found.sum()  # where tiny shares were raised to one
     return found.tolist()

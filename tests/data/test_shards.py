@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.shards import Shards
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from seqattn.data.windows import _rounded
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
 from tests.data.prepared import CONFIG, PAIRS, prepare
@@ -185,7 +187,7 @@ def test_long_sources_are_cut_to_their_first_tokens(home):
     data = data_of(home, long_sources="truncate", max_source_length=8)
     data.setup("fit")
     assert " sources to their first 8 tokens" in data.report()[0]
-    full = {rows[0]: rows for rows in []}
+    full = {}
     for batch in data.train_dataloader():
         assert batch.source.shape[1] <= 8
         full |= dict(zip(batch.index.tolist(), batch.source.tolist()))
@@ -237,6 +239,29 @@ def test_shares_go_with_weights_or_temperature(two):
     first, second = (1 - natural) ** 0.2, natural**0.2
     expected = second / (first + second)
     assert shares_of(data_of(two, temperature=5.0), 2) == pytest.approx([expected] * 2, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("batches", "weights", "expected"),
+    [
+        ([7, 3], None, [7, 3]),
+        ([7, 3], [1, 1], [5, 5]),
+        ([5, 5, 5], [1, 1, 5], [2, 2, 11]),
+        ([4, 3, 3], [1, 1, 10**6], [1, 1, 8]),
+        ([10, 1], [1, 10**-6], [10, 1]),
+    ],
+)
+def test_shares_are_whole_numbers_that_fill_an_epoch(batches, weights, expected):
+    assert _rounded(batches, weights) == expected
+
+
+def test_a_plan_is_named_by_what_it_reads_not_by_where_or_by_whom(home, tmp_path):
+    named = data_of(home).train_dataloader().batches.plan
+    moved = tmp_path / "moved"
+    shutil.copytree(home, moved)
+    assert data_of(moved, num_workers=2).train_dataloader().batches.plan == named
+    for change in ({"max_tokens": 121}, {"max_length": 59}, {"window": 4}, {"seed": 5}):
+        assert data_of(home, **change).train_dataloader().batches.plan != named
 
 
 def test_a_mixed_corpus_goes_on_in_the_next_epoch_and_begins_anew_when_all_was_seen(two):
