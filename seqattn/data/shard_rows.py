@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from seqattn.data.batch import Batch, collate
 from seqattn.data.bucketing import BatchLimits
+from seqattn.data.cells import Ints
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import LoaderOptions
 from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, Shard, digest_of
-from seqattn.data.windows import Ints, Passes, Rows, WindowSampler
+from seqattn.data.windows import Passes, Rows, WindowSampler
 from seqattn.errors import UserError
 from seqattn.storage import is_file
 from seqattn.tokens import EOS

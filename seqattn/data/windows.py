@@ -11,16 +11,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Sampler
 
-from seqattn.data.bucketing import BatchLimits, BucketSampler, batch_count
+from seqattn.data.bucketing import BatchLimits, BucketSampler
+from seqattn.data.cells import Ints, batch_count
 from seqattn.errors import UserError
-
-Ints = npt.NDArray[np.integer[Any]]
 
 
 class Rows(NamedTuple):
