@@ -15,7 +15,15 @@ import pyarrow as pa
 from seqattn.bundle.nodes import TARGET, describe
 from seqattn.checking import Count, CountOrNone, Seed, checked
 from seqattn.data.cleaning import Cleaning
-from seqattn.data.preparing import Plan, count_chunks, make_shards, read_chunks, shares, texts_of
+from seqattn.data.preparing import (
+    Plan,
+    chunk_path,
+    count_chunks,
+    make_shards,
+    read_chunks,
+    shares,
+    texts_of,
+)
 from seqattn.data.shard_files import (
     MANIFEST,
     SIDES,
@@ -92,6 +100,8 @@ class Preparation:
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("prepare takes pairs of texts; questions are trained on as they are")
+        if self.vocabulary is not None:  # before the long work
+            vocabulary_of(Path(self.vocabulary).expanduser())
         settings = {k: v for k, v in describe(self).items() if k not in _FREE}
         times: dict[str, float] = {}
         with held(self.home):
@@ -132,7 +142,7 @@ class Preparation:
             work.mkdir(parents=True, exist_ok=True)
             for begun in self.home.rglob(".*.*.????????"):  # files that a stop left unfinished
                 begun.unlink()
-        if is_file(work / _SETTINGS):
+        if is_file(work / _SETTINGS) and chunk_path(self.home, 0).is_file():
             before = read_json(work / _SETTINGS, "settings of prepare")
             same, known = settings, before["settings"]
             if not is_file(self.home / TOKENIZER / f"{TOKENIZER}.json"):
@@ -142,8 +152,6 @@ class Preparation:
             check_same(self.home, same, stamp, known, before["stamp"])
         content = {"settings": settings, "stamp": stamp}
         write_whole(work / _SETTINGS, json.dumps(content).encode())
-        if self.vocabulary is not None:  # before the long work
-            vocabulary_of(Path(self.vocabulary).expanduser())
 
     def _made(
         self, settings: dict[str, Any], stamp: list[str], times: dict[str, float]
