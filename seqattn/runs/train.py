@@ -78,7 +78,7 @@ class Training(TrainingOptions):
         return find_rate(run)
 
 
-def _with_vocabulary(run: TrainingOptions) -> TrainingOptions:
+def _with_vocabulary(run: Training) -> Training:
     """The run with the settings of the vocabulary that its data brings, where that is prepared.
 
     Raises:
