@@ -137,7 +137,7 @@ def test_the_support_table_is_what_the_attentions_declare():
 
 def test_there_are_commands_of_each_kind():
     programs = {shlex.split(command)[1] for command in commands("python ", "README.md")}
-    verbs = ("generate", "evaluate", "compare", "analyze", "convert")
+    verbs = ("prepare", "generate", "evaluate", "compare", "analyze", "convert")
     assert programs >= {"train.py", *(f"scripts/{verb}.py" for verb in verbs)}
     assert len(TRAININGS) > 20
     assert len(commands("python scripts/benchmark.py", "benchmarks.md")) >= 6
@@ -172,7 +172,9 @@ def test_a_command_that_shows_something_does(command):
         [
             c
             for c in commands("python train.py", "README.md", *DOCS)
-            if not re.search(r" --|search=|submitit|devices=2|DIR2|hydra\.search|\.csv|dataset=", c)
+            if not re.search(
+                r" --|search=|submitit|devices=2|DIR2|OUT|hydra\.search|\.csv|dataset=", c
+            )
         ],
         lambda c: any(word in f"{c} " for word in RUN_ALWAYS),
     ),
@@ -195,7 +197,7 @@ IN_README = commands("python scripts/", "README.md")
     "command",
     kinds(
         [c for c in commands("python scripts/", "README.md", *DOCS)
-         if "benchmark.py" not in c and "demo.py" not in c],
+         if not re.search("benchmark.py|demo.py|dataset=|jsonl.gz", c)],
         lambda c: c in IN_README,
     ),
 )  # fmt: skip
@@ -216,6 +218,8 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
         "output=DIR2": f"output={tmp_path}/converted",
         "output=FILE": f"output={tmp_path}/out",
         "output=DIR": f"output={tmp_path}",
+        "data.root=DIR": f"data.root={folder}",
+        "=OUT": f"={tmp_path}/OUT",
     }
     for placeholder, place in places.items():
         arguments = [argument.replace(placeholder, place) for argument in arguments]

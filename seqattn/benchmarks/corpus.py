@@ -8,6 +8,7 @@ from seqattn.data.base import Source
 from seqattn.data.batch import Batch
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
+from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 
@@ -57,6 +58,12 @@ class Corpus:
         data = self._data(4096)
         ids = data.tokenizer.encode_source(data.rows("test").sources[: count or None])
         return [row for row in ids if len(row) > 1], data.tokenizer.source_size
+
+    def texts(self) -> tuple[list[tuple[str, str]], Tokenizer]:
+        """The pairs of the training split, and the vocabulary."""
+        data = self._data(4096)
+        rows = data.rows("train")
+        return list(zip(rows.sources, rows.targets, strict=True)), data.tokenizer
 
     def _data(self, max_tokens: int) -> Seq2SeqData:
         if not self.tokenizer.joint:

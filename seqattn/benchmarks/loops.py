@@ -3,7 +3,7 @@
 import logging
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ class TrainingLoop(ABC):
         self.losses: list[float] = []
         """The mean loss per token of every step."""
 
-    def run(self, batches: Sequence[Batch]) -> Sample:
+    def run(self, batches: Iterable[Batch]) -> Sample:
         """Trains on the batches; the units are real target tokens."""
         self.model.train()
         return timed(lambda: sum(map(self._step, batches)))
@@ -99,7 +99,7 @@ class LightningLoop(OwnLoop):
     without the set-up of a fit, which a real run pays once.
     """
 
-    def run(self, batches: Sequence[Batch]) -> Sample:
+    def run(self, batches: Iterable[Batch]) -> Sample:
         for name in ("lightning.pytorch", "lightning.fabric"):
             logging.getLogger(name).setLevel(logging.ERROR)
         for message in (".*not have many workers.*", ".*no `val_dataloader`.*", ".*treespec.*"):

@@ -41,8 +41,9 @@ def with_paths(data: Node, bundle: Path) -> Node:
 def _hidden(key: str, value: Node) -> Node:
     if key == "files" and isinstance(value, dict):
         return dict.fromkeys(value)
+    several = isinstance(value, list) and all(isinstance(one, str) for one in value)
     is_path = isinstance(value, str) and (key == "root" or value[:1] in ("/", "~"))
-    return MISSING if is_path else value
+    return MISSING if is_path or (key == "root" and several) else value
 
 
 def _found(key: str, value: Node, theirs: Any) -> Node:
@@ -50,5 +51,7 @@ def _found(key: str, value: Node, theirs: Any) -> Node:
     each = [name for one in names for name in (one if isinstance(one, list) else [one])]
     if any(name is not None and (not isinstance(name, str) or "${" in name) for name in each):
         return value
+    if value == MISSING and isinstance(theirs, list):
+        return theirs
     hidden = value == MISSING or (key == "files" and value == dict.fromkeys(value or ()))
     return theirs if hidden and type(theirs) is type(value) else value

@@ -90,6 +90,7 @@ def benchmark(config: DictConfig) -> None:
 
 VERBS = {
     "train": Verb("trains a model and writes a bundle to RUN/model", train),
+    "prepare": Verb("makes shards of a large corpus, for train data=shards", "prepare.Preparation"),
     "generate": Verb(
         "writes an output for each line of text, with a trained bundle", "generate.Generation"
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -95,13 +95,28 @@ def hub_table(
         UserError: it cannot be had.
     """
     cache = None if cache_dir is None else str(cache_dir)
-    with quiet_datasets(cache_dir):
-        try:
-            return datasets.load_dataset(dataset, name, split=split, cache_dir=cache)
-        # names, configurations, splits, the network, the server: each fails with another type
-        except (OSError, ValueError, RuntimeError, LookupError, DatasetsError, HTTPError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise UserError(f"cannot load {dataset} ({split}) from the hub: {reason}") from error
+    with quiet_datasets(cache_dir), _hub_faults(dataset, split):
+        return datasets.load_dataset(dataset, name, split=split, cache_dir=cache)
+
+
+def hub_stream(dataset: str, name: str | None, split: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of such a split one after the other, without a copy on disk. Args, Raises: as
+    `hub_table`.
+    """
+    with quiet_datasets(), _hub_faults(dataset, split):
+        yield from datasets.load_dataset(dataset, name, split=split, streaming=True)
+
+
+@contextmanager
+def _hub_faults(dataset: str, split: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError:
+        raise
+    # names, configurations, splits, the network, the server: each fails with another type
+    except (OSError, ValueError, RuntimeError, LookupError, DatasetsError, HTTPError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"cannot load {dataset} ({split}) from the hub: {reason}") from error
 
 
 def content_digest(table: datasets.Dataset) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -58,6 +58,23 @@ class Source(ABC):
             UserError: the split is not there or cannot be read. A split is never another one
                 under its name.
         """
+
+    def stream(self, split: str) -> Iterator[tuple[str, str]]:
+        """The pairs of a split one after the other, source and target, as `load` has them.
+
+        Nothing is kept of those that were read, and bytes that are no UTF-8 are U+FFFD.
+
+        Raises:
+            UserError: as `load`.
+        """
+        rows = self.load(split)
+        if "target" not in rows.column_names:
+            raise UserError(f"{self.origin(split)} has no target side")
+        yield from ((row["source"], row["target"]) for row in rows)
+
+    def files(self, split: str) -> list[Path]:
+        """The files that a split is read from; none where they are not known."""
+        return []
 
     def origin(self, split: str) -> str:
         """What a split is read from: its files, or a dataset of the hub."""
@@ -118,6 +135,9 @@ class FileOrHub(Source):
         if split == "test" and self.no_test and not is_file(path):
             raise UserError(f"the test split needs {path}, which does not exist; {self.no_test}")
         return several([path, *more])
+
+    def files(self, split: str) -> list[Path]:
+        return self.found(split) if split in self.paths else []
 
     def found(self, split: str) -> list[Path]:
         """A split's files, patterns resolved, in the order in which they are read."""

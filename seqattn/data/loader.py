@@ -43,6 +43,10 @@ class TokenRows(ABC, Generic[BatchT]):
     def batch(self, places: Sequence[int]) -> BatchT:
         """A batch of some rows. Args: places: B numbers from 0 to N - 1."""
 
+    def sampler(self, limits: BatchLimits, **order: Any) -> Any:
+        """What plans the batches. Args: order: as of a `BucketSampler`, whose part it plays."""
+        return BucketSampler(self.source_lengths, self.target_lengths, limits, **order)
+
     @abstractmethod
     def account(self, split: str) -> str:
         """Says in a line what of a split was left out, and what was cut."""
@@ -63,7 +67,7 @@ class BatchLoader(DataLoader[BatchT]):
     """
 
     def __init__(self, data: TokenRows[BatchT], limits: BatchLimits, **order: Any) -> None:
-        batches = BucketSampler(data.source_lengths, data.target_lengths, limits, **order)
+        batches = data.sampler(limits, **order)
         super().__init__(
             range(len(data)),  # type: ignore[arg-type]
             batch_sampler=batches,

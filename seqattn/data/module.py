@@ -15,6 +15,8 @@ from seqattn.data.base import Source, Texts
 from seqattn.data.bucketing import BatchLimits
 from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.data.options import LoaderOptions, SpanOptions
+from seqattn.data.shard_rows import ShardRows
+from seqattn.data.shards import Shards
 from seqattn.data.span_batch import Questions, SpanEncoder
 from seqattn.data.span_dataset import SpanDataset, tokenize_questions
 from seqattn.data.span_text import cut_words
@@ -73,6 +75,8 @@ class TextData(LightningDataModule):
     @property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary, trained or found in the cache if it is not yet here."""
+        if self._tokenizer is None and isinstance(self.source, Shards):
+            self._tokenizer = self.source.tokenizer
         if self._tokenizer is None:
             source, target = self._learnt_texts(self._rows("train"))
             self._tokenizer = train_tokenizer(source, target, self.tokenizer_config, self.cache_dir)
@@ -165,7 +169,9 @@ class Seq2SeqData(TextData):
             )
         return rows["source"], rows["target"]
 
-    def _dataset(self, split: str) -> TokenDataset:
+    def _dataset(self, split: str) -> TokenDataset | ShardRows:
+        if split == "train" and isinstance(self.source, Shards):
+            return self.source.rows(self.tokenizer, self.options)
         rows, alpha = self._rows(split), self.options.subword_sampling
         ids = tokenize(rows, self.tokenizer, self.cache_dir / "tokens")
         if split != "train" or alpha is None:

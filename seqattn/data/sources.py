@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from seqattn.checking import checked
 from seqattn.data.arrow_tables import TEXT, table_of
 from seqattn.data.base import Source, several
 from seqattn.data.table import Table
-from seqattn.data.text_files import read_lines, scan_text
+from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.errors import UserError
 from seqattn.places import shipped
 from seqattn.storage import file_faults, is_file
@@ -60,8 +60,17 @@ class ParallelText(Source):
         content = " ".join([*self.suffixes, *digests])
         return table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
 
+    def stream(self, split: str) -> Iterator[tuple[str, str]]:
+        if "target" not in self.suffixes:
+            raise UserError("there is no target side; name it by data.target_suffix")
+        for source, target in self._files(split):
+            yield from aligned_lines(source, target)
+
+    def files(self, split: str) -> list[Path]:
+        return [path for paths in self._files(split) for path in paths]
+
     def origin(self, split: str) -> str:
-        return several([path for paths in self._files(split) for path in paths])
+        return several(self.files(split))
 
     def _scan(self, split: str, paths: Sequence[Path]) -> Sequence[str]:
         """The digests of the files of both sides, which have as many lines."""
@@ -144,6 +153,12 @@ class Multi30k(ParallelText):
             raise UserError(
                 f"{error}; give data.root=DIR, a directory with train.en, train.de and so on"
             ) from error
+
+    def stream(self, split: str) -> Iterator[tuple[str, str]]:
+        return super().stream(split) if self.hub is None else self.hub.stream(split)
+
+    def files(self, split: str) -> list[Path]:
+        return super().files(split) if self.hub is None else []
 
     def origin(self, split: str) -> str:
         return super().origin(split) if self.hub is None else self.hub.origin(split)

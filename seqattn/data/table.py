@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqattn.checking import checked
-from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_table, quiet_datasets
+from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_stream, hub_table
 from seqattn.data.base import FileOrHub, Files
 from seqattn.data.reading import joined_source
-from seqattn.data.text_files import json_fault, scan_text
+from seqattn.data.table_files import READERS, names_in, read_file, row_texts, stream_file
 from seqattn.errors import UserError
 from seqattn.places import shipped
-from seqattn.storage import is_file, kind_of
-
-# What `load_dataset` is told for each suffix. Words such as "null" or "NA" are text here, and
-# quotation marks in tab-separated text are text as well.
-_READERS: dict[str, tuple[str, dict[str, Any]]] = {
-    ".jsonl": ("json", {}),
-    ".json": ("json", {}),
-    ".csv": ("csv", {"keep_default_na": False}),
-    ".tsv": ("csv", {"keep_default_na": False, "sep": "\t", "quoting": csv.QUOTE_NONE}),
-    ".parquet": ("parquet", {}),
-}
-
+from seqattn.storage import kind_of
 
 # Source and target columns as data sets name them, the first that is there is taken. Among them
 # are those of CNN/DailyMail (article, highlights), XSum (document, summary), arXiv and PubMed
@@ -84,8 +72,8 @@ class Table(FileOrHub):
             got = "both; set the other to null" if self.paths else "neither"
             raise UserError(f"a table must come from data.files or from data.dataset, got {got}")
         for path in [path for paths in self.paths.values() for path in paths]:
-            if kind_of(path) not in _READERS or path.name.endswith(".parquet.gz"):
-                ends = ", ".join(_READERS)
+            if kind_of(path) not in READERS or path.name.endswith(".parquet.gz"):
+                ends = ", ".join(READERS)
                 raise UserError(f"a table's file must end in one of {ends}, got {path}")
         self.name = name
         self.source_column, self.target_column = source_column, target_column
@@ -98,7 +86,7 @@ class Table(FileOrHub):
             table = hub_table(self.dataset, self.name, self.hub_splits[split], cache_dir)
             return self._sides(table, split, origin)
         paths = self.found(split)
-        parts = [self._sides(_read_file(path, cache_dir), split, str(path)) for path in paths]
+        parts = [self._sides(read_file(path, cache_dir), split, str(path)) for path in paths]
         for path, part in zip(paths, parts, strict=True):
             if part.column_names != parts[0].column_names:
                 raise UserError(
@@ -106,6 +94,28 @@ class Table(FileOrHub):
                     f"{', '.join(parts[0].column_names)} and {path} {', '.join(part.column_names)}"
                 )
         return parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
+
+    def stream(self, split: str) -> Iterator[tuple[str, str]]:
+        if self.dataset is not None:
+            rows = hub_stream(self.dataset, self.name, self.hub_splits[split])
+            yield from self._pairs(rows, self.origin(split))
+            return
+        self.origin(split)
+        for path in self.found(split):
+            yield from self._pairs(stream_file(path), str(path))
+
+    def _pairs(self, rows: Iterator[Mapping[str, Any]], origin: str) -> Iterator[tuple[str, str]]:
+        columns: dict[str, Sequence[str]] = {}
+        for row in rows:
+            columns = columns or self._columns(names_in(row), origin)
+            if "target" not in columns:
+                raise UserError(f"{origin} needs a target; name it by data.target_column")
+            tags, sources = (
+                row_texts(row, names, origin) for names in (self.tag_columns, columns["source"])
+            )
+            joined = len(sources) > 1 or self.tag_columns
+            source = joined_source(tags, sources, self.source_mark) if joined else sources[0]
+            yield source, row_texts(row, columns["target"], origin)[0]
 
     def _sides(self, table: datasets.Dataset, split: str, origin: str) -> datasets.Dataset:
         """A table's columns under the names of their sides."""
@@ -184,29 +194,6 @@ def _sides(
         lists = [[t or "" for t in some or []] or [x] for some, x in zip(given, targets)]
         sides["references"] = pa.array(lists, TEXTS)
     return datasets.Dataset(pa.table(sides), fingerprint=table._fingerprint)
-
-
-def _read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
-    kind, options = _READERS[kind_of(path)]
-    if kind == "parquet" and not is_file(path):
-        raise UserError(f"{path} must be a parquet file, it does not exist")
-    if kind != "parquet" and scan_text(path)[0] == 0:
-        raise UserError(f"{path} must hold text, it is empty")
-    cache = None if cache_dir is None else str(cache_dir)
-    with quiet_datasets(cache_dir):
-        try:
-            return datasets.load_dataset(
-                kind, data_files={"train": str(path)}, split="train", cache_dir=cache, **options
-            )
-        except (datasets.exceptions.DatasetsError, ValueError) as error:
-            if isinstance(error.__cause__, OSError):
-                raise
-            if "corresponds to no data" in str(error):
-                raise UserError(f"{path} must hold text, it has no rows") from error
-            reason = json_fault(path) if kind == "json" else None
-            reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
-            must = f"{path} must be {kind_of(path)[1:]}"
-            raise UserError(f"{must}, cannot read it: {reason}") from error
 
 
 @checked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 from seqattn.errors import UserError
@@ -46,6 +47,28 @@ def read_lines(path: Path, longest: int | None = LONGEST_LINE) -> Iterator[str]:
     """A file's lines as `decoded` gives them."""
     with opened(path) as file:
         yield from decoded(file, path, longest)
+
+
+def aligned_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
+    """The lines of two files, pair by pair; bytes that are no UTF-8 are U+FFFD.
+
+    Raises:
+        UserError: a file cannot be read, or one has more lines, which is known at its end.
+    """
+    with opened(source) as one, opened(target) as other:
+        for number, lines in enumerate(zip_longest(one, other)):
+            if None in lines:
+                short, long = (source, target) if lines[0] is None else (target, source)
+                raise UserError(
+                    f"both sides must have as many lines, {short} ends after {number:,} and {long} "
+                    "goes on"
+                )
+            read, said = (line.decode(errors="replace").rstrip("\r\n") for line in lines)
+            yield (
+                (read, said)
+                if number
+                else (read.removeprefix("\ufeff"), said.removeprefix("\ufeff"))
+            )
 
 
 def decoded(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,11 @@ class Side:
 
     def __init__(self, model: bytes) -> None:
         try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            # a worker has one core; elsewhere -1 takes all of them
+            threads = -1 if multiprocessing.parent_process() is None else 1
+            self._processor = sentencepiece.SentencePieceProcessor(
+                model_proto=model, num_threads=threads
+            )
         except RuntimeError as error:
             raise UserError("a tokenizer model must be a sentencepiece model, it is not") from error
         names = ("pad_id", "unk_id", "bos_id", "eos_id")

@@ -2,9 +2,10 @@
 
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.find_rate import find_rate
@@ -30,7 +31,7 @@ class Training(TrainingOptions):
             Stopped: where a signal has ended it.
         """
         try:
-            run = replace(self, trainer=as_started(self.trainer))
+            run = replace(_with_vocabulary(self), trainer=as_started(self.trainer))
             run.check()
             return run._run()
         except UserError as error:
@@ -72,5 +73,25 @@ class Training(TrainingOptions):
 
     def find_rate(self) -> float:
         """Finds a value for `optimizer.lr` in 100 steps, and writes no run; see `find_rate`."""
-        self.check()
-        return find_rate(self)
+        run = _with_vocabulary(self)
+        run.check()
+        return find_rate(run)
+
+
+def _with_vocabulary(run: Training) -> Training:
+    """The run with the settings of the vocabulary that its data brings, where that is prepared.
+
+    Raises:
+        UserError: it was told of another one.
+    """
+    theirs = getattr(run.data, "tokenizer_config", None)
+    if theirs is None or theirs == run.tokenizer:
+        return run
+    asked = [word for word in run.overrides if word.startswith(("tokenizer=", "tokenizer."))]
+    if asked or not (run.overrides or run.tokenizer == TokenizerConfig()):
+        made = " ".join(f"tokenizer.{key}={value}" for key, value in asdict(theirs).items())
+        raise UserError(
+            f"the data was prepared with a vocabulary of its own ({made}); leave "
+            f"{' '.join(asked) or 'tokenizer'} out, or prepare it again"
+        )
+    return replace(run, tokenizer=theirs)

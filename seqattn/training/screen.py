@@ -46,7 +46,7 @@ class Screen(Progress):
 
 
 @contextmanager
-def progress(what: str, unit: str) -> Iterator[Callable[[int, int], object]]:
+def progress(what: str, unit: str) -> Iterator[Callable[[int, int | None], object]]:
     """Shows how far a piece of work is, and how long it still takes.
 
     Args:
@@ -54,16 +54,18 @@ def progress(what: str, unit: str) -> Iterator[Callable[[int, int], object]]:
         unit: what it is counted in.
 
     Yields:
-        What is to be told how many are done, and of how many.
+        What is to be told how many are done, and of how many; None where nobody knows.
     """
     began = told = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def tell(done: int, total: int | None) -> None:
         nonlocal told
         now = time.monotonic()
         if done and sys.stderr is not None and now - told >= EVERY:
-            told, left = now, (now - began) / done * (total - done)
-            line = f"{what} · {done:,} of {total:,} {unit} · {duration(left)} left"
+            told, line = now, f"{what} · {done:,} {unit}"
+            if total is not None:
+                left = (now - began) / done * (total - done)
+                line = f"{what} · {done:,} of {total:,} {unit} · {duration(left)} left"
             print(line, file=sys.stderr, flush=True)
 
     if sys.stderr is None or not sys.stderr.isatty():

@@ -13,7 +13,7 @@ import seqattn.runs.compare
 import seqattn.runs.convert
 import seqattn.runs.fit  # noqa: F401
 from seqattn.cli.main import run_verb
-from tests.cli.small import train, train_arguments, write_corpus, write_questions
+from tests.cli.small import data_of, train, train_arguments, write_corpus, write_questions
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +71,12 @@ class Places(NamedTuple):
             "analyze": [bundle, "text=a dog", "output=out"],
             "compare": [f"evaluations=[{self.scored}]"],
             "benchmark": ["suite=attention"],
+            "prepare": [
+                *data_of(self.corpus),
+                "tokenizer.vocab_size=60",
+                "workers=1",
+                "output=out",
+            ],
         }[verb]
 
 

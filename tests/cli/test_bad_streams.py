@@ -18,6 +18,7 @@ from tests.cli.forked import run_forked
         ("evaluate", "", {"largest": 3}, "cannot write "),
         ("convert", "", {"largest": 100}, "cannot write "),
         ("analyze", "", {"largest": 100}, "cannot write "),
+        ("prepare", "", {"largest": 100}, "cannot write "),
     ],
 )
 def test_a_stream_or_a_disk_that_fails_is_said_in_one_line(places, verb, drop, streams, text):

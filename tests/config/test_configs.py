@@ -13,6 +13,7 @@ NEEDED = {
     ("data", "table"): ["data.dataset=x"],
     ("data", "multi30k"): ["data.root=x"],
     ("data", "aeslc"): ["data.root=x"],
+    ("data", "shards"): ["data.root=x"],
     ("data", "squad"): ["task=qa", "data.dataset=x"],
     ("data", "demo_qa"): ["task=qa"],
     ("loader", "spans"): ["task=qa"],

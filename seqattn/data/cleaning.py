@@ -1,0 +1,110 @@
+"""Which pairs of a corpus are worth training on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from annotated_types import Ge, Le
+
+from seqattn.checking import Count, checked
+from seqattn.errors import UserError
+
+Hashes = npt.NDArray[np.uint64]
+REPLACED = "\ufffd"
+"""What stands in a text for bytes that are no UTF-8."""
+_AT_ONCE = 1 << 24  # hashes that are sorted together, 128 MB of them
+
+
+@checked
+@dataclass(frozen=True)
+class Cleaning:
+    """What is left out of a corpus. Pairs with an empty side or bad encoding always are.
+
+    Args:
+        min_length: characters that each side has at least.
+        max_length: characters that each side has at most; None for any number.
+        max_ratio: characters of the longer side to one of the shorter at most; None for any.
+        duplicates: leave out a pair that came before, equal on both sides. Pairs are told apart by
+            64 bits of a hash, so that of 10^8 different ones a thousandth of a pair is lost.
+
+    Raises:
+        UserError: a range of lengths that holds none.
+    """
+
+    min_length: Count = 1
+    max_length: Count | None = 2000
+    max_ratio: Annotated[float, Ge(1), Le(10**6)] | None = 9.0
+    duplicates: bool = True
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < self.min_length:
+            raise UserError(
+                f"clean.max_length must be at least clean.min_length ({self.min_length}), "
+                f"got {self.max_length}"
+            )
+
+    def fault(self, source: str, target: str) -> str | None:
+        """Why a pair is left out; None where it is kept."""
+        if REPLACED in source or REPLACED in target:
+            return "bad encoding"
+        if not source.strip() or not target.strip():
+            return "an empty side"
+        short, long = sorted((len(source), len(target)))
+        if short < self.min_length:
+            return f"shorter than {self.min_length:,} characters"
+        if self.max_length is not None and long > self.max_length:
+            return f"longer than {self.max_length:,} characters"
+        if self.max_ratio is not None and long > self.max_ratio * short:
+            return f"a ratio of lengths above {self.max_ratio:g}"
+        return None
+
+
+class Cleaned(NamedTuple):
+    """The pairs that were kept, the hash of each, and how many were left out for what."""
+
+    sources: list[str]
+    targets: list[str]
+    hashes: Hashes
+    faults: Counter[str]
+
+
+def cleaned(pairs: Iterable[tuple[str, str]], cleaning: Cleaning) -> Cleaned:
+    """Leaves out what `cleaning` says, but for duplicates."""
+    sources, targets, hashes, faults = [], [], bytearray(), Counter[str]()
+    for source, target in pairs:
+        fault = cleaning.fault(source, target)
+        try:
+            content = f"{len(source)} {source}{target}".encode()
+        except UnicodeEncodeError:  # half a surrogate pair
+            fault = "bad encoding"
+        if fault is not None:
+            faults[fault] += 1
+            continue
+        sources.append(source)
+        targets.append(target)
+        hashes += hashlib.blake2b(content, digest_size=8).digest()
+    return Cleaned(sources, targets, np.frombuffer(bytes(hashes), np.uint64), faults)
+
+
+def first_of_each(parts: list[Hashes]) -> Iterator[npt.NDArray[np.int64]]:
+    """For each part the rows whose hash did not come before, in any part.
+
+    Few hashes are in memory at once, however many there are.
+    """
+    masks = [np.zeros(len(part), bool) for part in parts]
+    passes = -(-sum(map(len, parts)) // _AT_ONCE)
+    for number in range(passes):
+        rows = [np.flatnonzero(part % np.uint64(passes) == number) for part in parts]
+        some = np.concatenate([part[found] for part, found in zip(parts, rows, strict=True)])
+        first = np.zeros(len(some), bool)
+        first[np.unique(some, return_index=True)[1]] = True
+        ends = np.cumsum([0, *map(len, rows)])
+        for mask, found, start in zip(masks, rows, ends.tolist(), strict=False):
+            mask[found] = first[start : start + len(found)]
+    return map(np.flatnonzero, masks)

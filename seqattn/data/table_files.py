@@ -1,0 +1,108 @@
+"""Files of tables, read by `datasets`: whole into its cache, or row after row."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from seqattn.data.arrow_tables import quiet_datasets
+from seqattn.data.text_files import json_fault, scan_text
+from seqattn.errors import UserError
+from seqattn.storage import file_faults, is_file, kind_of
+
+# What `load_dataset` is told for each suffix. Words such as "null" or "NA" are text here, and
+# quotation marks in tab-separated text are text as well.
+READERS: dict[str, tuple[str, dict[str, Any]]] = {
+    ".jsonl": ("json", {}),
+    ".json": ("json", {}),
+    ".csv": ("csv", {"keep_default_na": False}),
+    ".tsv": ("csv", {"keep_default_na": False, "sep": "\t", "quoting": csv.QUOTE_NONE}),
+    ".parquet": ("parquet", {}),
+}
+
+
+def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
+    """The rows of a file, memory-mapped.
+
+    Raises:
+        UserError: it cannot be read, or has none.
+    """
+    kind, options = READERS[kind_of(path)]
+    if kind == "parquet" and not is_file(path):
+        raise UserError(f"{path} must be a parquet file, it does not exist")
+    if kind != "parquet" and scan_text(path)[0] == 0:
+        raise UserError(f"{path} must hold text, it is empty")
+    cache = None if cache_dir is None else str(cache_dir)
+    with quiet_datasets(cache_dir), _told(path, kind):
+        return datasets.load_dataset(
+            kind, data_files={"train": str(path)}, split="train", cache_dir=cache, **options
+        )
+
+
+def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The rows of a file one after the other; bytes that are no UTF-8 are U+FFFD.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    kind, options = READERS[kind_of(path)]
+    if not is_file(path):
+        raise UserError(f"{path} must be a {kind} file, it does not exist")
+    errors = {} if kind == "parquet" else {"encoding_errors": "replace"}
+    with quiet_datasets(), file_faults("read", path), _told(path, kind):
+        yield from datasets.load_dataset(
+            kind, data_files={"train": str(path)}, split="train", streaming=True,
+            **options, **errors,
+        )  # fmt: skip
+
+
+@contextmanager
+def _told(path: Path, kind: str) -> Iterator[None]:
+    """Says in a line why `datasets` cannot read a file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (datasets.exceptions.DatasetsError, ValueError) as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        if "corresponds to no data" in str(error):
+            raise UserError(f"{path} must hold text, it has no rows") from error
+        reason = json_fault(path) if kind == "json" else None
+        reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
+        must = f"{path} must be {kind_of(path)[1:]}"
+        raise UserError(f"{must}, cannot read it: {reason}") from error
+
+
+def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> list[str]:
+    """The texts of a row in some columns, nothing as empty text; a dot leads into nested ones.
+
+    Raises:
+        UserError: a column is not there, or holds no text.
+    """
+    texts = []
+    for column in columns:
+        value: Any = row
+        for name in column.split("."):
+            if not isinstance(value, Mapping) or name not in value:
+                raise UserError(f"{origin} has no column {column!r}, it has {', '.join(row)}")
+            value = value[name]
+        if not isinstance(value, str | None):
+            kind = type(value).__name__
+            raise UserError(f"column {column!r} of {origin} must hold text, it holds {kind}")
+        texts.append(value or "")
+    return texts
+
+
+def names_in(row: Mapping[str, Any]) -> list[str]:
+    """The names of a row's columns, of nested ones with a dot."""
+    return [
+        f"{name}.{rest}" if rest else name
+        for name, value in row.items()
+        for rest in (names_in(value) if isinstance(value, Mapping) else [""])
+    ]

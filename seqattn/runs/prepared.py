@@ -1,0 +1,113 @@
+"""What stands around the making of a prepared corpus: whose it is, what of, and what is told."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from seqattn.bundle.nodes import build
+from seqattn.data.shard_files import MANIFEST, TOKENIZER, WORK, Manifest, read_manifest
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.errors import UserError
+from seqattn.runs.run_directory import remove_empty
+from seqattn.runs.tables import print_table
+from seqattn.storage import file_faults, is_file
+from seqattn.training.screen import duration
+
+MAKING = "making shards"
+"""The part of the work that takes longest."""
+
+
+@contextmanager
+def held(home: Path) -> Iterator[None]:
+    """Holds a directory for this process; one that was made for nothing is taken away.
+
+    Raises:
+        UserError: another process holds it, or it has files of something else.
+    """
+    with file_faults("make", home):
+        home.mkdir(parents=True, exist_ok=True)
+        others = [path.name for path in home.iterdir() if path.name != ".lock"]
+    if others and not {MANIFEST, WORK} & set(others):
+        raise UserError(f"output={home} holds other files ({others[0]}); name a new directory")
+    lock = FileLock(home / ".lock")
+    with file_faults("write", home):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise UserError(f"output={home} is in use by another process; wait for it") from error
+    try:
+        yield
+    finally:
+        lock.release()
+        (home / ".lock").unlink(missing_ok=True)
+        remove_empty(home)
+
+
+def check_same(
+    home: Path, settings: Mapping[str, Any], stamp: list[str], before: Any, stamped: Any
+) -> None:
+    """Refuses to go on with other settings or files than a directory was begun with."""
+    differing = [key for key in settings if settings[key] != before.get(key)]
+    if differing:
+        raise UserError(
+            f"output={home} was prepared with other settings ({', '.join(differing)}); name "
+            "another directory, or remove it"
+        )
+    if stamp != stamped:
+        raise UserError(
+            f"output={home} was prepared from files that have changed since; name another "
+            "directory, or remove it"
+        )
+
+
+def vocabulary_of(path: Path) -> tuple[Tokenizer, TokenizerConfig]:
+    """The vocabulary of a prepared directory or a bundle, and its settings.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if is_file(path / MANIFEST):
+        return Tokenizer.load(path / TOKENIZER), read_manifest(path).tokenizer
+    from seqattn.bundle.files import part_of, read_config  # torch takes seconds to import
+
+    config = part_of(read_config(path), "tokenizer", str(path))
+    return Tokenizer.load(path), build(config, "tokenizer")
+
+
+@contextmanager
+def timed(times: dict[str, float], part: str) -> Iterator[None]:
+    """Notes the seconds that a part of the work takes."""
+    began = time.perf_counter()
+    yield
+    times[part] = time.perf_counter() - began
+
+
+def print_prepared(
+    home: Path, manifest: Manifest, times: Mapping[str, float], processes: int
+) -> None:
+    """Prints what was read, left out and made. Args: times: seconds of what was done now."""
+    counts = dict(manifest.counts)
+    read = counts.pop("read")
+    rows = {"pairs read": f"{read:,}"}
+    for reason, count in counts.items():
+        rows[f"left out: {reason}"] = f"{count:,} ({count / read:.2%})"
+    rows["kept to train on"] = f"{manifest.pairs:,}"
+    rows |= {split: f"{entry.rows:,} pairs" for split, entry in manifest.splits.items()}
+    source, target = (
+        sum(getattr(shard, f"{side}_tokens") for shard in manifest.train)
+        for side in ("source", "target")
+    )
+    rows["tokens"] = f"{source:,} of sources, {target:,} of targets"
+    rows["shards"] = (
+        f"{len(manifest.train):,}, {sum(e.bytes for e in manifest.train) / 1e6:,.0f} MB"
+    )
+    if times:
+        rows["time"] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())
+        speed = (source + target) / times[MAKING] / processes
+        rows["tokens a second a core"] = f"{speed:,.0f}, while shards were made"
+    print_table(f"Prepared {home}", rows, notes=[f"train on it by data=shards data.root={home}"])

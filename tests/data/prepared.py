@@ -1,0 +1,43 @@
+"""Six hundred pairs, no two alike, and what `prepare` makes of them."""
+
+import numpy as np
+
+from seqattn.data.sources import ParallelText
+from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.runs.prepare import Preparation
+
+CONFIG = TokenizerConfig(kind="bpe", vocab_size=60)
+WORDS = ("sun", "moon", "sees", "the", "red", "a", "stone", "falls", "not", "tree")
+
+
+def _pairs():
+    chance = np.random.default_rng(2)
+    for number in range(600):
+        words = chance.choice(WORDS, 1 + number % 11).tolist()
+        yield " ".join([*words, str(number)]), " ".join([str(number), *words[::-1]])
+
+
+PAIRS = list(_pairs())
+
+
+def write_text(folder, split, pairs):
+    """Two line-aligned files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, lines in zip(("en", "de"), zip(*pairs)):
+        (folder / f"{split}.{suffix}").write_text("".join(f"{x}\n" for x in lines), "utf-8")
+
+
+def preparation(folder, pairs=PAIRS, **changes):
+    """Of two files of lines in a folder into `folder/shards`, 67 pairs to a shard."""
+    write_text(folder / "text", "train", pairs)
+    write_text(folder / "text", "val", PAIRS[::20])
+    own = {"shard_pairs": 67, "workers": 1, "tokenizer": CONFIG, "cache_dir": str(folder / "c")}
+    source = ParallelText(str(folder / "text"), "en", "de")
+    return Preparation(data=source, output=str(folder / "shards"), **{**own, **changes})
+
+
+def prepare(folder, pairs=PAIRS, **changes):
+    """The same, made."""
+    made = preparation(folder, pairs, **changes)
+    made.run()
+    return made
