@@ -17,7 +17,7 @@ from seqattn.data.cells import Ints
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import LoaderOptions
 from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, Shard, digest_of
-from seqattn.data.windows import Passes, Rows, WindowSampler
+from seqattn.data.shard_windows import Passes, Rows, WindowSampler
 from seqattn.errors import UserError
 from seqattn.storage import is_file
 from seqattn.tokens import EOS

@@ -13,9 +13,9 @@ from seqattn.data.bucketing import BatchLimits, BucketSampler
 from seqattn.data.cells import batch_count
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
+from seqattn.data.shard_windows import _rounded
 from seqattn.data.shards import Shards
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
-from seqattn.data.windows import _rounded
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
 from tests.data.prepared import CONFIG, PAIRS, prepare
