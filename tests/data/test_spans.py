@@ -38,7 +38,7 @@ def dataset(cache, reader):
 
 
 def windows(data):
-    return data.shard_windows(range(len(data)))
+    return data.windows(range(len(data)))
 
 
 @pytest.mark.parametrize(("window", "stride"), [(384, 192), (9, 4), (7, 7), (5, 1)])
