@@ -16,8 +16,8 @@ from lightning.pytorch.callbacks import LambdaCallback
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
+from seqattn.runs.faults import training_faults
 from seqattn.runs.fitting import Fitting, SpanFitting, TextFitting
-from seqattn.runs.memory import within_memory
 from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.resuming import FORMAT, RESULT
 from seqattn.runs.run_directory import rank, world_size
@@ -148,7 +148,7 @@ def _train(
     while True:
         trainer = make()
         try:
-            with within_memory(fitting.run):
+            with training_faults(fitting.run):
                 trainer.fit(
                     fitting.task,
                     datamodule=fitting.data,

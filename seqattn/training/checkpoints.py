@@ -64,6 +64,8 @@ class Checkpoints(Checkpoint):
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         # in place of Lightning's handlers, which save nothing
         pl_module.agreement.signals.listen()
+        # nor need ranks ask each other at every step, which would wait for a GPU
+        trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         pl_module.agreement.signals.restore()

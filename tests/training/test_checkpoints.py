@@ -11,7 +11,7 @@ from lightning.pytorch import LightningDataModule
 
 from seqattn import storage
 from seqattn.data.bucketing import BatchLimits
-from seqattn.data.loader import BatchLoader
+from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.errors import Stopped, UserError
 from seqattn.training.agreement import Agreement
 from seqattn.training.checkpoint_files import CheckpointFiles, checkpoints, newest_whole, weights
@@ -22,10 +22,10 @@ ROWS, BATCHES = 24, 6  # of an epoch
 BEST = Keeping(count=2)
 
 
-class Rows:
+class Rows(TokenRows):
     """Rows of four tokens, a batch of which is their numbers."""
 
-    epoch = 0
+    advice = ""
     source_lengths = target_lengths = torch.full((ROWS,), 4).numpy()
 
     def __len__(self):
@@ -33,6 +33,9 @@ class Rows:
 
     def batch(self, places):
         return torch.tensor(places)
+
+    def account(self, split):
+        return ""
 
 
 class Data(LightningDataModule):

@@ -1,4 +1,4 @@
-"""What is said of a batch that does not fit into memory."""
+"""What is said of a training whose memory runs out, or whose helpers die."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,20 +10,27 @@ from seqattn.errors import UserError
 from seqattn.runs.training_options import TrainingOptions
 
 _ON_A_CPU = "can't allocate memory"
+_WORKER = "DataLoader worker"
 
 
 @contextmanager
-def within_memory(run: TrainingOptions) -> Iterator[None]:
-    """Words what PyTorch says when memory runs out inside the block.
+def training_faults(run: TrainingOptions) -> Iterator[None]:
+    """Words what PyTorch says when memory runs out inside the block, or a data worker dies.
 
     Raises:
-        UserError: with a budget of tokens that halves the batches, if one row fits into it.
+        UserError: with a budget of tokens that halves the batches, if one row fits into it; with
+            what to do without the worker.
     """
     try:
         yield
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or _ON_A_CPU in str(error):
             raise UserError(_advice(run)) from error
+        if _WORKER in str(error):
+            raise UserError(
+                f"{str(error).strip().rstrip('.')}; if memory was short, lower loader.num_workers; "
+                "the same command goes on from the last checkpoint"
+            ) from error
         raise
 
 

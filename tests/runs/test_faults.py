@@ -1,8 +1,14 @@
-"""A batch that is too large for the memory ends the training in one line that says what to set."""
+"""Faults that end a training in one line that says what to do."""
+
+import os
+import re
+import signal
 
 import pytest
 import torch
+from torch.utils.data import get_worker_info
 
+from seqattn.data.token_dataset import TokenDataset
 from seqattn.models.base import Seq2SeqModel
 from tests.cli.small import refusal, train, train_arguments
 
@@ -57,3 +63,20 @@ def test_other_errors_stay_what_they_are(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(Seq2SeqModel, "loss", loss)
     with pytest.raises(RuntimeError, match="a bug"):
         train(train_arguments(corpus, f"run_dir={tmp_path}/run"))
+
+
+def test_a_data_worker_that_dies_ends_the_training_in_a_line(capfd, corpus, tmp_path, monkeypatch):
+    collate = TokenDataset.batch
+
+    def dying(data, places):
+        if get_worker_info() is not None and data.epoch == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return collate(data, places)
+
+    monkeypatch.setattr(TokenDataset, "batch", dying)
+    words = train_arguments(corpus, f"run_dir={tmp_path}/run", "loader.num_workers=1", steps=9)
+    text = refusal(capfd, "train", *words)
+    assert re.match(
+        r"DataLoader worker \(pid.*\) .*; if memory was short, lower loader.num_w", text
+    )
+    assert any((tmp_path / "run" / "checkpoints").glob("step-*"))
