@@ -105,7 +105,8 @@ class CheckpointFiles(CheckpointIO):
     """Writes checkpoints beside each other, whole or not at all, while training goes on.
 
     A file has its digest in its name, is written under another and is on the disk before it gets
-    its own. The last two stay, with the weights that they list.
+    its own. The last two stay, with the weights that they list. What a callback of a person's own
+    saves under another name is written as it is, and stays.
 
     Args:
         directory: of checkpoints.
@@ -132,6 +133,11 @@ class CheckpointFiles(CheckpointIO):
         """
         self.wait()
         path, steps = Path(path), checkpoint.get(KEPT, [])
+        if not self._is_own(path):
+            with file_faults("write", path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, _bytes(checkpoint))
+            return
         contents = {path: _bytes(checkpoint)}
         if checkpoint["global_step"] in steps:
             name = f"weights-{checkpoint['global_step']:06d}.ckpt"
@@ -148,7 +154,12 @@ class CheckpointFiles(CheckpointIO):
         return found
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Nothing: a file goes when no checkpoint that stays needs it."""
+        """Removes a file of another's; one of ours goes when no checkpoint that stays needs it."""
+        if not self._is_own(Path(path)):
+            Path(path).unlink(missing_ok=True)
+
+    def _is_own(self, path: Path) -> bool:
+        return path.parent == self.directory and path.name.startswith("step-")
 
     def check(self) -> None:
         """Tells at once, where what was saved could not be written; see `wait`."""

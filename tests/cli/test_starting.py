@@ -159,7 +159,8 @@ def test_callbacks_of_a_person_s_own_configuration_are_called(capfd, corpus, tmp
     (group / "mine.yaml").write_text(yaml.safe_dump(mine))
     words = train_arguments(corpus, "callbacks=[mine]", f"run_dir={tmp_path}/run", steps=2)
     succeed(capfd, "train", "--config-dir", str(tmp_path / "conf"), *words)
-    assert list((tmp_path / "run" / "mine").iterdir())
+    [kept] = (tmp_path / "run" / "mine").iterdir()
+    assert kept.name == "epoch=0-step=2.ckpt"
 
 
 @pytest.mark.parametrize(
