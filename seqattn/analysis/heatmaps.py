@@ -58,6 +58,7 @@ def attention_heatmaps(
     only: Sequence[str] = VIEWS,
     heads: bool = False,
     most: int | None = None,
+    said: str = "output",
 ) -> Heatmaps:
     """Heatmaps of every layer, heads averaged, as the model reads `source` and predicts `target`.
 
@@ -71,22 +72,23 @@ def attention_heatmaps(
         only: which of `VIEWS` to draw.
         heads: draw each layer's heads beside each other, too.
         most: tokens of a side that are shown, the first ones; None for all.
+        said: what the target is, for the labels.
 
     Returns:
         The figures, and the alignment of the last layer but one (where Garg et al. 2019, arXiv
-        1909.02074, found the best), or of the only one.
+        1909.02074, found the best, of six), or of the last of less than three.
     """
     device = next(model.parameters()).device
     source_ids = torch.tensor([list(source.ids)], device=device)
     target_ids = torch.tensor([[BOS, *target.ids[:-1]]], device=device)
     with torch.no_grad(), capture(model) as maps:
         model(source_ids, target_ids)
-    read, said = ("source", source.pieces), ("output", target.pieces)
-    before = ("output before it", ["<s>", *target.pieces[:-1]])
+    read, predicted = ("source", source.pieces), (said, target.pieces)
+    before = (f"{said} before it", ["<s>", *target.pieces[:-1]])
     slots = {
-        "cross": (r"decoder\..*cross_attention", said, read),
+        "cross": (r"decoder\..*cross_attention", predicted, read),
         "encoder": (r"encoder\..*self_attention", read, read),
-        "decoder": (r"decoder\..*self_attention", said, before),
+        "decoder": (r"decoder\..*self_attention", predicted, before),
     }
     found, alignment = Heatmaps({}, [], None), None
     for view, (pattern, queries, keys) in slots.items():
@@ -99,7 +101,8 @@ def attention_heatmaps(
             shown = {name: weights[:, :most, :most] for name, weights in layers.items()}
             found.figures.update(_drawn(view, f"{view} attention", shown, rows, columns, heads))
         if layers and view == "cross" and len(source.ids) > 1:  # some source to be aligned with
-            weights = list(layers.values())[-2:][0].mean(dim=0)
+            deep = list(layers.values())
+            weights = deep[-2 if len(deep) > 2 else -1].mean(dim=0)
             alignment = align(weights, source.pieces, target.pieces)
     return found._replace(alignment=alignment)
 

@@ -66,7 +66,8 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     document = _parsed(text)
     found = document.pop("format", None) if isinstance(document, dict) else None
     if found not in (FORMAT, FORMAT_1):
-        raise UserError(f"it is not of the format {FORMAT!r}, it says {shown(found)}")
+        hint = "; a run's bundle is RUN/model" if str(found).startswith("seqattn run") else ""
+        raise UserError(f"it is not of the format {FORMAT!r}, it says {shown(found)}{hint}")
     _check_plain(document, "")
     if found == FORMAT_1:
         document = upgraded({name: document[name] for name in KEPT if name in document})

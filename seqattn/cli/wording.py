@@ -8,6 +8,7 @@ from typing import Any
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from seqattn.bundle.choices import SLOT_NODES
 from seqattn.config.compose import CONF
@@ -49,6 +50,8 @@ def in_words(error: Exception, started: bool) -> str | None:
         return str(error)
     if isinstance(error, BrokenPipeError):
         return None  # whoever read the output has enough
+    if isinstance(error, YAMLError):
+        return f"a configuration is no YAML: {' '.join(str(error).split())}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, HydraException | OmegaConfBaseException):
@@ -95,8 +98,8 @@ def _worded(error: BaseException) -> str | None:
         return _unknown_choice(error)
     if isinstance(error, OverrideParseException):
         return (
-            f"cannot read the argument {error.override!r}: write name=value, quoted where the "
-            "value holds spaces or commas"
+            f"cannot read the argument {error.override!r}: write name=value, the value in quotes "
+            "within quotes where it holds spaces, commas or ~, as 'data.root=\"~/mine\"'"
         )
     if isinstance(error, OmegaConfBaseException) and isinstance(error.parent_node, DictConfig):
         if error.key is None or str(error.key) in map(str, error.parent_node):
@@ -105,6 +108,8 @@ def _worded(error: BaseException) -> str | None:
         keys = _keys(OmegaConf.to_container(error.parent_node._get_root()))
         wrong = str(error.full_key)
         return f"there is no key {wrong}{nearest(wrong, [*keys, *groups, *_SLOTS])}"
+    if "Ambiguous value for argument" in str(error):
+        return f"{str(error).splitlines()[0]}: add -m to try each, or write [a,b] for a list"
     slot = re.match(r"Could not override '([^']*@[^']*)'", str(error))
     return f"there is no key {slot[1]}{nearest(slot[1], _SLOTS)}" if slot else None
 

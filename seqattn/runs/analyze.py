@@ -78,8 +78,9 @@ class Analysis(BundleRun):
 
     def _sentence(self, bundle: TextBundle, text: str) -> list[Path]:
         output = bundle.generate(text) if self.target is None else self.target
-        found = draw_text(bundle, text, output, heads=self.heads)
-        print(f"source:    {text}\noutput:    {output}")
+        said = "output" if self.target is None else "target"
+        found = draw_text(bundle, text, output, heads=self.heads, said=said)
+        print(f"source:    {text}\n{said}:    {output}")
         windows = len(bundle.encode([text])[0])
         if windows > 1:
             print(f"windows:   {windows}, of which the pictures show the first")
@@ -115,6 +116,7 @@ def draw_text(
     only: Sequence[str] = VIEWS,
     heads: bool = False,
     most: int | None = None,
+    said: str = "output",
 ) -> Heatmaps:
     """Heatmaps of a text, as the model reads it, and of an output; see `attention_heatmaps`.
 
@@ -132,7 +134,7 @@ def draw_text(
         Sentence(source, tokenizer.source_pieces(source, text)),
         Sentence(target, tokenizer.target_pieces(target, output)),
     )
-    return attention_heatmaps(bundle.model, *sides, only, heads, most)
+    return attention_heatmaps(bundle.model, *sides, only, heads, most, said)
 
 
 def draw_question(

@@ -33,6 +33,7 @@ class TrainingResult:
         monitored: the best value of `checkpoint.monitor`; None where nothing was validated.
         steps: optimizer steps taken.
         scores: of the bundle on the validation split, with signatures.
+        first: steps that were taken before it went on here.
     """
 
     run_dir: Path
@@ -40,6 +41,7 @@ class TrainingResult:
     monitored: float | None
     steps: int
     scores: Mapping[str, Any]
+    first: int = 0
 
     def keep(self) -> None:
         """Writes it into the run's directory, which says that the run is finished."""
@@ -73,7 +75,9 @@ def finish(
     """
     weights = _load_average(fitting, kept, monitored)
     began = time.perf_counter()
-    cost = {"optimizer steps": f"{result.steps:,}"} | {n: duration(x) for n, x in times.items()}
+    since = f" since step {result.first:,}" if result.first else ""
+    spent = {f"{part}{since}": duration(seconds) for part, seconds in times.items()}
+    cost = {"optimizer steps": f"{result.steps:,}"} | spent
     result = _scored(result, fitting, monitored.name, cost)
     times["scoring"] = time.perf_counter() - began
     _log(loggers, fitting, result)
@@ -92,7 +96,11 @@ def _scored(
         write_bundle(result.bundle, bundle.config, model, tokenizer, scores, cost)
 
     write({})  # so that scoring can be stopped
-    scores = _final_scores(fitting)
+    try:
+        scores = _final_scores(fitting)
+    except KeyboardInterrupt:
+        print(f"{result.bundle} is written, without scores", file=sys.stderr)
+        raise
     write(scores)
     best = scores.get(monitor) if result.monitored is None else result.monitored
     return replace(result, scores=scores, monitored=best)
@@ -161,10 +169,12 @@ def _print(
     # figures first; the signatures are in the bundle's scores.json
     rows = {n: f"{x:.4g}" for n, x in result.scores.items() if isinstance(x, float)}
     rows |= {"steps": f"{result.steps:,}", "weights kept": weights}
-    rows["time"] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())
-    rows[f"{unit} a second"] = f"{speed['tokens_per_second']:,.0f}"
-    rows["padding"] = f"{speed['padding_share']:.1%}"
-    rows["waiting for data"] = f"{speed['waiting_share']:.1%}"
+    time_of = f"time since step {result.first:,}" if result.first else "time"
+    rows[time_of] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())
+    if result.steps > result.first:
+        rows[f"{unit} a second"] = f"{speed['tokens_per_second']:,.0f}"
+        rows["padding"] = f"{speed['padding_share']:.1%}"
+        rows["waiting for data"] = f"{speed['waiting_share']:.1%}"
     rows["parameters"] = f"{hyperparameters(fitting)['parameters']:,}"
     rows["bundle"] = str(result.bundle)
     print_table("Training", rows)

@@ -25,7 +25,7 @@ from seqattn.runs.starting import Start, start_of
 from seqattn.runs.training_options import TrainingOptions
 from seqattn.storage import write_whole
 from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored
-from seqattn.training.checkpoint_files import CheckpointFiles, newest_whole
+from seqattn.training.checkpoint_files import CheckpointFiles, newest_whole, step_of
 from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.loggers import connect, go_on_from, made_loggers
 from seqattn.training.progress import EpochLines, TrainingBar
@@ -70,7 +70,8 @@ def fit(run: TrainingOptions) -> TrainingResult:
     trainer = _train(make, fitting, kept, start.checkpoint)
     times["training"] = fitting.throughput.seconds
     times["validating"] = max(0.0, time.perf_counter() - began - times["training"])
-    result = TrainingResult(home, home / "model", monitored.best, trainer.global_step, {})
+    first = step_of(start.checkpoint) if start.checkpoint else 0
+    result = TrainingResult(home, home / "model", monitored.best, trainer.global_step, {}, first)
     if not trainer.is_global_zero:
         return result
     return finish(result, fitting, trainer.loggers, kept, monitored, times)

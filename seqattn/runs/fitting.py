@@ -169,7 +169,9 @@ class TextFitting(Fitting):
             return None
         pair = min(shown, key=lambda pair: max(_SHORT, *map(len, pair)))
         with inference(self.model):
-            return draw_text(self.bundle, *pair, ["cross"], most=_DRAWN).figures.get("cross")
+            return draw_text(
+                self.bundle, *pair, ["cross"], most=_DRAWN, said="reference"
+            ).figures.get("cross")
 
 
 class SpanFitting(Fitting):

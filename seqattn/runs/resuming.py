@@ -27,6 +27,8 @@ _FREE_PARTS = {
     "loader": ("num_workers", "pin_memory"),
     "model": ("checkpoint_activations",),
 }
+SHAPING = ("model", "position", "attention", *SLOT_NODES)
+"""Nodes that a model is made from, with which no run goes on."""
 _OF_STEPS = ("accumulate_grad_batches", "precision", "gradient_clip_val", "fast_dev_run")
 """What of the trainer a step depends on."""
 _OF_ENDS = ("max_steps", "max_epochs")
@@ -54,9 +56,11 @@ def place_of(run: TrainingOptions) -> Place:
     before = settings_before(home, f"run_dir={home}")
     found = _differ(_steps, before, run.settings)
     if found:
+        shapes = any(word.startswith((*SHAPING, "tokenizer")) for word in found)
+        others = "" if shapes else f"go on with others by resume={home}, "
         raise UserError(
-            f"run_dir={home} holds a run with {', '.join(found)}; give the same, go on with others "
-            f"by resume={home}, or name another directory"
+            f"run_dir={home} holds a run with {', '.join(found)}; give the same, {others}or name "
+            "another directory"
         )
     ended = (home / RESULT).is_file() and (home / "model").exists()
     if ended and not _differ(_ends, before, run.settings):

@@ -8,18 +8,15 @@ from typing import NamedTuple
 from torch import nn
 
 from seqattn.bundle.bundle import Bundle, load_bundle
-from seqattn.bundle.choices import SLOT_NODES
 from seqattn.bundle.files import part_of
 from seqattn.bundle.nodes import build
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.runs.resuming import differences, settings_before
+from seqattn.runs.resuming import SHAPING, differences, settings_before
 from seqattn.runs.run_directory import rank
 from seqattn.runs.training_options import TrainingOptions
 from seqattn.training.checkpoint_files import newest_whole, step_batches
 
-_SHAPING = ("model", "position", "attention", *SLOT_NODES)
-"""Nodes that a model is made from."""
 _FREE = ("dropout", "checkpoint_activations", "batch_size")
 """Keys of those nodes that a run may change when it goes on."""
 
@@ -50,7 +47,7 @@ class Start(NamedTuple):
         if self.bundle is None:
             return
         theirs, ours = self.bundle.model.state_dict(), model.state_dict()
-        differing = " ".join(differences(self.bundle.config, self.run.settings, _SHAPING))
+        differing = " ".join(differences(self.bundle.config, self.run.settings, SHAPING))
         for name in {**ours, **theirs}:
             there, here = (tuple(s[name].shape) if name in s else None for s in (theirs, ours))
             if there != here:
@@ -92,7 +89,7 @@ def _check_resumed(run: TrainingOptions) -> None:
     """Refuses to go on with another model or vocabulary than the run has."""
     before = settings_before(Path(run.run_dir), f"resume={run.resume}")
     # a run that began with a bundle has its tokenizer, whatever the settings say
-    nodes = _SHAPING if run.init_from else (*_SHAPING, "tokenizer")
+    nodes = SHAPING if run.init_from else (*SHAPING, "tokenizer")
     differing = [
         word
         for word in differences(before, run.settings, nodes)

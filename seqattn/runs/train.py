@@ -66,7 +66,8 @@ class Training(TrainingOptions):
         if rank() == 0:
             print(
                 f"run_dir={home} is finished after {result.steps:,} steps, its bundle is "
-                f"{result.bundle}; raise trainer.max_steps or trainer.max_epochs to train on",
+                f"{result.bundle}; to train on, add resume={home} and a higher trainer.max_steps "
+                "or trainer.max_epochs",
                 file=sys.stderr,
             )
         return result

@@ -47,7 +47,7 @@ class TrainerOptions:
         num_nodes: machines.
         strategy: how several devices share the work: fsdp2, or one of Lightning's names, as ddp.
         max_steps: optimizer steps.
-        max_epochs: passes over the training split.
+        max_epochs: passes over the training split; None for 20, or as many as max_steps takes.
         precision: 32, bf16-mixed, or 16-mixed (GPU only).
         accumulate_grad_batches: batches of an optimizer step, on each device.
         gradient_clip_val: largest norm of the gradient; None or 0 for none.
@@ -70,7 +70,7 @@ class TrainerOptions:
     num_nodes: Annotated[int, Ge(1), Le(4096)] = 1
     strategy: str = "auto"
     max_steps: Bound = -1
-    max_epochs: Bound = 20
+    max_epochs: Bound | None = None
     precision: Literal[32, "bf16-mixed", "16-mixed"] = 32
     accumulate_grad_batches: Count = 1
     gradient_clip_val: NotNegative | None = 1.0
@@ -171,6 +171,8 @@ class TrainerOptions:
             by_steps = {"check_val_every_n_epoch": None, "val_check_interval": batches}
         others = ("lightning", "profiler", "restarts", "compile")
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
+        if self.max_epochs is None:
+            own["max_epochs"] = 20 if self.max_steps == -1 else -1
         profiler = _PROFILERS[self.profiler](home, "profile") if self.profiler else None
         fixed: dict[str, Any] = {
             "profiler": profiler,

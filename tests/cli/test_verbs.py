@@ -490,7 +490,8 @@ def test_analyze_draws_three_pictures(capfd, bundle, loaded, tmp_path, target):
         words.append(f"target={target}")
     out = succeed(capfd, "analyze", bundle, *words)
     said = target or loaded.generate(TEXTS[:1])[0]
-    assert f"source:    {TEXTS[0]}\noutput:    {said}\n" in out
+    name = "output" if target is None else "target"
+    assert f"source:    {TEXTS[0]}\n{name}:    {said}\n" in out
     pictures = sorted((tmp_path / "pictures").iterdir())
     assert [picture.name for picture in pictures] == ["cross.png", "decoder.png", "encoder.png"]
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
