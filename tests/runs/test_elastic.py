@@ -62,14 +62,14 @@ def alone(corpus, tmp_path_factory):
     return checkpoint(run_dir)
 
 
-@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_several_ranks_train_the_model_that_one_trains(corpus, alone, tmp_path, world):
     train(world, words_of(corpus, tmp_path / "run"))
     assert_near(checkpoint(tmp_path / "run"), alone)
 
 
 @pytest.mark.parametrize(
-    "worlds", [(2, 1), pytest.param((2, 4, 1), marks=pytest.mark.slow)], ids=str
+    "worlds", [(2, 1), pytest.param((2, 4, 1), marks=pytest.mark.exhaustive)], ids=str
 )
 def test_a_run_goes_on_with_another_number_of_ranks(corpus, alone, tmp_path, worlds):
     ends = [*(7 * (number + 1) for number in range(len(worlds) - 1)), STEPS]
@@ -79,7 +79,7 @@ def test_a_run_goes_on_with_another_number_of_ranks(corpus, alone, tmp_path, wor
     assert_near(checkpoint(tmp_path / "run"), alone)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ranks_in_shards_train_that_model_and_go_on_whole_and_in_shards_again(
     corpus, alone, tmp_path
 ):
@@ -104,7 +104,7 @@ def stopped_rank(rank, port, world, words):
 
 
 @pytest.mark.parametrize(
-    "words", [(), pytest.param(SHARDED, marks=pytest.mark.slow)], ids=["ddp", "fsdp2"]
+    "words", [(), pytest.param(SHARDED, marks=pytest.mark.exhaustive)], ids=["ddp", "fsdp2"]
 )
 def test_a_signal_to_one_rank_ends_all_and_the_run_goes_on_to_the_bit(corpus, tmp_path, words):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"

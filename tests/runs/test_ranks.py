@@ -40,7 +40,7 @@ def test_two_ranks_that_the_command_starts_make_one_run(capfd, corpus, tmp_path)
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_ranks_in_shards_write_the_bundle_of_two_that_hold_all(capfd, corpus, tmp_path):
     words = ("trainer.accelerator=cpu", "trainer.devices=2", "checkpoint.count=2")
     words += ("model.dropout=0", "attention.dropout=0", "optimizer.eps=0.001")

@@ -215,7 +215,7 @@ def test_a_checkpoint_of_two_ranks_in_shards_goes_on_on_any_number_and_by_ddp(tm
             assert difference(end, whole) < 1e-8
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_mixed_precision_in_shards_is_that_of_ddp(tmp_path):
     options = {"make": lambda: make_transformer().train(), "precision": "bf16-mixed"}
     ddp, sharded = (
@@ -224,7 +224,7 @@ def test_mixed_precision_in_shards_is_that_of_ddp(tmp_path):
     assert difference(ddp, sharded) < 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_training_that_fails_in_a_validation_can_begin_once_more(tmp_path):
     half = trained(tmp_path / "half", "fsdp2", 2, range(2))
     once, twice = (
