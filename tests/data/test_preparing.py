@@ -249,7 +249,10 @@ preparation(Path(sys.argv[1])).run()
 """
 
 
-@pytest.mark.parametrize("after", [0, 9, 19, 24, 30])
+NIGHTLY = [pytest.param(after, marks=pytest.mark.exhaustive) for after in (9, 19, 30)]
+
+
+@pytest.mark.parametrize("after", [0, 24, *NIGHTLY])
 def test_a_killed_preparation_goes_on_and_makes_the_same(tmp_path, after):
     whole = prepare(tmp_path / "whole")
     folder = tmp_path / "killed"

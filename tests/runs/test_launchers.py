@@ -59,7 +59,7 @@ def wait_for(found, seconds=200):
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_tasks_of_slurm_make_one_run_of_a_name_that_the_first_chose(corpus, tmp_path):
     codes, told = ended(*tasks(tmp_path, *train_arguments(corpus, *PLAIN, steps=2)))
     assert codes == [0, 0], told

@@ -202,7 +202,7 @@ def _moments(checkpoint):
         yield from (state["state"][number] for number in numbers)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_checkpoint_of_two_ranks_in_shards_goes_on_on_any_number_and_by_ddp(tmp_path):
     whole = trained(tmp_path / "whole", "auto", 1, range(4))
     for first, *others in (
