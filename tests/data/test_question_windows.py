@@ -1,6 +1,7 @@
 """Contexts too long to be read at once are read in windows that all begin with the question."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -37,13 +38,13 @@ def data(tmp_path_factory):
     return found
 
 
-def windows_of(data):
+def windows_of(data, longest=30):
     """Texts of the windows of each training row, and what is to be answered."""
     found = {}
     for batch in data.train_dataloader():
         sources = data.tokenizer.decode_target(batch.source.tolist())
         for row, source, length in zip(batch.index.tolist(), sources, (batch.source > 0).sum(1)):
-            assert length <= 30
+            assert length <= longest
             found.setdefault(row, []).append(source)
     return found
 
@@ -63,6 +64,17 @@ def test_each_window_has_the_question_and_the_answer_and_none_is_dropped(data):
     [told, _] = data.report()
     assert told.startswith("kept all 8 train pairs; cut 4 sources (50.0 %) into ")
     assert " more without the answer; read from " in told
+
+
+def test_no_window_cuts_its_answer_whatever_its_length(data):
+    texts = data.rows("train")
+    for length in range(24, 44):
+        options = replace(data.options, max_source_length=length)
+        folder, tokenizer = str(data.cache_dir), data.tokenizer
+        cut = Seq2SeqData(data.source, data.tokenizer_config, options, folder, 0, tokenizer)
+        for row, windows in windows_of(cut, length).items():
+            answer = texts.targets[row]
+            assert answer == "unanswerable" or all(answer in window for window in windows)
 
 
 def test_generation_reads_the_same_windows_and_all_of_them(data):
