@@ -57,6 +57,6 @@ def test_the_lock_of_a_run_follows_no_link(tmp_path):
     (tmp_path / "mine").write_text("years of work")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "mine")
-    with pytest.raises(OSError, match="symbolic links"), claimed(tmp_path / "run"):
+    with pytest.raises(UserError, match="symbolic links"), claimed(tmp_path / "run"):
         pass
     assert (tmp_path / "mine").read_text() == "years of work"

@@ -151,12 +151,7 @@ class TextBundle(Bundle):
             contexts: the context of each.
             generation: a search, see `search`; None for the bundle's own.
             **settings: of the search.
-
-        Raises:
-            UserError: for a bundle of another task.
         """
-        if (self.config.get("choices") or {}).get("task", "qa_generative") != "qa_generative":
-            raise UserError("this bundle answers no questions; give its texts to generate")
         pairs = zip(_several(questions), _several(contexts), strict=True)
         return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
 

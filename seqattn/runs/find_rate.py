@@ -26,7 +26,7 @@ def find_rate(run: TrainingOptions) -> float:
     Raises:
         UserError: where the data cannot be read, or the loss falls at no rate.
     """
-    if isinstance(run.resume, str) and run.resume != "auto":
+    if run.resumes_another:
         raise UserError("find_lr=true is for a new run; leave resume out")
     start = start_of(replace(run, resume=None))
     fitting = (SpanFitting if run.task.output == "spans" else TextFitting)(start)

@@ -6,14 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from seqattn.bundle.nodes import build
 from seqattn.data.shard_files import MANIFEST, TOKENIZER, WORK, Manifest, read_manifest
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.runs.run_directory import remove_empty
+from seqattn.runs.run_directory import claimed
 from seqattn.runs.tables import print_table
 from seqattn.storage import file_faults, is_file
 from seqattn.training.screen import duration
@@ -34,18 +32,8 @@ def held(home: Path) -> Iterator[None]:
         others = [path.name for path in home.iterdir() if path.name != ".lock"]
     if others and not {MANIFEST, WORK} & set(others):
         raise UserError(f"output={home} holds other files ({others[0]}); name a new directory")
-    lock = FileLock(home / ".lock")
-    with file_faults("write", home):
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise UserError(f"output={home} is in use by another process; wait for it") from error
-    try:
+    with claimed(home, "output"):
         yield
-    finally:
-        lock.release()
-        (home / ".lock").unlink(missing_ok=True)
-        remove_empty(home)
 
 
 def check_same(

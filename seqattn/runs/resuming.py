@@ -16,7 +16,7 @@ from seqattn.runs.run_directory import has_checkpoint
 from seqattn.runs.training_options import TrainingOptions
 
 FORMAT = "seqattn run 3"
-Place = Literal["begin", "go on", "finished"]
+Phase = Literal["begin", "go on", "finished"]
 RESULT = "result.yaml"
 """What a finished run came to; it is there when all is done."""
 _FREE = ("run_dir", "resume", "overrides", "choices", "name", "cache_dir", "logger", "checkpoint",
@@ -34,14 +34,14 @@ _OF_STEPS = ("accumulate_grad_batches", "precision", "gradient_clip_val", "fast_
 _OF_ENDS = ("max_steps", "max_epochs")
 
 
-def place_of(run: TrainingOptions) -> Place:
+def phase_of(run: TrainingOptions) -> Phase:
     """What a run in its directory is: one to begin, to go on with, or one that is finished.
 
     Raises:
         UserError: where its directory holds another run, or none that was asked for.
     """
     home = Path(run.run_dir)
-    if isinstance(run.resume, str) and run.resume != "auto":
+    if run.resumes_another:
         if not has_checkpoint(home):
             raise UserError(f"resume={run.resume} holds no checkpoints/step-*.ckpt to go on from")
         return "go on"

@@ -8,6 +8,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from seqattn.errors import UserError
+from seqattn.storage import file_faults
 
 
 def rank() -> int:
@@ -28,25 +29,27 @@ def has_checkpoint(path: Path) -> bool:
 
 
 @contextmanager
-def claimed(path: Path) -> Iterator[None]:
-    """Holds a run's directory for this process; one that was made for nothing is taken away.
+def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
+    """Holds a directory for this process; one that was made for nothing is taken away.
 
     A process that has died holds nothing.
 
     Args:
         path: the directory, made if absent.
+        key: what names it in messages.
 
     Raises:
-        UserError: where another process holds it.
+        UserError: where another process holds it, or it cannot be written.
     """
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise UserError(
-            f"run_dir={path} is in use by another process; wait for it, or name another"
-        ) from error
+    with file_faults("write", path):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise UserError(
+                f"{key}={path} is in use by another process; wait for it, or name another"
+            ) from error
     try:
         yield
     finally:

@@ -74,7 +74,7 @@ def start_of(run: TrainingOptions) -> Start:
     if run.init_from is None:
         return Start(run)
     bundle = load_bundle(run.init_from)
-    asked = [word for word in run.overrides if word.startswith(("tokenizer=", "tokenizer."))]
+    asked = run.typed("tokenizer")
     found = differences(bundle.config, run.settings, ["tokenizer"])
     if asked and found:
         raise UserError(

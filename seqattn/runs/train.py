@@ -12,7 +12,7 @@ from seqattn.runs.find_rate import find_rate
 from seqattn.runs.fit import fit
 from seqattn.runs.ranks import as_started, launch
 from seqattn.runs.rendezvous import rendezvous
-from seqattn.runs.resuming import place_of
+from seqattn.runs.resuming import phase_of
 from seqattn.runs.run_directory import claimed, rank, world_size
 from seqattn.runs.training_options import TrainingOptions
 
@@ -44,17 +44,17 @@ class Training(TrainingOptions):
 
             def begin() -> str:
                 held.enter_context(claimed(home))
-                return place_of(self)
+                return phase_of(self)
 
-            place = rendezvous.agreed(begin)
-            if place == "finished":
+            phase = rendezvous.agreed(begin)
+            if phase == "finished":
                 return self._finished()
             if world_size() == 1 and self.trainer.ranks > 1:
                 held.close()  # the first rank holds the directory
                 return launch(self)
-            if rank() == 0 and place == "go on":
+            if rank() == 0 and phase == "go on":
                 print(f"training goes on in {home}", file=sys.stderr)
-            result = fit(replace(self, resume=self.run_dir if place == "go on" else None))
+            result = fit(replace(self, resume=self.run_dir if phase == "go on" else None))
             if rank() == 0:
                 result.keep()
             return result
@@ -88,7 +88,7 @@ def _with_vocabulary(run: Training) -> Training:
     theirs = getattr(run.data, "tokenizer_config", None)
     if theirs is None or theirs == run.tokenizer:
         return run
-    asked = [word for word in run.overrides if word.startswith(("tokenizer=", "tokenizer."))]
+    asked = run.typed("tokenizer")
     if asked or not (run.overrides or run.tokenizer == TokenizerConfig()):
         made = " ".join(f"tokenizer.{key}={value}" for key, value in asdict(theirs).items())
         raise UserError(

@@ -1,4 +1,4 @@
-"""How long and on what a run trains, and what it keeps."""
+"""How long and on what a run trains."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ import torch
 from annotated_types import Ge, Gt, Le, MinLen
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 
 from seqattn.checking import Count, CountOrNone, NotNegative, checked
 from seqattn.errors import UserError
-from seqattn.training.checkpoint_files import CheckpointFiles
-from seqattn.training.checkpoints import Checkpoints, Keeping
 from seqattn.training.sharding import FullySharded, check_shards
 
 Bound = Annotated[int, Ge(-1), Le(10**9)]
@@ -211,42 +208,3 @@ def _quieten() -> None:
         "could not find the monitored key",  # before the first validation
     ):
         warnings.filterwarnings("ignore", message=f".*{message}")
-
-
-@checked
-@dataclass(frozen=True)
-class CheckpointOptions:
-    """Which weights a run keeps, and when it stops early.
-
-    Args:
-        monitor: what best means, and what early stopping watches, such as val/loss or val/bleu.
-        average: which weights the bundle averages, of those that were validated: best or last.
-        count: how many of them.
-        every_steps: optimizer steps from one checkpoint to the next; None for validations alone.
-        every_minutes: minutes after which another is due, so that a long epoch may be killed.
-        patience: validations without a better one after which training stops; None for never.
-    """
-
-    monitor: str = "val/loss"
-    average: Literal["best", "last"] = "best"
-    count: Annotated[int, Ge(1), Le(1000)] = 1
-    every_steps: Count | None = None
-    every_minutes: Annotated[float, Gt(0), Le(10**6)] | None = 10.0
-    patience: Count | None = None
-
-    def callback(self, files: CheckpointFiles, mode: str) -> Checkpoints:
-        """Saves checkpoints. Args: mode: which way of `monitor` is better, min or max."""
-        best = self.average == "best"
-        keeping = Keeping(self.monitor if best else "step", mode if best else "max", self.count)
-        return Checkpoints(files, keeping, self.every_steps, self.every_minutes)
-
-    def stopping(self, mode: str) -> list[EarlyStopping]:
-        """Early stopping, where there is any. Args: mode: as `kept`."""
-        if self.patience is None:
-            return []
-        # at a validation's end, before the checkpoint that follows it
-        return [
-            EarlyStopping(
-                self.monitor, mode=mode, patience=self.patience, check_on_train_epoch_end=False
-            )
-        ]

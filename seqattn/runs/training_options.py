@@ -23,9 +23,10 @@ from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.span_search import SpanSearch
 from seqattn.positions import SinusoidalPosition
+from seqattn.runs.checkpoint_options import CheckpointOptions
 from seqattn.runs.run_directory import world_size
 from seqattn.runs.task_options import LOSSES, TaskOptions
-from seqattn.runs.trainer_options import CheckpointOptions, TrainerOptions
+from seqattn.runs.trainer_options import TrainerOptions
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import inverse_sqrt
 
@@ -173,6 +174,15 @@ class TrainingOptions:
                     f"callbacks.{name} must make a lightning.Callback, got {shown(made[-1])}"
                 )
         return made
+
+    @property
+    def resumes_another(self) -> bool:
+        """Whether `resume` names a run, whatever `run_dir` holds."""
+        return isinstance(self.resume, str) and self.resume != "auto"
+
+    def typed(self, group: str) -> list[str]:
+        """The overrides that choose or change a group, such as tokenizer."""
+        return [word for word in self.overrides if word.startswith((f"{group}=", f"{group}."))]
 
     def check(self) -> None:
         """Refuses what can be refused before any data is read.

@@ -15,5 +15,6 @@ from tests.kills import cases, try_case
     ],
 )
 def test_a_killed_training_that_is_started_again_is_the_uninterrupted_one(tmp_path, name, kills):
-    differs, _ = try_case(tmp_path, dict(cases())[name], kills, random.Random(name))
+    differs, done = try_case(tmp_path, dict(cases())[name], kills, random.Random(name))
     assert differs is None
+    assert done

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from seqattn.cli.main import run_verb
 from seqattn.errors import UserError
 from seqattn.runs.fitting import TextFitting
-from seqattn.runs.resuming import place_of
+from seqattn.runs.resuming import phase_of
 from seqattn.tasks.seq2seq import Seq2SeqTask
 from tests.cli.small import checked_training, refusal, run, train, train_arguments
 
@@ -157,7 +157,7 @@ def test_settings_that_a_step_depends_on_must_be_those_of_before(corpus, trained
     key = word.partition("=")[0]
     words = [w for w in words_of(corpus, trained) if not w.startswith(f"{key}=")]
     with pytest.raises(UserError, match="holds a run with") as told:
-        place_of(checked_training(*words, word))
+        phase_of(checked_training(*words, word))
     shapes = word.startswith(("model", "attention", "tokenizer"))
     others = "" if shapes else f"go on with others by resume={trained}, "
     assert str(told.value) == (
@@ -186,7 +186,7 @@ def test_other_settings_are_free(corpus, trained, word, place):
     key = word.partition("=")[0]
     dropped = ("generation.beam_size",) if key == "generation" else ()
     words = [w for w in words_of(corpus, trained) if w.partition("=")[0] not in (key, *dropped)]
-    assert place_of(checked_training(*words, word)) == place
+    assert phase_of(checked_training(*words, word)) == place
 
 
 def test_what_cannot_go_on_is_refused(capfd, corpus, trained, tmp_path):
@@ -205,7 +205,7 @@ def test_what_cannot_go_on_is_refused(capfd, corpus, trained, tmp_path):
 def test_ranks_that_torchrun_starts_again_go_on_whatever_was_asked(corpus, trained, monkeypatch):
     asked = checked_training(*words_of(corpus, trained, "resume=false"))
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert place_of(asked) == "finished"
+    assert phase_of(asked) == "finished"
 
 
 def test_the_lock_of_a_process_that_has_died_holds_nothing(capfd, corpus, trained):

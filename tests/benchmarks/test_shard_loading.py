@@ -3,7 +3,7 @@
 import torch
 
 from seqattn.benchmarks.random_shards import load, write_random
-from seqattn.benchmarks.shards import ShardsSuite
+from seqattn.benchmarks.shard_loading import ShardsSuite
 from seqattn.data.vocabulary import train_tokenizer
 from tests.benchmarks.small import SHAPE
 from tests.data.prepared import CONFIG, PAIRS

@@ -1,0 +1,52 @@
+"""What a run keeps of its weights, and when it stops early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+from lightning.pytorch.callbacks import EarlyStopping
+
+from seqattn.checking import Count, checked
+from seqattn.training.checkpoint_files import CheckpointFiles
+from seqattn.training.checkpoints import Checkpoints, Keeping
+
+
+@checked
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Which weights a run keeps, and when it stops early.
+
+    Args:
+        monitor: what best means, and what early stopping watches, such as val/loss or val/bleu.
+        average: which weights the bundle averages, of those that were validated: best or last.
+        count: how many of them.
+        every_steps: optimizer steps from one checkpoint to the next; None for validations alone.
+        every_minutes: minutes after which another is due, so that a long epoch may be killed.
+        patience: validations without a better one after which training stops; None for never.
+    """
+
+    monitor: str = "val/loss"
+    average: Literal["best", "last"] = "best"
+    count: Annotated[int, Ge(1), Le(1000)] = 1
+    every_steps: Count | None = None
+    every_minutes: Annotated[float, Gt(0), Le(10**6)] | None = 10.0
+    patience: Count | None = None
+
+    def callback(self, files: CheckpointFiles, mode: str) -> Checkpoints:
+        """Saves checkpoints. Args: mode: which way of `monitor` is better, min or max."""
+        best = self.average == "best"
+        keeping = Keeping(self.monitor if best else "step", mode if best else "max", self.count)
+        return Checkpoints(files, keeping, self.every_steps, self.every_minutes)
+
+    def stopping(self, mode: str) -> list[EarlyStopping]:
+        """Early stopping, where there is any. Args: mode: as `kept`."""
+        if self.patience is None:
+            return []
+        # at a validation's end, before the checkpoint that follows it
+        return [
+            EarlyStopping(
+                self.monitor, mode=mode, patience=self.patience, check_on_train_epoch_end=False
+            )
+        ]
