@@ -20,6 +20,7 @@ from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import Monitored
 from seqattn.training.checkpoint_files import read, weights
 from seqattn.training.checkpoints import Checkpoints
+from seqattn.training.loggers import go_on_from
 from seqattn.training.screen import duration, progress
 
 
@@ -80,6 +81,8 @@ def finish(
     cost = {"optimizer steps": f"{result.steps:,}"} | spent
     result = _scored(result, fitting, monitored.name, cost)
     times["scoring"] = time.perf_counter() - began
+    if result.steps == result.first:  # a process that was killed here may have logged its scores
+        go_on_from(loggers, result.steps)
     _log(loggers, fitting, result)
     _print(result, weights, times, fitting)
     return result

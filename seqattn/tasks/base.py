@@ -9,6 +9,7 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -123,6 +124,7 @@ class SummedTask(LightningModule):
         self.window_units = torch.zeros((), dtype=torch.long)
         """Units since the last optimizer step, on this rank."""
         self.agreement = Agreement()
+        self._sums_settled = False
 
     @abstractmethod
     def training_loss(self, batch: Any) -> BatchLoss:
@@ -206,12 +208,32 @@ class SummedTask(LightningModule):
             "lr_scheduler": {"scheduler": schedule, "interval": "step", "name": "lr"},
         }
 
+    def forward(self, batch: Any) -> Tensor:
+        """The loss of a batch in training, summed over its units."""
+        with padded_right():
+            return self.training_loss(batch).total
+
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Draws depend on the batch's place alone, whatever was drawn before."""
         trainer = self.trainer
+        if not self._sums_settled:
+            self._settle_sums(batch)
         step, turn = divmod(batch_idx, trainer.accumulate_grad_batches)
         number = turn * trainer.world_size + trainer.global_rank
         torch.manual_seed(draw_seed(self.optimization.seed, self.current_epoch, step, number))
+
+    def _settle_sums(self, batch: Any) -> None:
+        """Sums of gradients get the order that they keep, which DDP finds in a first pass.
+
+        Without it the first step after a stop would sum as no step of an uninterrupted run does;
+        two numbers have one order.
+        """
+        self._sums_settled = True
+        trained = self.trainer.model
+        if isinstance(trained, DistributedDataParallel) and self.trainer.world_size > 2:
+            with self.trainer.precision_plugin.forward_context():
+                trained(batch).backward()
+            self.zero_grad()
 
     def on_validation_start(self) -> None:
         torch.manual_seed(draw_seed(self.optimization.seed, self.global_step))

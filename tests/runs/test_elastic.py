@@ -104,14 +104,21 @@ def stopped_rank(rank, port, world, words):
 
 
 @pytest.mark.parametrize(
-    "words", [(), pytest.param(SHARDED, marks=pytest.mark.exhaustive)], ids=["ddp", "fsdp2"]
+    ("world", "words"),
+    [
+        pytest.param(2, (), id="ddp"),
+        pytest.param(4, (), marks=pytest.mark.exhaustive, id="ddp of four"),
+        pytest.param(2, SHARDED, marks=pytest.mark.exhaustive, id="fsdp2"),
+    ],
 )
-def test_a_signal_to_one_rank_ends_all_and_the_run_goes_on_to_the_bit(corpus, tmp_path, words):
+def test_a_signal_to_one_rank_ends_all_and_the_run_goes_on_to_the_bit(
+    corpus, tmp_path, world, words
+):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    train(2, words_of(corpus, whole, *words))
-    run_ranks(stopped_rank, 2, 2, words_of(corpus, stopped, *words))
+    train(world, words_of(corpus, whole, *words))
+    run_ranks(stopped_rank, world, world, words_of(corpus, stopped, *words))
     assert checkpoint(stopped)["place"][0] == 8
-    train(2, [f"resume={stopped}"])
+    train(world, [f"resume={stopped}"])
     assert_near(checkpoint(stopped), checkpoint(whole), within=0)
 
 

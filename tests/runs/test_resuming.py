@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import signal
 import time
 
@@ -120,6 +121,16 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
     assert "goes on" not in ended.err
     assert figures(tmp_path) == figures(trained)
     assert steps_shown(tmp_path, "train/loss") == steps_shown(trained, "train/loss")
+
+
+def test_a_run_that_was_killed_at_its_end_logs_its_scores_once(capfd, corpus, trained, tmp_path):
+    words = words_of(corpus, tmp_path)
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "result.yaml").unlink()
+    time.sleep(1.1)  # as above
+    assert run(capfd, "train", *words).code == 0
+    assert figures(tmp_path) == figures(trained)
+    assert steps_shown(tmp_path, "final/val/bleu") == steps_shown(trained, "final/val/bleu")
 
 
 def test_a_finished_run_says_so_and_more_steps_go_on(capfd, corpus, trained, tmp_path):
