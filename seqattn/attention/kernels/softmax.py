@@ -8,6 +8,7 @@ from seqattn.attention.base import Abilities, Attended, Kernel
 from seqattn.attention.cache import Cache, GrowingCache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
+from seqattn.ops.short_attention import LONGEST, short_attention
 from seqattn.positions.base import Position
 
 
@@ -152,7 +153,7 @@ class SoftmaxKernel(Kernel):
         return scores.softmax(dim=-1)
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
-        dropped = F.dropout(weights, self.dropout, self.training)
+        dropped = F.dropout(weights, self.dropout) if self.training else weights
         context = per_group(dropped, values)
         term = self._value_term(dropped, mask, position)
         return context if term is None else context + term
@@ -169,11 +170,14 @@ def fused_attention(
 ) -> Tensor:
     """softmax(q keys^T scale + bias) values; `bias` may be bool, True = may look.
 
-    On a CPU it runs in float32 whatever it is given: the backward pass in bfloat16 takes several
-    times as long there.
+    On a CPU long sequences run in float32 whatever they are given: the backward pass in bfloat16
+    takes several times as long there.
     """
     on_cpu = q.device.type == "cpu"
     if on_cpu and q.dtype == torch.bfloat16:
+        plain = not dropout and (bias is None or bias.dtype == torch.bool)
+        if plain and keys.shape[2] <= LONGEST and not torch.compiler.is_compiling():
+            return short_attention(q, keys, values, bias, is_causal, scale)
         bias = bias if bias is None or bias.dtype == torch.bool else bias.float()
         with torch.autocast("cpu", enabled=False):
             wide = (q.float(), keys.float(), values.float(), bias)

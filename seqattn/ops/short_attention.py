@@ -1,0 +1,65 @@
+"""Softmax attention over short sequences in half precision on a CPU."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LONGEST = 256
+"""Keys up to which it is the faster way, and its weights are few beside the features."""
+
+
+class _ShortAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None, scale: float
+    ) -> Tensor:
+        # heads lie apart, and each is read twice
+        q, keys, values = (part.contiguous() for part in (q, keys, values))
+        scores = (q @ keys.transpose(2, 3)).float().mul_(scale)
+        if hidden is not None:
+            scores.masked_fill_(hidden, -torch.inf)
+        weights = scores.softmax(dim=-1)
+        ctx.save_for_backward(q, keys, values, weights)
+        ctx.scale = scale
+        return weights.to(q.dtype) @ values
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        q, keys, values, weights = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        lost = (gradient @ values.transpose(2, 3)).float()
+        scores = torch._softmax_backward_data(lost, weights, -1, torch.float32)
+        scores = scores.mul_(ctx.scale).to(q.dtype)
+        of_values = weights.to(q.dtype).transpose(2, 3) @ gradient
+        return scores @ keys, scores.transpose(2, 3) @ q, of_values, None, None
+
+
+def short_attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visible: Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
+    """As `scaled_dot_product_attention`, whose backward pass is slow in bfloat16 on a CPU.
+
+    Products run in the type of q, the softmax in float32. Keeps T * S weights a head.
+
+    Args:
+        q: (B, H, T, Dh).
+        keys, values: (B, G, S, Dh), G dividing H.
+        visible: bool, broadcastable to (B, H, T, S), each row with something to look at; None for
+            all.
+        is_causal: query t sees keys up to t alone; without `visible`.
+        scale: of the scores.
+    """
+    if keys.shape[1] != q.shape[1]:
+        times = q.shape[1] // keys.shape[1]
+        keys, values = (part.repeat_interleave(times, dim=1) for part in (keys, values))
+    hidden = None if visible is None else ~visible
+    if is_causal:
+        hidden = torch.ones(q.shape[2], keys.shape[2], dtype=torch.bool).triu(1)
+    out: Tensor = _ShortAttention.apply(q, keys, values, hidden, scale)  # type: ignore[no-untyped-call]
+    return out

@@ -1,0 +1,39 @@
+"""Attention over short sequences in half precision, beside PyTorch's."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqattn.attention.kernels.softmax import fused_attention
+from seqattn.ops.short_attention import LONGEST, short_attention
+
+
+def heads(count, length, dtype):
+    return torch.randn(2, length, count, 8, dtype=dtype).transpose(1, 2).requires_grad_()
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("mask", ["none", "causal", "padding"])
+def test_it_is_pytorchs_attention_with_its_gradients(groups, mask):
+    q, keys, values = (heads(count, 5, torch.float64) for count in (4, groups, groups))
+    visible = torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    visible[0, ..., 3:] = False
+    visible = visible if mask == "padding" else None
+    want = F.scaled_dot_product_attention(
+        q, keys, values, visible, is_causal=mask == "causal", scale=0.3, enable_gqa=True
+    )
+    got = short_attention(q, keys, values, visible, mask == "causal", 0.3)
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)  # its softmax is in float32
+    gradient = torch.randn_like(want)
+    expected = torch.autograd.grad(want, (q, keys, values), gradient)
+    found = torch.autograd.grad(got, (q, keys, values), gradient)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [5, LONGEST, LONGEST + 1])
+def test_half_precision_on_a_cpu_is_near_full_precision(length):
+    narrow = [heads(4, length, torch.bfloat16) for _ in range(3)]
+    got = fused_attention(*narrow, None, True, 0.0, 0.3)
+    want = fused_attention(*(part.float() for part in narrow), None, True, 0.0, 0.3)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.float(), want, rtol=2e-2, atol=2e-2)
