@@ -107,7 +107,7 @@ def _usual_callbacks(
     lines = EpochLines(fitting.throughput, monitored, math.inf if on_terminal else EVERY)
 
     def keep_settings(trainer: Trainer, task: LightningModule) -> None:
-        settings = {"format": FORMAT, **run.settings}
+        settings = {"format": FORMAT, "threads": torch.get_num_threads(), **run.settings}
         if trainer.is_global_zero:
             (home / RESULT).unlink(missing_ok=True)
             for name, content in (("config", settings), ("overrides", list(run.overrides))):

@@ -12,8 +12,9 @@ from seqattn.runs.find_rate import find_rate
 from seqattn.runs.fit import fit
 from seqattn.runs.ranks import as_started, launch
 from seqattn.runs.rendezvous import rendezvous
-from seqattn.runs.resuming import phase_of
+from seqattn.runs.resuming import phase_of, settings_before
 from seqattn.runs.run_directory import claimed, rank, world_size
+from seqattn.runs.threads import threads_of
 from seqattn.runs.training_options import TrainingOptions
 
 
@@ -54,7 +55,10 @@ class Training(TrainingOptions):
                 return launch(self)
             if rank() == 0 and phase == "go on":
                 print(f"training goes on in {home}", file=sys.stderr)
-            result = fit(replace(self, resume=self.run_dir if phase == "go on" else None))
+            goes_on = phase == "go on"
+            before = settings_before(home, f"resume={self.resume}") if goes_on else {}
+            with threads_of(self.trainer, before.get("threads")):
+                result = fit(replace(self, resume=self.run_dir if goes_on else None))
             if rank() == 0:
                 result.keep()
             return result

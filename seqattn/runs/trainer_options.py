@@ -23,6 +23,7 @@ from seqattn.training.sharding import FullySharded, check_shards
 Bound = Annotated[int, Ge(-1), Le(10**9)]
 """So many at most; -1 for no such bound."""
 Interval = Annotated[int, Ge(1), Le(10**9)] | Annotated[float, Gt(0), Le(1)]
+Threads = Annotated[int, Ge(1), Le(4096)]
 Devices = (
     Annotated[int, Ge(-1), Le(4096)]
     | Literal["auto"]
@@ -41,6 +42,8 @@ class TrainerOptions:
     Args:
         accelerator: auto, cpu, gpu or another that Lightning knows.
         devices: how many, or which; auto or -1 for all of an accelerator.
+        threads: of each process on a CPU; None for all cores, or fewer where other work makes that
+            quicker, and for those that a run began with.
         num_nodes: machines.
         strategy: how several devices share the work: fsdp2, or one of Lightning's names, as ddp.
         max_steps: optimizer steps.
@@ -64,6 +67,7 @@ class TrainerOptions:
 
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu", "hpu"] = "auto"
     devices: Devices = 1
+    threads: Threads | None = None
     num_nodes: Annotated[int, Ge(1), Le(4096)] = 1
     strategy: str = "auto"
     max_steps: Bound = -1
@@ -166,7 +170,7 @@ class TrainerOptions:
         if isinstance(every, int):  # Lightning counts batches
             batches = every * self.accumulate_grad_batches
             by_steps = {"check_val_every_n_epoch": None, "val_check_interval": batches}
-        others = ("lightning", "profiler", "restarts", "compile")
+        others = ("lightning", "profiler", "restarts", "compile", "threads")
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         if self.max_epochs is None:
             own["max_epochs"] = 20 if self.max_steps == -1 else -1

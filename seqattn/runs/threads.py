@@ -1,0 +1,61 @@
+"""How many threads a training on a CPU gets."""
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from seqattn.runs.run_directory import world_size
+from seqattn.runs.trainer_options import TrainerOptions
+
+_ROUNDS = 5
+_SECONDS = 0.02  # of each number of threads in a round
+
+
+@contextmanager
+def threads_of(trainer: TrainerOptions, before: int | None) -> Iterator[None]:
+    """A block in which a CPU's work has the threads asked for, or the quickest number of them.
+
+    Threads wait for each other after every operation, so that beside other work several may be
+    many times slower than one.
+
+    Args:
+        trainer: its `threads` is how many; None to look which number is quickest.
+        before: those of the run that goes on, whose sums are made by as many; None for a new one.
+    """
+    most = torch.get_num_threads()
+    threads = trainer.threads or most
+    if trainer.threads is None and trainer.on_cpu and world_size() == 1:
+        threads = min(before, most) if before else _quickest(most)
+        if threads < most:
+            print(
+                f"training on {threads} of {most} threads, which other work slows down less "
+                f"(trainer.threads={most} for all)",
+                file=sys.stderr,
+            )
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(most)
+
+
+def _quickest(most: int) -> int:
+    """The number of threads, halved from `most` on down to 1, that multiplies fastest now."""
+    counts = [most >> n for n in range(most.bit_length())]
+    if len(counts) == 1:
+        return most
+    left, right = torch.randn(1024, 128), torch.randn(128, 128)
+    rates: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(_ROUNDS):
+        for count in counts:
+            torch.set_num_threads(count)
+            products, began = 0, time.perf_counter()
+            while time.perf_counter() < began + _SECONDS:
+                left @ right
+                products += 1
+            rates[count].append(products / (time.perf_counter() - began))
+    return max(counts, key=lambda count: statistics.median(rates[count]))
