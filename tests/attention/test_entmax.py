@@ -6,7 +6,8 @@ from entmax import entmax_bisect
 
 from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
-from seqattn.attention.kernels.entmax import EntmaxKernel, entmax
+from seqattn.attention.kernels import entmax as module
+from seqattn.attention.kernels.entmax import EntmaxKernel, entmax, plain_entmax
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
@@ -100,6 +101,32 @@ def test_float32_is_exact_to_rounding_at_every_alpha(size):
             exact = entmax(scores.double(), torch.tensor(alpha).double())
             torch.testing.assert_close(weights.double(), exact, atol=1e-6, rtol=1e-4)
             torch.testing.assert_close(weights.sum(-1), torch.ones(8))
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 30.0])
+@pytest.mark.parametrize("length", [1, 7, 64, 600])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_quick_way_equals_the_plain_one_for_every_alpha_at_once(dtype, length, spread):
+    scores = torch.randn(3, len(ALPHAS), 5, length, dtype=dtype) * spread
+    scores[0, :, :, length // 2 + 1 :] = -torch.inf
+    alpha = torch.tensor(ALPHAS, dtype=dtype)[:, None, None]
+    got, expected = entmax(scores, alpha), plain_entmax(scores, alpha)
+    close = 10 * torch.finfo(dtype).eps
+    torch.testing.assert_close(got, expected, atol=close, rtol=close**0.5)
+    torch.testing.assert_close(got.sum(-1), torch.ones_like(got[..., 0]))
+    assert ((got == 0) == (expected == 0)).float().mean() > 0.999  # equal but for rounding
+
+
+def test_blocks_of_rows_give_what_one_block_does(monkeypatch):
+    scores = torch.randn(2, 3, 5, 7, dtype=torch.float64, requires_grad=True)
+    alpha = torch.tensor([1.2, 1.5, 1.9]).double()[:, None, None].requires_grad_()
+    upstream, found = torch.randn_like(scores), []
+    for block in (2**15, 20):
+        monkeypatch.setattr(module, "BLOCK", block)
+        weights = entmax(scores, alpha)
+        found.append((weights, *torch.autograd.grad(weights, (scores, alpha), upstream)))
+    for one, other in zip(*found):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 
 def test_alpha_2_is_sparsemax():
