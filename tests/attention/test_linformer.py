@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
@@ -163,3 +164,21 @@ def test_it_has_no_cache():
         LinformerKernel(HeadShape(HEADS, HEADS, HEAD_DIM)).make_cache(1)
     text = "LinformerKernel cannot decode; it fits an encoder's self-attention"
     assert str(caught.value) == text
+
+
+def test_a_cpu_attends_in_float32_whose_backward_pass_is_the_quicker_one():
+    class Attending(TorchDispatchMode):
+        types = ()
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if "scaled_dot_product" in function.name():
+                self.types += (args[0].dtype,)
+            return function(*args, **(kwargs or {}))
+
+    kernel = LinformerKernel(HeadShape(HEADS, HEADS, HEAD_DIM), projected=3, max_length=9)
+    q, k, v = (x.bfloat16() for x in inputs())
+    with Attending() as attending, torch.autocast("cpu", torch.bfloat16):
+        context = kernel(q, KeysValues(k, v), full_mask(EVERYONE), NOWHERE).context
+        context.float().sum().backward()
+    assert context.dtype == torch.bfloat16
+    assert set(attending.types) == {torch.float32}

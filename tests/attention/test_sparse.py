@@ -12,7 +12,8 @@ from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.bigbird import BigBirdKernel
 from seqattn.attention.kernels.fixed import FixedKernel
 from seqattn.attention.kernels.parts import blockwise
-from seqattn.attention.kernels.strided import StridedKernel
+from seqattn.attention.kernels.strided import FactorizedKernel, StridedKernel
+from seqattn.attention.masks import Mask
 from seqattn.positions import Position, Stack
 from tests.builders import causal_mask, full_mask, make_transformer
 from tests.models import test_cache_equivalence as cache_suite
@@ -79,6 +80,11 @@ class Largest(TorchDispatchMode):
             if isinstance(part, torch.Tensor):
                 self.elements = max(self.elements, part.untyped_storage().size() // 4)
         return out
+
+
+@pytest.fixture(autouse=True)
+def blocks_at_any_length(monkeypatch):
+    monkeypatch.setattr(FactorizedKernel, "dense_up_to", 0)
 
 
 def make(name, heads=H, groups=H, dropout=0.0):
@@ -277,6 +283,79 @@ def test_no_tensor_of_length_squared_is_made(name, causal):
     with Largest() as largest:
         kernel(q, KeysValues(k, v), masked(real, causal), NOWHERE).context.sum().backward()
     assert 2 * length * 4 <= largest.elements <= length**2 // 4
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("own", [False, True])
+def test_few_tokens_go_the_dense_way_and_give_the_same(name, causal, own, monkeypatch):
+    kernel, real = make(name), torch.ones(3, 17, dtype=torch.bool)
+    real[0, :6], real[1, 11:], real[2, [0, 4, 5, 16]] = False, False, False
+    mask, tensors = masked(real, causal), inputs(17, batch=3)
+    if own:
+        mask = mask.joined(torch.rand(3, 1, 17, 17, generator=torch.Generator()) < 0.6)
+    allowed = allowed_of(name, kernel, real, causal)
+    allowed = allowed & mask.extra if own else allowed
+    monkeypatch.setattr(FactorizedKernel, "dense_up_to", 17)
+    monkeypatch.setattr(FactorizedKernel, "_blocks", None)
+    agree(kernel, tensors, mask, allowed, real)
+    maps = []
+    kernel.observer, q, kv = maps.append, tensors[0], KeysValues(*tensors[1:])
+    shown = kernel(q, kv, mask, NOWHERE).context
+    kernel.observer = None
+    assert torch.equal(kernel(q, kv, mask, NOWHERE).context, shown)
+    rows = real[:, None, :, None]
+    torch.testing.assert_close(maps[0] * rows, dense(*tensors, allowed)[0] * rows)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_long_past_of_beams_that_change_is_decoded_as_one_full_pass(name, beams):
+    kernel, position = make(name), SlopedScores(Stack(H * DH, H))
+    cache, past = kernel.make_cache(beams), torch.zeros(2 * beams, 3 * H, 0, DH).double()
+    for step in range(34):
+        new = torch.randn(len(past), 3 * H, 1, DH, dtype=torch.float64)
+        past = torch.cat((past, new), dim=2)
+        places = torch.arange(past.shape[2])
+        q, k, v = new.chunk(3, dim=1)
+        mask = Mask(places[-1:], places, causal=True)
+        got = kernel(q, KeysValues(k, v), mask, position, cache).context
+        q, k, v = past.chunk(3, dim=1)
+        full = kernel(q, KeysValues(k, v), Mask(places, places, causal=True), position).context
+        torch.testing.assert_close(got, full[:, :, -1:], atol=1e-10, rtol=1e-10)
+        index = torch.randint(beams, (len(past) // beams, beams))
+        cache.reorder(index)
+        past = past[(index + beams * torch.arange(len(index))[:, None]).flatten()]
+        if step == 20:
+            cache.crop(19)
+            past = past[:, :, :19]
+        if step == 25:
+            cache.keep(torch.tensor([1]))
+            past = past[beams:]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_token_that_is_decoded_reads_the_keys_of_its_sets_alone(name, beams):
+    """What is not a number spreads from any key that is read, be its weight 0."""
+    length, kernel = 100, make(name)
+    kernel.stride = 10
+    cache, mask = kernel.make_cache(beams), full_mask(torch.ones(1, length, dtype=torch.bool))
+    seen = kernel.pattern(mask).expand(1, H, length, length)[0, :, -1].any(dim=0)
+    x = torch.randn(beams, H, length, DH).masked_fill(~seen[:, None], torch.nan)
+    cache.append(KeysValues(x[:, :, :-1], x[:, :, :-1]))
+    places, last = torch.arange(length), x[:, :, -1:]
+    mask = Mask(places[-1:], places, causal=True)
+    assert kernel(last, KeysValues(last, last), mask, NOWHERE, cache).context.isfinite().all()
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_keys_that_a_token_meets_are_those_that_belong_to_it(name):
+    kernel, places = make(name), torch.arange(30)
+    for number in {number for pattern in kernel.patterns for number in pattern}:
+        for i in range(30):
+            belonging = kernel.belongs(number, torch.tensor(i), places[: i + 1]).nonzero()[:, 0]
+            assert sorted(kernel.met(number, i)) == belonging.tolist()
 
 
 def model_of(name):

@@ -116,7 +116,9 @@ class _Entmax(Function):
         weights, alpha = ctx.saved_tensors
         learned = ctx.needs_input_grad[1]
         blocks = _blocks(_excess(alpha, weights), weights, gradient.to(weights.dtype))
-        by_scores, by_alpha = zip(*(_gradients(*block, learned) for block in blocks), strict=True)
+        by_scores, by_alpha = zip(
+            *(_gradients(*block, learned=learned) for block in blocks), strict=True
+        )
         found = torch.cat(by_scores).view(weights.shape).to(gradient.dtype)
         if not learned:
             return found, None
@@ -172,7 +174,7 @@ def _slope(z: Tensor, threshold: Tensor, power: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _gradients(
-    excess: Tensor, weights: Tensor, gradient: Tensor, learned: bool
+    excess: Tensor, weights: Tensor, gradient: Tensor, *, learned: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The gradients of a block's scores (N, S), and of its alpha in each row (N, 1)."""
     logs = weights.clamp(min=1e-30).log_()  # the logarithm of 0 is ten times as slow

@@ -1,10 +1,17 @@
 """Fixed attention: keys of the same block, and the last few of every block."""
 
+from collections.abc import Iterable
+
 from torch import Tensor
 
 from seqattn.attention.base import HeadShape
 from seqattn.attention.kernels.parts.layouts import Band, Layout, Summaries
-from seqattn.attention.kernels.strided import FactorizedKernel, strided_layouts, strided_set
+from seqattn.attention.kernels.strided import (
+    FactorizedKernel,
+    strided_layouts,
+    strided_met,
+    strided_set,
+)
 from seqattn.checking import BadValue, Count, checked
 
 
@@ -18,8 +25,8 @@ class FixedKernel(FactorizedKernel):
     each; where a head sees A2 alone, a decoder's first l-c tokens see nothing there and get zeros.
 
     Time n*(l + c*n/l)*D, which is n*sqrt(n)*D at l = sqrt(n), and memory n*(l + c*n/l) a head;
-    growing cache of 2*G*Dh numbers a token, all of it read at each. Bidirectional, causal and
-    incremental; not for cross-attention.
+    growing cache of 2*G*Dh numbers a token, of which the next token reads l + c*n/l.
+    Bidirectional, causal and incremental; not for cross-attention.
 
     Args:
         stride: l, tokens; about the square root of the usual length.
@@ -56,6 +63,15 @@ class FixedKernel(FactorizedKernel):
         if number == 1:
             return j % self.stride >= self.stride - self.summary
         return strided_set(number - 2, i, j, self.stride)
+
+    def met(self, number: int, i: int) -> Iterable[int]:
+        if number == 0:
+            return range(i - i % self.stride, i + 1)
+        if number == 1:
+            first = self.stride - self.summary
+            ends = range(first, i + 1, self.stride)
+            return (j for start in ends for j in range(start, min(start + self.summary, i + 1)))
+        return strided_met(number - 2, i, self.stride)
 
     def layouts(self, causal: bool) -> list[Layout]:
         fixed: list[Layout] = [Band(self.stride), Summaries(self.stride, self.summary)]

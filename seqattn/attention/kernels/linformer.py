@@ -3,12 +3,12 @@
 from typing import Annotated
 
 import torch
-import torch.nn.functional as F
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from seqattn.attention.base import Abilities, EncoderKernel, HeadShape
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.softmax import fused_attention
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Width, checked
 from seqattn.errors import UserError
@@ -46,13 +46,14 @@ class LinformerKernel(EncoderKernel):
     def context(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> Tensor:
         self._check_length(mask)
         order = real_first(mask.real)
-        return F.scaled_dot_product_attention(
+        return fused_attention(
             query,
             self._project(self.keys_by_place, new.keys, mask.real, order),
             self._project(self.values_by_place, new.values, mask.real, order),
-            dropout_p=self.dropout if self.training else 0.0,
+            bias=None,
+            is_causal=False,
+            dropout=self.dropout if self.training else 0.0,
             scale=position.score_scale(self.head_dim),
-            enable_gqa=self.num_kv_heads != self.num_heads,
         )
 
     def _check_length(self, mask: Mask) -> None:

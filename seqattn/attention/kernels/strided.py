@@ -1,16 +1,18 @@
 """Strided attention, and what it shares with the fixed pattern: index sets, merged exactly."""
 
 from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.base import HeadShape
+from seqattn.attention.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
 from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
 from seqattn.attention.kernels.parts.merging import Partial, end_to_end, merged, powers_
-from seqattn.attention.kernels.softmax import per_group
+from seqattn.attention.kernels.softmax import fold_beams, fold_mask, per_group, unfold_beams
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
@@ -21,7 +23,8 @@ from seqattn.positions.base import Position
 class FactorizedKernel(BlockwiseKernel):
     """Softmax over a union of index sets (Child et al. 2019, arXiv 1904.10509, section 4).
 
-    Every set is dense in a layout of its own; a key in two sets of a head counts in the first.
+    Every set is dense in a layout of its own; a key in two sets of a head counts in the first. A
+    token that is decoded reads the keys of its sets alone, unless its past holds padding.
     Where there are several patterns they alternate from head to head, or from group to group where
     the heads of a group do not divide by them.
 
@@ -29,6 +32,8 @@ class FactorizedKernel(BlockwiseKernel):
         stride: l, tokens that pieces come in multiples of, at least 1.
         patterns: the numbers of the sets that each equal share of the heads attends to.
     """
+
+    dense_up_to = 128
 
     def __init__(
         self, shape: HeadShape, stride: int, patterns: tuple[tuple[int, ...], ...]
@@ -51,6 +56,10 @@ class FactorizedKernel(BlockwiseKernel):
     def layouts(self, causal: bool) -> list[Layout]:
         """The layout of each set."""
 
+    @abstractmethod
+    def met(self, number: int, i: int) -> Iterable[int]:
+        """The keys of set `number` that a decoder's query at i sees."""
+
     def pattern(self, mask: Mask) -> Tensor:
         i, j = mask.query_positions[..., :, None], mask.key_positions[..., None, :]
         unions = []
@@ -59,6 +68,48 @@ class FactorizedKernel(BlockwiseKernel):
             unions.append(torch.stack(torch.broadcast_tensors(*sets, i == j)[:-1]).any(dim=0))
         heads = torch.arange(self.num_heads, device=i.device) // self._run % len(unions)
         return torch.stack(unions, dim=-3).index_select(-3, heads)
+
+    def _attend(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Mask,
+        position: Position,
+        need_weights: bool = False,
+        ancestry: Tensor | None = None,
+    ) -> Attended:
+        plain = self.observer is None and mask.real is None and mask.extra is None
+        if plain and mask.queries == 1 < mask.keys:
+            numbers = {number for pattern in self.patterns for number in pattern}
+            found = sorted({j for number in numbers for j in self.met(number, mask.keys - 1)})
+            if 2 * len(found) <= mask.keys:  # else to take them out costs more than it saves
+                columns = torch.tensor(found, device=q.device)
+                return Attended(self._next(q, keys, values, mask, position, ancestry, columns))
+        return super()._attend(q, keys, values, mask, position, ancestry=ancestry)
+
+    def _next(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Mask,
+        position: Position,
+        ancestry: Tensor | None,
+        columns: Tensor,
+    ) -> Tensor:
+        """The context of one more token, over the tokens at `columns` alone."""
+        beams = q.shape[0] // keys.shape[0]
+
+        def taken(x: Tensor) -> Tensor:  # (.., L*K, ..) -> (.., C*K, ..)
+            return x.unflatten(2, (-1, beams)).index_select(2, columns).flatten(2, 3)
+
+        mask = replace(mask, key_positions=mask.key_positions[columns])
+        if ancestry is not None:
+            q, mask = fold_beams(q, beams), fold_mask(mask, beams, taken(ancestry))
+        mask = mask if len(self.patterns) == 1 else self._narrowed(mask)
+        context = self._fast(q, taken(keys), taken(values), mask, position)
+        return context if ancestry is None else unfold_beams(context, beams)
 
     def _unit(self, length: int, causal: bool) -> int:
         return self.stride
@@ -131,6 +182,11 @@ def strided_set(number: int, i: Tensor, j: Tensor, stride: int) -> Tensor:
     return (i - j) % stride == 0 if number else (i - j).abs() <= stride
 
 
+def strided_met(number: int, i: int, stride: int) -> range:
+    """The keys up to i of those sets."""
+    return range(i % stride, i + 1, stride) if number else range(max(0, i - stride), i + 1)
+
+
 def strided_layouts(stride: int, causal: bool) -> list[Layout]:
     """The layouts of the two sets."""
     return [Band(stride, stride, 0 if causal else stride, compact=True), Columns(stride)]
@@ -145,8 +201,8 @@ class StridedKernel(FactorizedKernel):
     head sees both sets (the paper's merged head), or half of the heads each.
 
     Time n*(l + n/l)*D, which is n*sqrt(n)*D at l = sqrt(n), and memory n*(l + n/l) a head;
-    growing cache of 2*G*Dh numbers a token, all of it read at each. Bidirectional, causal and
-    incremental; not for cross-attention.
+    growing cache of 2*G*Dh numbers a token, of which the next token reads l + n/l. Bidirectional,
+    causal and incremental; not for cross-attention.
 
     Args:
         stride: l, tokens; about the square root of the usual length.
@@ -162,6 +218,9 @@ class StridedKernel(FactorizedKernel):
 
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:
         return strided_set(number, i, j, self.stride)
+
+    def met(self, number: int, i: int) -> range:
+        return strided_met(number, i, self.stride)
 
     def layouts(self, causal: bool) -> list[Layout]:
         return strided_layouts(self.stride, causal)

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -114,10 +114,12 @@ class BlockwiseKernel(SoftmaxKernel):
     A full pass runs in blocks (`_blocks`), with nothing of T x T; so does a first call of several
     tokens while decoding with one beam. Else decoding reads the growing cache under the pattern as
     a mask, so a token costs time linear in the past. Observed weights are written out densely
-    beside either, and so is a pass under a mask of the user's own, which is as large.
+    beside either, and so is a pass under a mask of the user's own, which is as large, and one of at
+    most `dense_up_to` tokens.
     """
 
     abilities = replace(SoftmaxKernel.abilities, cross=False)
+    dense_up_to: ClassVar[int] = 0  # tokens, so few that a dense pass under the pattern is quicker
 
     @abstractmethod
     def pattern(self, mask: Mask) -> Tensor:
@@ -151,16 +153,20 @@ class BlockwiseKernel(SoftmaxKernel):
         steps = q.shape[2]
         if ancestry is not None or steps == 1 or steps < keys.shape[2]:  # there is a past
             return super()._attend(q, keys, values, mask, position, ancestry=ancestry)
-        if self.observer is not None or mask.extra is not None:
+        short = steps <= self.dense_up_to
+        if short or self.observer is not None or mask.extra is not None:
             if mask.real is not None:  # as blocks count, padding between tokens left out too
                 places = (mask.real.long().cumsum(dim=1) - 1).clamp(min=0)
                 mask = replace(mask, query_positions=places, key_positions=places)
             dense = self._narrowed(mask)
-            weights = self.weights(q, keys, dense, position)
-            if self.observer is not None:
-                self.observer(weights)
-            if self.keep_weight_gradients or mask.extra is not None:
-                return Attended(self._weighted(weights, values, dense, position))
+            if self.observer is not None or not short:
+                weights = self.weights(q, keys, dense, position)
+                if self.observer is not None:
+                    self.observer(weights)
+                if self.keep_weight_gradients or (not short and mask.extra is not None):
+                    return Attended(self._weighted(weights, values, dense, position))
+            if short:
+                return Attended(self._fast(q, keys, values, dense, position))
         tokens, order = Tokens.of(q, keys, values, mask, self._unit(steps, mask.causal))
         return Attended(moved_back(self._blocks(tokens, position)[:, :, :steps], order))
 
