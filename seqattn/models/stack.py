@@ -46,6 +46,8 @@ class TransformerState(State):
     """(B, L) True where a past token is no padding; None while none was padded."""
     source_tokens: SourceTokens | None = None
     can_crop: bool = False
+    positions: Sequence[Position] | None = None
+    """The layers' positions, prepared; None for one call."""
 
     def reorder(self, index: Tensor) -> None:
         for cache in self.caches or ():
@@ -148,6 +150,10 @@ class LayerStack(nn.Module):
         """The longest sequence in tokens, None where there is no limit."""
         self.checkpointing = shape.checkpoint_activations
 
+    def positions(self) -> list[Position]:
+        """Each layer's part of the position scheme."""
+        return [self.position.at_layer(number) for number in range(len(self.layers))]
+
     def run(self, layer: nn.Module, *args: Any, cached: bool = False) -> Any:
         """Calls a layer; a cached call is never recomputed, which would write its cache twice."""
         if self.checkpointing and self.training and torch.is_grad_enabled() and not cached:
@@ -195,11 +201,12 @@ class Decoder(LayerStack):
             real_queries=mask.real_queries,
         )
         caches: Sequence[Cache | None] = state.caches or [None] * len(self.layers)
+        positions = state.positions or self.positions()
         attended = None
         for n, (layer, source, cache) in enumerate(zip(self.layers, state.source, caches)):
             asked = need_weights and n == len(self.layers) - 1
             x, attended = self.run(
-                layer, x, mask, self.position.at_layer(n), source, source_mask, cache, asked,
+                layer, x, mask, positions[n], source, source_mask, cache, asked,
                 cached=cache is not None,
             )  # fmt: skip
         return self.norm(x), attended

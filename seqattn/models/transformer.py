@@ -119,6 +119,7 @@ class Transformer(Seq2SeqModel):
             beams,
             source_tokens=self.head.source_tokens(memory.ids),
             can_crop=cached and all(layer.self_attention.abilities.crop for layer in layers),
+            positions=[part.prepared() for part in self.decoder.positions()] if cached else None,
         )
 
     def features(

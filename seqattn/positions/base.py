@@ -50,6 +50,10 @@ class Position(nn.Module):
         """The part that layer number `layer` (from 0) uses; the shared part itself by default."""
         return self
 
+    def prepared(self) -> "Position":
+        """The same with what no query changes worked out, for as long as its weights stay."""
+        return self
+
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Adds positions, (T,) or (B, T) whole numbers from 0, to embeddings (B, T, D)."""
         return x

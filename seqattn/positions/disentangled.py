@@ -1,5 +1,7 @@
 """Disentangled attention: content and relative position score apart, and are added."""
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -49,8 +51,8 @@ class DeBERTaPosition(LayeredPosition):
     delta(i, j) is i - j clipped to [-k, k) and counted from -k. The 2k vectors of distances are
     shared by all layers; each layer has its own projections of them to Kr and Qr. Time
     (T + S)*2k*D and T*S*H more than content alone, and that of projecting 2k vectors twice, which
-    a decoder pays at every step; outside compiled graphs no more of them are projected than T
-    queries and S keys reach. Kr has no bias, which would cancel in the softmax.
+    decoding pays once a batch; outside compiled graphs a whole pass projects no more of them than
+    T queries and S keys reach. Kr has no bias, which would cancel in the softmax.
 
     Args:
         stack: what it serves.
@@ -74,6 +76,7 @@ class DeBERTaLayer(Position):
     """One layer's projections of the distances' vectors, which `shared` holds."""
 
     hooks = frozenset({"score_term"})
+    known: tuple[Tensor, Tensor] | None = None  # all of Kr and Qr, once they are `prepared`
 
     def __init__(self, stack: Stack, shared: DeBERTaPosition) -> None:
         super().__init__(stack)
@@ -85,26 +88,57 @@ class DeBERTaLayer(Position):
         nn.init.zeros_(self.query.bias)
 
     def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        (shared,) = self._shared
-        reach = shared.reach
-        forth = table_rows(q_positions, k_positions, -reach, 2 * reach)  # (T, S)
-        if shared.released:
-            back = forth.transpose(-1, -2)  # (S, T)
-        else:
-            back = table_rows(k_positions, q_positions, -reach, 2 * reach)
-        scale = self.score_scale(q.shape[-1])
-        forth, part = reached(forth, 2 * reach)
-        key = self._heads(self.key(shared.table[part])) * scale  # (H, R, Dh)
+        if self.known is not None and k_positions.dim() == 1 and _together(q_positions):
+            return self._of_one_place(q, k, *self._rows(q_positions[:1], k_positions))
+        forth, back = self._rows(q_positions, k_positions)
+        size = 2 * self._shared[0].reach
+        forth, part = reached(forth, size)
+        key = self._projected(0, part)  # (H, R, Dh)
         to_position = read(torch.einsum("bhtd,hrd->bhtr", q, key), forth, q.dtype)
-        back, part = reached(back, 2 * reach)
-        query = self._heads(self.query(shared.table[part])) * scale
-        query = query.unflatten(0, (k.shape[1], -1))  # (H, R, Dh) -> (G, H/G, R, Dh)
+        back, part = reached(back, size)
+        query = self._projected(1, part).unflatten(0, (k.shape[1], -1))  # -> (G, H/G, R, Dh)
         scores = torch.einsum("bgsd,gnrd->bgnsr", k, query).flatten(1, 2)  # (B, H, S, R)
         to_content = read(scores, back, q.dtype)  # (B, H, S, T)
         return to_position + to_content.transpose(2, 3)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(1, (self.stack.num_heads, -1)).transpose(0, 1)  # (R, D) -> (H, R, Dh)
+    def _rows(self, q_positions: Tensor, k_positions: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of Kr (T, S) and of Qr (S, T)."""
+        (shared,) = self._shared
+        ends = -shared.reach, 2 * shared.reach
+        forth = table_rows(q_positions, k_positions, *ends)
+        if shared.released:
+            return forth, forth.transpose(-1, -2)
+        return forth, table_rows(k_positions, q_positions, *ends)
+
+    def _of_one_place(self, q: Tensor, k: Tensor, forth: Tensor, back: Tensor) -> Tensor:
+        """The same for queries of one place, so that a key has one row of either, (1, S) and
+        (S, 1)."""
+        key, query = self._projected(0, forth[0]), self._projected(1, back[:, 0])  # (H, S, Dh)
+        query = query.unflatten(0, (k.shape[1], -1))  # (G, H/G, S, Dh)
+        to_content = (k[:, :, None] * query).sum(dim=-1).flatten(1, 2)  # (B, H, S)
+        return torch.einsum("bhtd,hsd->bhts", q, key) + to_content[:, :, None]
+
+    def prepared(self) -> Position:
+        same = copy.copy(self)
+        same.known = (self._projected(0, slice(None)), self._projected(1, slice(None)))
+        return same
+
+    def _projected(self, number: int, part: slice | Tensor) -> Tensor:
+        """Kr (0) or Qr (1) of a part of the distances, scaled: (H, R, Dh)."""
+        if self.known is not None:
+            return self.known[number][:, part]
+        vectors = (self.key, self.query)[number](self._shared[0].table[part])
+        heads = vectors.unflatten(1, (self.stack.num_heads, -1)).transpose(0, 1)
+        return heads * self.score_scale(self.stack.head_dim)  # (R, D) -> (H, R, Dh)
 
     def score_scale(self, head_dim: int) -> float:
         return float((3 * head_dim) ** -0.5)
+
+
+def _together(positions: Tensor) -> bool:
+    """Whether all are equal, as far as can be known without waiting for a GPU."""
+    if positions.shape == (1,):
+        return True
+    if positions.dim() > 1 or positions.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return bool((positions == positions[0]).all())

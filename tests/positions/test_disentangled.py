@@ -8,7 +8,17 @@ import torch
 
 from seqattn.errors import UserError
 from seqattn.positions import DeBERTaPosition, DisentangledPosition, Stack
-from tests.builders import DIM, HEADS, full_mask, heads, make_attention, randomised
+from tests.builders import (
+    DIM,
+    HEADS,
+    full_mask,
+    heads,
+    make_attention,
+    make_transformer,
+    padded,
+    randomised,
+    targets,
+)
 
 B, T, S, DH, K = 2, 5, 7, 6, 3
 Q_PLACES, K_PLACES = torch.tensor([4, 5, 6, 7, 8]), torch.arange(S)
@@ -91,6 +101,37 @@ def test_debertas_term_equals_equation_4_pair_by_pair(num_kv_heads, reach, relea
                 shared = k[:, h * num_kv_heads // HEADS, j]
                 expected = q[:, h, t] @ key[delta(i, j, reach), h] + shared @ query[back, h]
                 torch.testing.assert_close(got[:, h, t, j], expected / (3 * DH) ** 0.5)
+
+
+@pytest.mark.parametrize("places", [[9], [9, 9, 9, 9, 9], [5, 6, 7, 8, 9], [[9], [4]]])
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("released", [False, True])
+def test_a_prepared_scheme_gives_the_same_wherever_queries_stand(released, num_kv_heads, places):
+    position = deberta(released=released).at_layer(1)
+    q, k = queries_and_keys(num_kv_heads)
+    places = torch.tensor(places)
+    q = q[:, :, : places.shape[-1]]
+    got = position.prepared().score_term(q, k, places, K_PLACES)
+    torch.testing.assert_close(got, position.score_term(q, k, places, K_PLACES))
+
+
+@torch.no_grad()
+def test_decoding_projects_the_vectors_once_and_the_next_one_sees_new_weights():
+    model = make_transformer(heads(HEADS), lambda stack: DeBERTaPosition(stack, 20)).eval()
+    part, projected = model.decoder.position.at_layer(0), []
+    part.query.register_forward_hook(lambda _, args, out: projected.append(len(out)))
+    source, target = padded([[4, 5, 3], [6, 3]]), targets(B, T)
+
+    def decoded():
+        state = model.start(model.encode(source))
+        return torch.cat([model.decode(token, state) for token in target.split(1, dim=1)], dim=1)
+
+    decoded()
+    assert projected == [40]
+    part.query.bias.add_(1.0)
+    torch.testing.assert_close(decoded(), model(source, target))
+    copied = copy.deepcopy(model)
+    assert torch.equal(copied(source, target), model(source, target))
 
 
 @pytest.mark.parametrize("places", [torch.tensor([30]), torch.tensor([[3], [30]])])
