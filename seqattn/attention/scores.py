@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.errors import UserError
+from seqattn.ops.tanh import tanh_
 
 _BLOCK_NUMBERS = 1 << 20  # numbers inside the tanh at once: 4 MiB in float32, for caches
 
@@ -93,7 +94,7 @@ class AdditiveScore(Score):
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _block(self, asked: Tensor, keys: Tensor) -> Tensor:
-        inside = (asked[:, :, None] + keys[:, None]).tanh_()  # (B, T, S, A)
+        inside = tanh_(asked[:, :, None] + keys[:, None])  # (B, T, S, A)
         scores: Tensor = self.v(inside)[..., 0]
         return scores
 
