@@ -16,7 +16,8 @@ from seqattn.data.lines import Question, in_one_line, read_questions, read_texts
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
 from seqattn.generation import Hypothesis
-from seqattn.generation.base import Progress, Search, generate_from_windows
+from seqattn.generation.base import Progress, Search
+from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import Answered, SpanSearch
 from seqattn.runs.bundle_run import BundleRun, outputs_for
 from seqattn.runs.task_options import task_class
