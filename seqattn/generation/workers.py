@@ -46,13 +46,14 @@ class Workers(Generic[Job, Result]):
 
     Args:
         count: how many.
-        ready: gives what turns a job into its result; entered once in each process.
+        ready: gives what turns a job into its result.
     """
 
     def __init__(
         self, count: int, ready: Callable[[], AbstractContextManager[Callable[[Job], Result]]]
     ) -> None:
-        self._pool = ProcessPoolExecutor(count, get_context(START), _begin, (ready,))
+        self._count, self._ready = count, ready
+        self._pool: ProcessPoolExecutor | None = None
 
     def results(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Result]]:
         """Each job's number and result, as they come.
@@ -60,8 +61,9 @@ class Workers(Generic[Job, Result]):
         Raises:
             UserError: one of the processes was killed.
         """
+        pool = self._pool = self._pool or self._started()
         try:
-            numbers = {self._pool.submit(_work, job): n for n, job in enumerate(jobs)}
+            numbers = {pool.submit(_work, job): number for number, job in enumerate(jobs)}
             for done in as_completed(numbers):
                 yield numbers[done], done.result()
         except BrokenProcessPool as error:
@@ -70,8 +72,19 @@ class Workers(Generic[Job, Result]):
                 "generation.batch_size"
             ) from error
 
+    def _started(self) -> ProcessPoolExecutor:
+        context = get_context(START)
+        if START != "fork":
+            return ProcessPoolExecutor(self._count, context, _make_ready, (self._ready,))
+        with self._ready() as work:  # here, so that they share packed weights, too
+            pool = ProcessPoolExecutor(self._count, context, _begin, (work,))
+            pool.submit(int)
+        return pool
+
     def close(self, now: bool = False) -> None:
         """Ends them. Args: now: in the midst of their work."""
+        if self._pool is None:
+            return
         if now:
             for process in (self._pool._processes or {}).values():
                 process.kill()
@@ -93,10 +106,14 @@ _held = ExitStack()  # in a worker, as long as it lives
 _works: list[Callable[[Any], Any]] = []
 
 
-def _begin(ready: Callable[[], AbstractContextManager[Callable[[Any], Any]]]) -> None:
+def _begin(work: Callable[[Any], Any]) -> None:
     follow_parent()
     torch.set_num_threads(1)
-    _works.append(_held.enter_context(ready()))
+    _works.append(work)
+
+
+def _make_ready(ready: Callable[[], AbstractContextManager[Callable[[Any], Any]]]) -> None:
+    _begin(_held.enter_context(ready()))
 
 
 def _work(job: Any) -> Any:
