@@ -91,8 +91,8 @@ class Search(ABC):
 
     limit: LengthLimit = field(default_factory=LengthLimit)
     processors: Processors = field(default=(), kw_only=True)
-    batch_size: CountOrNone = field(default=64, kw_only=True)
-    batch_tokens: CountOrNone = field(default=0, kw_only=True)
+    batch_size: CountOrNone = field(default=128, kw_only=True)
+    batch_tokens: CountOrNone = field(default=16_384, kw_only=True)
     workers: WorkersOrNone = field(default=None, kw_only=True)
 
     output: ClassVar[str] = "text"

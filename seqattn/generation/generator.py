@@ -56,8 +56,8 @@ class Generator:
 
     model: SearchModel
     search: Search
-    batch_size: CountOrNone = 64
-    batch_tokens: CountOrNone = 0
+    batch_size: CountOrNone = 128
+    batch_tokens: CountOrNone = 16_384
     workers: WorkersOrNone = None
     open_workers: Workers[Batch, Found] | None = field(default=None, repr=False)
 
@@ -173,7 +173,7 @@ def _too_large(batch: Batch) -> str:
         return f"a source of {longest} tokens is too large for the memory; shorten it"
     return (
         f"a batch of {count} sources of up to {longest} tokens is too large for the memory; set "
-        f"generation.batch_size={count // 2}, or generation.workers=1 if there are several"
+        f"generation.batch_size={count // 2}, or fewer generation.workers"
     )
 
 

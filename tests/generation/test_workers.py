@@ -146,7 +146,7 @@ def test_memory_that_runs_out_is_told_with_what_to_do(count):
         generator.generate(SOURCES)
     assert str(caught.value) == (
         "a batch of 4 sources of up to 6 tokens is too large for the memory; set "
-        "generation.batch_size=2, or generation.workers=1 if there are several"
+        "generation.batch_size=2, or fewer generation.workers"
     )
     with pytest.raises(UserError, match="a source of 6 tokens is too large for the memory"):
         generator.generate([[4, 4, 4, 4, 4, 3]])
@@ -173,7 +173,7 @@ from seqattn.generation import Generator, GreedySearch
 from tests.builders import make_transformer
 class Slow(GreedySearch):
     def search(self, model, memory, numbers):
-        print(os.getpid(), flush=True)
+        os.write(1, f"{os.getpid()}\\n".encode())
         time.sleep(60)
 try:
     Generator(make_transformer(), Slow(), 1, workers=2).generate([[4, 3], [5, 3]])
