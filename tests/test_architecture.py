@@ -74,6 +74,7 @@ def allowed(folder, module):
         "checking",
         "errors",
         "places",
+        "processes",
         "storage",
         "tokens",
         "__version__",
@@ -125,7 +126,7 @@ def test_the_package_itself_imports_nothing_but_bundles_and_that_late():
     assert {name.split(".")[1] for name in names} == {"bundle"}
     late = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     assert {node.module for node in late} == {"collections.abc", "pathlib", "typing"}
-    for name in ("checking", "errors", "places", "storage", "tokens"):
+    for name in ("checking", "errors", "places", "processes", "storage", "tokens"):
         assert set(edges(HOME / f"{name}.py")) <= {"seqattn.errors"}
 
 

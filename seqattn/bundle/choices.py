@@ -65,3 +65,15 @@ def choices(group: str) -> dict[str, Node]:
             if key != "defaults"
         }
     return found
+
+
+def with_new_keys(group: str, node: Node) -> Node:
+    """A search of a bundle with the keys that its choice has got since; other groups as they are.
+
+    Args:
+        group: of the node, such as "generation".
+        node: of the bundle.
+    """
+    known = choices(group).values() if group == "generation" else ()
+    same = [choice for choice in known if choice.get(TARGET) == node.get(TARGET)]
+    return {**(same[0] if same else {}), **node}

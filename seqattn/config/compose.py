@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from seqattn.bundle.choices import SLOT_NODES
+from seqattn.bundle.choices import SLOT_NODES, with_new_keys
 from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
 from seqattn.places import shipped
@@ -113,7 +113,7 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
                 part = {**part, "processors": listed}
             names.append(f"bundle{next(numbers)}_{was if was.isidentifier() else 'NAME'}")
             home = group.partition("@")[0]
-            ConfigStore.instance().store(group=home, name=names[-1], node=part)
+            ConfigStore.instance().store(group=home, name=names[-1], node=with_new_keys(home, part))
         chosen = f"[{','.join(names)}]" if isinstance(node, list) else names[0]
         brought.append(f"{group}={chosen}")
     return brought

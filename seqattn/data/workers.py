@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.connection import wait as wait_for
 from typing import Any, TypeVar
 
 from seqattn.errors import UserError
+from seqattn.processes import follow_parent
 
 Result = TypeVar("Result")
 
@@ -38,7 +35,7 @@ def workers(count: int) -> Iterator[Executor]:
         yield _Here()
         return
     # forked ones would inherit threads, and this process's memory
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _follow_parent)
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), follow_parent)
     try:
         yield pool
     except BrokenProcessPool as error:
@@ -48,19 +45,6 @@ def workers(count: int) -> Iterator[Executor]:
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _follow_parent() -> None:
-    """Ends this worker with the process that started it, whose signals are not its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        wait_for([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def spread(jobs: Iterable[Callable[[], Future[Result]]], most: int) -> Iterator[Result]:

@@ -1,10 +1,13 @@
-"""How the process holds on to memory."""
+"""How the process holds on to memory, and when it has none left."""
 
 import ctypes
 import platform
 
+import torch
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _LARGE = 1 << 30
+_NONE_LEFT = "can't allocate memory"  # on a CPU
 
 
 def keep_freed_memory() -> bool:
@@ -21,3 +24,8 @@ def keep_freed_memory() -> bool:
     libc = ctypes.CDLL(None)
     done = libc.mallopt(_MMAP_THRESHOLD, _LARGE) and libc.mallopt(_TRIM_THRESHOLD, _LARGE)
     return bool(done)
+
+
+def ran_out(error: RuntimeError) -> bool:
+    """Whether an error of PyTorch's says that there was no memory left."""
+    return isinstance(error, torch.OutOfMemoryError) or _NONE_LEFT in str(error)

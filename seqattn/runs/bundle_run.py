@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from seqattn.bundle.bundle import SpanBundle, TextBundle, load_bundle
 from seqattn.checking import checked
 from seqattn.errors import UserError
-from seqattn.generation.base import Progress, Search, generate_from_windows
+from seqattn.generation.base import Progress, Search
+from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import SpanSearch
 from seqattn.ops.memory import keep_freed_memory
 

@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 from seqattn.data.options import SpanOptions
 from seqattn.errors import UserError
+from seqattn.ops.memory import ran_out
 from seqattn.runs.training_options import TrainingOptions
 
-_ON_A_CPU = "can't allocate memory"
 _WORKER = "DataLoader worker"
 
 
@@ -24,7 +22,7 @@ def training_faults(run: TrainingOptions) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError) or _ON_A_CPU in str(error):
+        if ran_out(error):
             raise UserError(_advice(run)) from error
         if _WORKER in str(error):
             raise UserError(

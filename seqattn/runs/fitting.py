@@ -145,7 +145,9 @@ class TextFitting(Fitting):
 
     def validation(self) -> TextValidation:
         search: Any = self.run.generation
-        greedy = GreedySearch(search.limit, processors=search.processors, batch_size=_VALIDATED)
+        greedy = GreedySearch(
+            search.limit, processors=search.processors, batch_size=_VALIDATED, workers=1
+        )
         return TextValidation(
             greedy.over(self.model),
             self.run.task.scorer,

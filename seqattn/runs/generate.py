@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +16,9 @@ from seqattn.checking import Count, checked
 from seqattn.data.lines import Question, in_one_line, read_questions, read_texts, write_lines
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
-from seqattn.generation import Hypothesis
-from seqattn.generation.base import Progress, Search, generate_from_windows
+from seqattn.generation import Generator, Hypothesis
+from seqattn.generation.base import Progress, Search
+from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import Answered, SpanSearch
 from seqattn.runs.bundle_run import BundleRun, outputs_for
 from seqattn.runs.task_options import task_class
@@ -87,18 +89,20 @@ class Generation(BundleRun):
         source = None if self.input is None else Path(self.input).expanduser()
         if source is not None and (source.is_dir() or not source.exists()):
             raise UserError(f"input={source} is not a file")
-        bundle = self.load(self.generation)
+        bundle: Any = self.load(self.generation)
         asks = task_class(bundle.config).reads == "questions"
         self._check_asked(asks)
         parts: Any = self._questions(source) if asks else self._texts(bundle, source)
-        work: Any = self._answers if asks else self._outputs
         bar = nullcontext(None) if source is None else progress("generating", "texts")
+        search = nullcontext() if asks else bundle.generator(self.generation).open()
 
         def lines() -> Iterator[str]:
-            for part in parts:
-                with bar as tell:
-                    found = [*work(bundle, part, tell)]
-                yield from found
+            with search as generator:
+                work: Any = partial(self._outputs, generator) if generator else self._answers
+                for part in parts:
+                    with bar as tell:
+                        found = [*work(bundle, part, tell)]
+                    yield from found
 
         write_lines(lines(), self.output)
 
@@ -124,11 +128,14 @@ class Generation(BundleRun):
         return read_questions(source)
 
     def _outputs(
-        self, bundle: Any, part: Sequence[tuple[int, str]], progress: Progress | None
+        self,
+        generator: Generator,
+        bundle: Any,
+        part: Sequence[tuple[int, str]],
+        progress: Progress | None,
     ) -> Iterator[str]:
         texts, first = [text for _, text in part], part[0][0] - 1 if part else 0
-        search = bundle.generator(self.generation)
-        found = generate_from_windows(search, bundle.encode(texts), first, progress)
+        found = generate_from_windows(generator, bundle.encode(texts), first, progress)
         for (number, text), hypotheses in zip(part, found, strict=True):
             outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
             best: dict[str, Hypothesis] = {}

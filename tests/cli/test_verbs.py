@@ -315,6 +315,20 @@ def test_a_file_is_answered_line_by_line_as_load_generates(capfd, bundle, corpus
     assert (shown.out.splitlines(), shown.err) == (lines, "")
 
 
+def test_processes_share_out_the_lines_of_a_bundle_of_before_them(
+    capfd, trained, corpus, loaded, tmp_path
+):
+    shutil.copytree(trained / "model", tmp_path / "old")
+    config = tmp_path / "old" / "config.yaml"
+    before = config.read_text(encoding="utf-8")
+    assert "\n  workers: null\n" in before
+    config.write_text(before.replace("\n  workers: null\n", "\n"))
+    texts = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    shared = ("generation.workers=2", "generation.batch_size=2")
+    out = succeed(capfd, "generate", f"bundle={tmp_path}/old", f"input={corpus}/test.en", *shared)
+    assert out.splitlines() == loaded.generate(texts)
+
+
 def test_standard_input_is_answered_at_once(bundle, loaded, tmp_path):
     """Each line is answered before the next is given, by a process of its own."""
     process = start_forked("generate", [bundle], tmp_path)

@@ -12,7 +12,7 @@ from seqattn.generation import (
     LengthLimit,
     Sampling,
 )
-from seqattn.generation.base import generate_from_windows
+from seqattn.generation.generator import generate_from_windows
 from seqattn.tokens import EOS
 from tests.builders import HEADS, POSITIONS, heads, make_transformer
 from tests.generation.table_model import TableModel

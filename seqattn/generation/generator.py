@@ -1,0 +1,216 @@
+"""A search over any number of sources: batches, in this process or shared out to several."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+
+from seqattn.checking import CountOrNone, checked
+from seqattn.errors import UserError
+from seqattn.generation.base import (
+    Hypothesis,
+    Progress,
+    Search,
+    SearchModel,
+    WorkersOrNone,
+    inference,
+)
+from seqattn.generation.workers import Workers, usual_workers
+from seqattn.models.head import Head
+from seqattn.ops.memory import ran_out
+from seqattn.tokens import PAD
+
+_WINDOW = 1 << 32  # beyond the numbers of texts
+
+
+class Batch(NamedTuple):
+    """Sources that are searched together, and each one's place in the user's input."""
+
+    sources: list[Sequence[int]]
+    places: list[int]
+
+
+Found = list[list[Hypothesis]]
+"""Hypotheses of each source, best first."""
+
+
+@checked
+@dataclass(frozen=True)
+class Generator:
+    """Runs a search over any number of sources: sorted by length, batched, in their own order.
+
+    Args:
+        model: the model, a module.
+        search: greedy, beam or sampling.
+        batch_size: sources in a batch at most; 0 for no such limit.
+        batch_tokens: padded source tokens in a batch at most; 0 for no such limit.
+        workers: processes of one thread each that share out the batches on a CPU, as many as there
+            are batches at most; None for as many as torch has threads. They search the batches that
+            one process would, and so find the same. With a single batch none is started.
+        open_workers: those of `open`.
+    """
+
+    model: SearchModel
+    search: Search
+    batch_size: CountOrNone = 128
+    batch_tokens: CountOrNone = 16_384
+    workers: WorkersOrNone = None
+    open_workers: Workers[Batch, Found] | None = field(default=None, repr=False)
+
+    def generate(
+        self,
+        sources: Sequence[Sequence[int]],
+        places: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses for each source, best first.
+
+        Args:
+            sources: ids of each source, end included; an empty one gets one empty hypothesis.
+            places: each source's place in the user's input; None where these are all of it.
+            progress: called after each batch.
+
+        Raises:
+            UserError: where a source is longer than the model's positions, where memory runs out,
+                or where workers cannot be used.
+        """
+        limit = self.model.max_source_length
+        for number, source in enumerate(sources, start=1):
+            if limit is not None and len(source) > limit:
+                raise UserError(
+                    f"source {number} has {len(source)} tokens and this model reads at most "
+                    f"{limit}; shorten it, or train with a larger position.max_length"
+                )
+        results: list[list[Hypothesis]] = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
+        places = range(len(sources)) if places is None else places
+        done, total = 0, sum(len(source) > 0 for source in sources)
+        rows = [*self._batches(sources)]
+        batches = [Batch([sources[n] for n in part], [places[n] for n in part]) for part in rows]
+        with self._searched(batches) as searched:
+            for at, found in searched:
+                for number, hypotheses in zip(rows[at], found, strict=True):
+                    results[number] = hypotheses
+                done += len(found)
+                if progress is not None:
+                    progress(done, total)
+        return results
+
+    @contextmanager
+    def open(self) -> Iterator["Generator"]:
+        """The same with workers that stay from one call to the next, while the block runs."""
+        with self._workers(self._count()) as workers:
+            yield replace(self, open_workers=workers)
+
+    @contextmanager
+    def _searched(self, batches: Sequence[Batch]) -> Iterator[Iterator[tuple[int, Found]]]:
+        """Each batch's number and hypotheses, as they come."""
+        count = min(self._count(), len(batches))
+        if count <= 1:
+            with self.ready() as search:
+                yield enumerate(map(search, batches))
+            return
+        pool = nullcontext(self.open_workers) if self.open_workers else self._workers(count)
+        with pool as workers:
+            yield workers.results(batches)
+
+    def _workers(self, count: int) -> Workers[Batch, Found]:
+        return Workers(count, replace(self, open_workers=None).ready)
+
+    def _count(self) -> int:
+        """How many processes may search."""
+        assert isinstance(self.model, nn.Module)
+        device = next(self.model.parameters()).device
+        if device.type == "cpu":
+            return usual_workers() if self.workers is None else self.workers
+        if self.workers is not None and self.workers > 1:
+            raise UserError(f"generation.workers are for a CPU; on {device} leave them out")
+        return 1
+
+    @contextmanager
+    def ready(self) -> Iterator[Callable[[Batch], Found]]:
+        """The search of one batch, in this process, with a model that is ready for it."""
+        assert isinstance(self.model, nn.Module)
+        with inference(self.model) as device, ExitStack() as heads:
+            for module in self.model.modules():
+                if isinstance(module, Head):
+                    heads.enter_context(module.packed())
+
+            def search(batch: Batch) -> Found:
+                rows = [torch.tensor(source, dtype=torch.long) for source in batch.sources]
+                ids = pad_sequence(rows, batch_first=True, padding_value=PAD).to(device)
+                try:
+                    return self.search.search(self.model, self.model.encode(ids), batch.places)
+                except RuntimeError as error:
+                    if ran_out(error):
+                        raise UserError(_too_large(batch)) from error
+                    raise
+
+            yield search
+
+    def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+        """Numbers of the non-empty sources, longest first, so that memory runs out at once."""
+        order = sorted((n for n, s in enumerate(sources) if len(s)), key=lambda n: -len(sources[n]))
+        batch: list[int] = []
+        for number in order:
+            longest = len(sources[batch[0]]) if batch else 0
+            over = self.batch_tokens and longest * (len(batch) + 1) > self.batch_tokens
+            if batch and (over or len(batch) == self.batch_size):
+                yield batch
+                batch = []
+            batch.append(number)
+        if batch:
+            yield batch
+
+
+def _too_large(batch: Batch) -> str:
+    """What to do where a batch does not fit into the memory."""
+    count, longest = len(batch.sources), max(map(len, batch.sources))
+    if count == 1:
+        return f"a source of {longest} tokens is too large for the memory; shorten it"
+    return (
+        f"a batch of {count} sources of up to {longest} tokens is too large for the memory; set "
+        f"generation.batch_size={count // 2}, or fewer generation.workers"
+    )
+
+
+def generate_from_windows(
+    generator: Generator,
+    sources: Sequence[Sequence[Sequence[int]]],
+    first: int = 0,
+    progress: Progress | None = None,
+) -> list[list[Hypothesis]]:
+    """Hypotheses for each source from all of its windows, those with the best scores first.
+
+    Args:
+        generator: the model with its search.
+        sources: the ids of each source's windows; one of a source that is read as a whole.
+        first: the place of the first source in the user's input.
+        progress: called after each batch; it is told the share of windows done, in sources.
+
+    Returns:
+        As `Generator.generate`; as many for each source as a window alone would give at most.
+    """
+    each = [
+        (window, place + number * _WINDOW)
+        for place, windows in enumerate(sources, first)
+        for number, window in enumerate(windows)
+    ]
+    windows, places = [window for window, _ in each], [place for _, place in each]
+
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done * len(sources) // total, len(sources))
+
+    found = iter(generator.generate(windows, places, tell))
+    results = []
+    for source in sources:
+        parts = [next(found) for _ in source]
+        best: dict[tuple[int, ...], Hypothesis] = {}
+        for hypothesis in sorted((h for part in parts for h in part), key=lambda h: -h.score):
+            best.setdefault(hypothesis.ids, hypothesis)
+        results.append(list(best.values())[: max(map(len, parts))])
+    return results

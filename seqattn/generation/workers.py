@@ -1,0 +1,120 @@
+"""Processes of one thread each that share out the batches of a search.
+
+A search multiplies small matrices, at each of which the threads of one process wait for each
+other; processes never do.
+"""
+
+import multiprocessing
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch.multiprocessing import get_context
+
+from seqattn.errors import UserError
+from seqattn.processes import follow_parent
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+START = "fork" if sys.platform == "linux" else "spawn"
+"""How they begin: forked they share all memory with this process and are there at once, spawned
+they import all anew, and get what they need pickled, the weights in shared memory."""
+
+
+def usual_workers() -> int:
+    """As many as torch has threads; 1 where processes had better not be started unasked.
+
+    That is where they would not be forked, in a process that may have none, and beside a thread
+    that works.
+    """
+    process, thread = multiprocessing.current_process(), threading.current_thread()
+    if START != "fork" or process.daemon or thread is not threading.main_thread():
+        return 1
+    return torch.get_num_threads()
+
+
+class Workers(Generic[Job, Result]):
+    """Processes that start with the first jobs and then wait for more, until they are closed.
+
+    What they work with, the weights for one, must not change meanwhile.
+
+    Args:
+        count: how many.
+        ready: gives what turns a job into its result.
+    """
+
+    def __init__(
+        self, count: int, ready: Callable[[], AbstractContextManager[Callable[[Job], Result]]]
+    ) -> None:
+        self._count, self._ready = count, ready
+        self._pool: ProcessPoolExecutor | None = None
+
+    def results(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Result]]:
+        """Each job's number and result, as they come.
+
+        Raises:
+            UserError: one of the processes was killed.
+        """
+        pool = self._pool = self._pool or self._started()
+        try:
+            numbers = {pool.submit(_work, job): number for number, job in enumerate(jobs)}
+            for done in as_completed(numbers):
+                yield numbers[done], done.result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                "a worker died, perhaps for want of memory; set generation.workers=1, or a lower "
+                "generation.batch_size"
+            ) from error
+
+    def _started(self) -> ProcessPoolExecutor:
+        context = get_context(START)
+        if START != "fork":
+            return ProcessPoolExecutor(self._count, context, _make_ready, (self._ready,))
+        with self._ready() as work:  # here, so that they share packed weights, too
+            pool = ProcessPoolExecutor(self._count, context, _begin, (work,))
+            pool.submit(int)
+        return pool
+
+    def close(self, now: bool = False) -> None:
+        """Ends them. Args: now: in the midst of their work."""
+        if self._pool is None:
+            return
+        if now:
+            for process in (self._pool._processes or {}).values():
+                process.kill()
+        self._pool.shutdown(cancel_futures=True)
+
+    def __enter__(self) -> "Workers[Job, Result]":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(now=error is not None)
+
+
+_held = ExitStack()  # in a worker, as long as it lives
+_works: list[Callable[[Any], Any]] = []
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    follow_parent()
+    torch.set_num_threads(1)
+    _works.append(work)
+
+
+def _make_ready(ready: Callable[[], AbstractContextManager[Callable[[Any], Any]]]) -> None:
+    _begin(_held.enter_context(ready()))
+
+
+def _work(job: Any) -> Any:
+    return _works[-1](job)
