@@ -285,8 +285,17 @@ def test_a_start_that_is_no_bundle_is_refused(capfd, corpus, tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ([], "heads=gqa needs to know how many key heads: add num_kv_heads=N"),
-        (["heads=mha"], "heads must be one of gqa, mqa, got 'mha'"),
+        (
+            [],
+            "convert needs to know what to change: add heads=mqa, num_kv_heads=N or quantize=int8",
+        ),
+        (["heads=gqa"], "heads=gqa needs to know how many key heads: add num_kv_heads=N"),
+        (["heads=mha"], "heads must be one of gqa, mqa or null, got 'mha'"),
+        (["quantize=int4"], "quantize must be one of int8 or null, got 'int4'"),
+        (
+            ["quantize=int8", "uptrain_steps=2"],
+            "uptrain_steps follows pooled heads; leave it out, or add heads=mqa",
+        ),
         (
             ["heads=mqa", "num_kv_heads=2"],
             "heads=mqa has one key head; leave num_kv_heads=2 out",
@@ -369,7 +378,7 @@ def test_a_recurrent_bundle(capfd, corpus, tmp_path, refused):
     ]
     succeed(capfd, "train", "model=rnn", "model.dim=16", *words)
     assert refused("heads=mqa", f"bundle={tmp_path}/run/model") == (
-        f"{tmp_path}/run/model holds a Recurrent, which has no key heads to pool; convert takes a "
+        f"{tmp_path}/run/model holds a Recurrent, which has no key heads to pool; pooling takes a "
         "Transformer"
     )
 
