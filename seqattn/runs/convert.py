@@ -96,10 +96,11 @@ class Conversion(ScoredRun):
         if bundle.config.get("quantize"):
             made = "is quantized already; convert the bundle that it was made from"
             raise UserError(f"{self.bundle} {made}")
+        pooled = self._pooled(bundle) if self._pools else None
         data = self._read(bundle)
         reports = {"before": self._report(bundle, data)}
-        if self._pools:
-            bundle = self._pooled(bundle)
+        if pooled is not None:
+            bundle = pooled
             reports["after"] = self._report(bundle, data)
         if self.uptrain_steps:
             from seqattn.runs.uptraining import uptrain  # Lightning takes seconds to import
