@@ -26,6 +26,7 @@ from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
+from seqattn.ops.int8 import round_weights
 
 Texts = str | Sequence[str]
 """One, or several."""
@@ -232,6 +233,8 @@ def load_bundle(
     tokenizer = Tokenizer.load(path)
     sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
     model = load_model(path / WEIGHTS, Architecture.of(config), sizes)
+    if config.get("quantize"):
+        round_weights(model)
     try:
         torch.empty(1, device=device).item()  # meta has no numbers to give
         model.to(torch.device(device)).eval()

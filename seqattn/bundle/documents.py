@@ -29,7 +29,7 @@ Config = dict[str, Node]
 KEPT = (
     "name", "seed", "choices", "task", "data", "loader", "tokenizer", "model", "attention",
     "encoder_attention", "decoder_attention", "cross_attention", "position", "optimizer",
-    "schedule", "generation", "trainer",
+    "schedule", "generation", "trainer", "quantize",
 )  # fmt: skip
 """What of a run's configuration its bundle keeps: what using it or training it further needs."""
 _DEEPEST, _MOST, _LARGEST = 20, 20_000, 1 << 18
@@ -77,6 +77,8 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     names = document.get("choices", {})
     if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
         raise UserError("choices must give a name for each group")
+    if document.get("quantize") not in (None, "int8"):
+        raise UserError(f"quantize must be int8 or null, got {shown(document['quantize'])}")
     marks = partial(_target, trust=trust)
     return {name: remarked(node, name, marks) for name, node in document.items()}
 

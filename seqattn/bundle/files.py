@@ -10,12 +10,12 @@ from typing import Any
 
 import yaml
 from safetensors import SafetensorError
-from safetensors.torch import save_model
 from torch import nn
 
 from seqattn.bundle.card import model_card
 from seqattn.bundle.documents import CONFIG, FORMAT, SCORES, WEIGHTS, Config, read, written
 from seqattn.bundle.nodes import Node
+from seqattn.bundle.weights import save_weights
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, flush, is_file, read_json
@@ -68,7 +68,7 @@ def write_bundle(
             (new / CARD).write_text(card, encoding="utf-8")
             (new / SCORES).write_text(json.dumps(scores, indent=2) + "\n", encoding="utf-8")
             try:
-                save_model(model, str(new / WEIGHTS), metadata={"format": FORMAT})
+                save_weights(model, new / WEIGHTS, FORMAT, bool(config.get("quantize")))
             except SafetensorError as error:
                 raise UserError(f"cannot write {path}: {error}") from error
             (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # the user's umask

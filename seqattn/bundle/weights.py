@@ -5,14 +5,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from safetensors.torch import save_file, save_model
+from torch import Tensor, nn
 
 from seqattn.bundle.architecture import Architecture, Model, Vocabularies, unallocated
 from seqattn.bundle.format1 import weight_name
 from seqattn.errors import UserError
+from seqattn.ops.int8 import Rounded, matrices
 
+_SCALE = ".int8_scale"
+"""What ends the name of a rounded matrix's scales."""
 _LONGEST_HEADER = 1 << 24
 _SPARE = 1 << 30
 """Bytes that a model may take beside its weights, for tables that are not kept."""
@@ -20,6 +26,31 @@ _SPARE = 1 << 30
 
 class _Wrong(Exception):
     """A file that does not hold the model's weights, and why."""
+
+
+def save_weights(model: nn.Module, file: Path, form: str, rounded: bool) -> None:
+    """Writes a model's weights without pickle.
+
+    Args:
+        model: one that `round_weights` rounded, where `rounded`: then its matrices are written as
+            int8, each with the scales of its rows.
+        file: where.
+        form: the name of the format.
+        rounded: whether that is so.
+    """
+    if not rounded:
+        save_model(model, str(file), metadata={"format": form})
+        return
+    whole = {id(table) for table in matrices(model)}
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) in whole - seen:
+            tensors[name], tensors[name + _SCALE] = Rounded.of(tensor.data)
+        elif id(tensor) not in seen:
+            tensors[name] = tensor.data.contiguous()
+        seen.add(id(tensor))
+    save_file(tensors, str(file), metadata={"format": form})
 
 
 def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies) -> Model:
@@ -39,10 +70,12 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
         if len(start) < 8 or struct.unpack("<Q", start)[0] > _LONGEST_HEADER:
             raise _Wrong("its header is damaged")
         with safe_open(str(file), framework="pt") as tensors:
-            stored = tensors.keys()
-            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in stored}
-            names = _names(architecture, vocabulary, shapes, file.stat().st_size)
-            read = {name: tensors.get_tensor(origin) for name, origin in names.items()}
+            stored = set(tensors.keys())
+            scales = {name for name in stored if name.removesuffix(_SCALE) in stored - {name}}
+            shapes = {n: tuple(tensors.get_slice(n).get_shape()) for n in stored - scales}
+            size = file.stat().st_size * (4 if scales else 1)  # bytes in float32
+            names = _names(architecture, vocabulary, shapes, size)
+            read = {name: _read(tensors, origin, scales) for name, origin in names.items()}
     except (SafetensorError, OSError, _Wrong) as error:
         reason = str(error).split("\n")[0]
         raise UserError(f"{file} cannot be read ({reason}); copy it anew or train again") from error
@@ -52,6 +85,17 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
     model = architecture.build(vocabulary)
     model.load_state_dict(read, strict=False)  # a table that is shared is stored once
     return model
+
+
+def _read(tensors: Any, name: str, scales: set[str]) -> Tensor:
+    """A tensor of the file, of a rounded matrix its numbers times their scales."""
+    found: Tensor = tensors.get_tensor(name)
+    if name + _SCALE not in scales:
+        return found
+    scale = tensors.get_tensor(name + _SCALE)
+    if found.dtype != torch.int8 or scale.shape != (*found.shape[:1], 1):
+        raise _Wrong(f"{name} and {name}{_SCALE} are no int8 matrix with a scale for each row")
+    return Rounded(found, scale).matrix
 
 
 def _names(

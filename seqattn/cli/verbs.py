@@ -102,7 +102,7 @@ VERBS = {
         "draws where a bundle's attention looks in one sentence or question", "analyze.Analysis"
     ),
     "convert": Verb(
-        "makes a bundle with fewer key and value heads (GQA, MQA) from a bundle",
+        "makes a bundle with fewer key and value heads, or with weights in int8, from a bundle",
         "convert.Conversion",
     ),
     "benchmark": Verb("measures speed beside what one would use instead", benchmark),

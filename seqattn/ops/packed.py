@@ -17,7 +17,7 @@ def packed(layer: nn.Linear) -> Iterator[None]:
     weights must not change inside the block.
     """
     weight, bias = layer.weight, layer.bias
-    if not _can_pack(weight):
+    if type(layer) is not nn.Linear or not _can_pack(weight):  # others multiply in their own way
         yield
         return
     ordered = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), 64)

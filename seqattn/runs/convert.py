@@ -1,4 +1,4 @@
-"""A bundle with fewer key and value heads, made from another (Ainslie et al. 2023)."""
+"""A bundle made from another: with fewer key and value heads, or with weights in int8."""
 
 from __future__ import annotations
 
@@ -14,41 +14,45 @@ from seqattn.attention.heads import MultiHeadAttention, pool_key_heads
 from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.choices import SLOTS
+from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import write_bundle
 from seqattn.bundle.nodes import build, describe, import_path
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
+from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore, named
 from seqattn.models.transformer import Transformer
+from seqattn.ops.int8 import multiplies_int8, round_weights
 from seqattn.runs.bundle_run import outputs_for
-from seqattn.runs.evaluate import ScoredRun
+from seqattn.runs.evaluate import ScoredRun, answers_to
 from seqattn.runs.tables import print_table
 from seqattn.tokens import BOS, EOS
 
 
 class Report(NamedTuple):
-    """What is told of a model before and after: parameters, bytes a token, scores."""
+    """What is told of a model before and after: figures by name, and scores."""
 
-    parameters: int
-    target_bytes: int
-    source_bytes: int
+    figures: dict[str, str]
     scores: list[TextScore]
 
 
 @checked
 @dataclass(frozen=True, kw_only=True)
 class Conversion(ScoredRun):
-    """Each key and value head of the new bundle is the mean of the old ones that it stands for.
+    """Pools key and value heads, each new one the mean of the old ones that it stands for
+    (Ainslie et al. 2023, arXiv 2305.13245), and rounds the weights to int8, or does one of them.
 
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`; it is
             trained further on the same data.
         output: the directory for the new bundle, which must not be there.
-        heads: gqa, or mqa for one key head; the name that the attention goes by.
+        heads: gqa, or mqa for one key head; the name that the attention goes by. None keeps the
+            heads, or is gqa where `num_kv_heads` is given.
         num_kv_heads: key and value heads G to pool to, dividing those that are there.
         slots: of encoder, decoder and cross, those whose heads are pooled.
-        uptrain_steps: optimizer steps of further training before it is written.
+        uptrain_steps: optimizer steps of further training after heads are pooled.
+        quantize: int8 for matrices of whole numbers, as `round_weights` says; None for none.
         scores: whether it is scored before and after, where the data can be read.
 
     Raises:
@@ -56,10 +60,11 @@ class Conversion(ScoredRun):
     """
 
     output: str
-    heads: Literal["gqa", "mqa"] = "gqa"
+    heads: Literal["gqa", "mqa"] | None = None
     num_kv_heads: Count | None = None
     slots: list[str] = field(default_factory=lambda: list(SLOTS))
     uptrain_steps: CountOrNone = 0
+    quantize: Literal["int8"] | None = None
     scores: bool = True
 
     def __post_init__(self) -> None:
@@ -68,6 +73,15 @@ class Conversion(ScoredRun):
             raise UserError(f"heads=mqa has one key head; leave {kept} out")
         if self.heads == "gqa" and self.num_kv_heads is None:
             raise UserError("heads=gqa needs to know how many key heads: add num_kv_heads=N")
+        if not (self._pools or self.quantize):
+            ways = "heads=mqa, num_kv_heads=N or quantize=int8"
+            raise UserError(f"convert needs to know what to change: add {ways}")
+        if self.uptrain_steps and not self._pools:
+            raise UserError("uptrain_steps follows pooled heads; leave it out, or add heads=mqa")
+
+    @property
+    def _pools(self) -> bool:
+        return self.heads is not None or self.num_kv_heads is not None
 
     def run(self) -> Path:
         """Converts, scores, trains on where that is asked for, and writes; returns the directory.
@@ -79,30 +93,41 @@ class Conversion(ScoredRun):
         if output.exists():
             raise UserError(f"output={output} is there already; name another directory")
         bundle = self.load(self.generation)
-        if isinstance(bundle, SpanBundle):
-            raise UserError(
-                f"{self.bundle} answers questions by spans; convert takes an encoder-decoder"
-            )
-        converted = self._pooled(bundle)
-        texts = self._texts(bundle)
-        reports = {"before": self._report(bundle, texts), "after": self._report(converted, texts)}
+        if bundle.config.get("quantize"):
+            made = "is quantized already; convert the bundle that it was made from"
+            raise UserError(f"{self.bundle} {made}")
+        pooled = self._pooled(bundle) if self._pools else None
+        data = self._read(bundle)
+        reports = {"before": self._report(bundle, data)}
+        if pooled is not None:
+            bundle = pooled
+            reports["after"] = self._report(bundle, data)
         if self.uptrain_steps:
             from seqattn.runs.uptraining import uptrain  # Lightning takes seconds to import
 
-            uptrain(converted, self.data, self.uptrain_steps, self.device, self.cache_dir)
-            reports["uptrained"] = self._report(converted, texts)
+            assert isinstance(bundle, TextBundle)
+            uptrain(bundle, self.data, self.uptrain_steps, self.device, self.cache_dir)
+            reports["uptrained"] = self._report(bundle, data)
+        if self.quantize:
+            bundle.config["quantize"] = self.quantize
+            round_weights(bundle.model)
+            reports["int8"] = self._report(bundle, data)
         last = list(reports.values())[-1]
         scores = {"converted from": bundle.config.get("name"), **named(last.scores, self.split)}
-        write_bundle(output, converted.config, converted.model.cpu(), converted.tokenizer, scores)
+        write_bundle(output, bundle.config, bundle.model.cpu(), bundle.tokenizer, scores)
         self._print(reports)
         return output
 
-    def _pooled(self, bundle: TextBundle) -> TextBundle:
+    def _pooled(self, bundle: TextBundle | SpanBundle) -> TextBundle:
         """The bundle with so many key and value heads, each the mean of those it stands for."""
+        if isinstance(bundle, SpanBundle):
+            raise UserError(
+                f"{self.bundle} answers questions by spans; pooling takes an encoder-decoder"
+            )
         if not isinstance(bundle.model, Transformer):
             raise UserError(
                 f"{bundle.path} holds a {type(bundle.model).__name__}, which has no key heads to "
-                "pool; convert takes a Transformer"
+                "pool; pooling takes a Transformer"
             )
         config = self._grouped(bundle.config)
         tokenizer = bundle.tokenizer
@@ -118,7 +143,7 @@ class Conversion(ScoredRun):
         shared, count = config["attention"], self.num_kv_heads or 1
         own = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
         if set(self.slots) == set(SLOTS) and not any(own.values()):
-            choices = {**config.get("choices", {}), "attention": self.heads}
+            choices = {**config.get("choices", {}), "attention": self.heads or "gqa"}
             return {**config, "attention": _fewer(shared, count, "self-"), "choices": choices}
         usual = {"encoder": shared, "decoder": shared, "cross": _cross(shared)}
         pooled = {
@@ -127,38 +152,54 @@ class Conversion(ScoredRun):
         }
         return {**config, **pooled}
 
-    def _texts(self, bundle: TextBundle) -> Texts | None:
+    def _read(self, bundle: TextBundle | SpanBundle) -> Texts | Questions | None:
         """What to score on; None where nothing is asked for, or it cannot be read."""
         if not self.scores:
             return None
         try:
+            if isinstance(bundle, SpanBundle):
+                return Questions.of(self.load_split(self.data))
             return self.read_texts(bundle)
         except (UserError, OSError) as error:
             print(f"not scored: {error}", file=sys.stderr)
             return None
 
-    def _report(self, bundle: TextBundle, texts: Texts | None) -> Report:
-        scores: list[TextScore] = []
-        if texts is not None:
-            outputs = outputs_for(bundle, self.generation, texts.sources)
-            scores = self.scorer.score(outputs.texts, texts.references, texts.sources)
-        parameters = sum(parameter.numel() for parameter in bundle.model.parameters())
-        return Report(parameters, *_cache_bytes(bundle.model), scores)
+    def _report(self, bundle: TextBundle | SpanBundle, data: Texts | Questions | None) -> Report:
+        model, scores = bundle.model, list[TextScore]()
+        figures = {"parameters": f"{sum(part.numel() for part in model.parameters()):,}"}
+        if self._pools:
+            target, source = _cache_bytes(model)
+            figures["cache, bytes a target token"] = f"{target:,}"
+            figures["source keys and values, bytes a token"] = f"{source:,}"
+        if isinstance(data, Questions) and isinstance(bundle, SpanBundle):
+            answers = answers_to(bundle, self.generation, data)
+            figures["questions a second"] = f"{len(data.ids) / answers.seconds:,.1f}"
+            scores = answers.scores(self.scorer)
+        if isinstance(data, Texts) and isinstance(bundle, TextBundle):
+            outputs = outputs_for(bundle, self.generation, data.sources)
+            figures["target tokens a second"] = f"{outputs.tokens / outputs.seconds:,.0f}"
+            scores = self.scorer.score(outputs.texts, data.references, data.sources)
+        return Report(figures, scores)
 
     def _print(self, reports: Mapping[str, Report]) -> None:
         some = list(reports.values())
-        rows = {
-            "parameters": [f"{report.parameters:,}" for report in some],
-            "cache, bytes a target token": [f"{report.target_bytes:,}" for report in some],
-            "source keys and values, bytes a token": [f"{r.source_bytes:,}" for r in some],
-        }
+        rows = {name: [one.figures[name] for one in some] for name in some[0].figures}
         notes = []
         for number, one in enumerate(some[0].scores):
             values = [f"{report.scores[number].value:.2f}" for report in some]
             rows[f"{self.split} {one.name}"] = values
             notes.append(f"{one.name}: {one.signature}")
-        notes.append(f"written to {self.output}; go on training by init_from={self.output}")
-        print_table(f"{self.bundle} as {self.heads}", rows, list(reports), notes)
+        before, now = (
+            (Path(path).expanduser() / WEIGHTS).stat().st_size
+            for path in (self.bundle, self.output)
+        )
+        notes.append(f"written to {self.output}, {WEIGHTS} of {now:,} bytes ({before:,} before)")
+        if self.quantize and not multiplies_int8():
+            notes.append("this CPU has no products of int8 (VNNI): it is decoded in float32")
+        if not self.quantize:
+            notes.append(f"go on training by init_from={self.output}")
+        kind = self.quantize or self.heads or "gqa"
+        print_table(f"{self.bundle} as {kind}", rows, list(reports), notes)
 
 
 def _cross(node: Any) -> Any:

@@ -74,6 +74,11 @@ def start_of(run: TrainingOptions) -> Start:
     if run.init_from is None:
         return Start(run)
     bundle = load_bundle(run.init_from)
+    if bundle.config.get("quantize"):
+        raise UserError(
+            f"init_from={run.init_from} is quantized and cannot be trained on; give the bundle "
+            "that it was made from"
+        )
     asked = run.typed("tokenizer")
     found = differences(bundle.config, run.settings, ["tokenizer"])
     if asked and found:

@@ -263,7 +263,7 @@ def test_a_bundle_that_cannot_be_written_leaves_the_old_one(loaded, tmp_path, mo
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
-    for name in ("save_model", "flush"):
+    for name in ("save_weights", "flush"):
         with monkeypatch.context() as patched:
             patched.setattr(files, name, full)
             with pytest.raises(UserError) as error:

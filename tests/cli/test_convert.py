@@ -186,6 +186,46 @@ def test_uptraining_drops_out_as_training_does(convert, monkeypatch):
     assert all(modes)
 
 
+# --- quantize -----------------------------------------------------------------------------------
+
+
+def test_weights_in_int8_are_scored_and_written_and_evaluated(convert, corpus, trained, capfd):
+    new, out = convert("quantize=int8", "split=test")
+    assert "int8" in out
+    assert "target tokens a second" in out
+    sizes = [(path / "model.safetensors").stat().st_size for path in (new, trained / "model")]
+    assert f"model.safetensors of {sizes[0]:,} bytes ({sizes[1]:,} before)" in out
+    assert sizes[0] < 0.6 * sizes[1]
+    assert yaml.safe_load((new / "config.yaml").read_text())["quantize"] == "int8"
+    scores = json.loads((new / "scores.json").read_text())
+    words = (f"bundle={new}", "split=test", "generation.beam_size=2", f"data.root={corpus}")
+    assert f"{scores['test/bleu']:.2f}   {scores['test/bleu signature']}" in succeed(
+        capfd, "evaluate", *words
+    )
+
+
+def test_heads_are_pooled_before_weights_are_rounded(convert):
+    new, out = convert("heads=mqa", "quantize=int8")
+    assert [name in out for name in ("before", "after", "int8", "cache")] == [True] * 4
+    assert weights_of(new)[f"{SLOTS['cross']}.key.weight"].dtype == torch.int8
+    assert weights_of(new)[f"{SLOTS['cross']}.key.weight"].shape == (HEAD_DIM, DIM)
+
+
+def test_a_bundle_in_int8_is_not_converted_again_nor_trained_on(
+    convert, refused, capfd, corpus, tmp_path
+):
+    new, _ = convert("quantize=int8", "scores=false", output="int8")
+    assert refused("heads=mqa", f"bundle={new}") == (
+        f"{new} is quantized already; convert the bundle that it was made from"
+    )
+    words = train_arguments(corpus, f"init_from={new}", f"run_dir={tmp_path}/run")
+    assert refusal(capfd, "train", *words) == (
+        f"init_from={new} is quantized and cannot be trained on; give the bundle that it was made "
+        "from"
+    )
+    assert not (tmp_path / "run").exists()
+
+
 # --- init_from ----------------------------------------------------------------------------------
 
 
@@ -285,8 +325,17 @@ def test_a_start_that_is_no_bundle_is_refused(capfd, corpus, tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ([], "heads=gqa needs to know how many key heads: add num_kv_heads=N"),
-        (["heads=mha"], "heads must be one of gqa, mqa, got 'mha'"),
+        (
+            [],
+            "convert needs to know what to change: add heads=mqa, num_kv_heads=N or quantize=int8",
+        ),
+        (["heads=gqa"], "heads=gqa needs to know how many key heads: add num_kv_heads=N"),
+        (["heads=mha"], "heads must be one of gqa, mqa or null, got 'mha'"),
+        (["quantize=int4"], "quantize must be one of int8 or null, got 'int4'"),
+        (
+            ["quantize=int8", "uptrain_steps=2"],
+            "uptrain_steps follows pooled heads; leave it out, or add heads=mqa",
+        ),
         (
             ["heads=mqa", "num_kv_heads=2"],
             "heads=mqa has one key head; leave num_kv_heads=2 out",
@@ -369,9 +418,14 @@ def test_a_recurrent_bundle(capfd, corpus, tmp_path, refused):
     ]
     succeed(capfd, "train", "model=rnn", "model.dim=16", *words)
     assert refused("heads=mqa", f"bundle={tmp_path}/run/model") == (
-        f"{tmp_path}/run/model holds a Recurrent, which has no key heads to pool; convert takes a "
+        f"{tmp_path}/run/model holds a Recurrent, which has no key heads to pool; pooling takes a "
         "Transformer"
     )
+    words = (f"bundle={tmp_path}/run/model", "quantize=int8", f"output={tmp_path}/int8")
+    assert "val BLEU" in succeed(capfd, "convert", *words)
+    after = weights_of(tmp_path / "int8")
+    assert after["source_embedding.table.weight"].dtype == torch.int8
+    assert after["encoder.ahead.0.weight_hh_l0"].dtype == torch.float32
 
 
 def test_the_data_of_a_bundle_can_be_elsewhere(convert, corpus):

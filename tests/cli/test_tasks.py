@@ -298,7 +298,15 @@ def test_what_does_not_go_together_is_refused(words, message):
 
 def test_converting_what_answers_by_spans_is_refused(folder, capfd, tmp_path):
     words = [f"bundle={answering(folder) / 'model'}", "heads=mqa", f"output={tmp_path / 'new'}"]
-    assert refusal(capfd, "convert", *words).endswith("; convert takes an encoder-decoder")
+    assert refusal(capfd, "convert", *words).endswith("; pooling takes an encoder-decoder")
+
+
+def test_what_answers_by_spans_is_scored_and_written_in_int8(folder, capfd, tmp_path):
+    words = [f"bundle={answering(folder) / 'model'}", "quantize=int8", f"output={tmp_path / 'new'}"]
+    out = succeed(capfd, "convert", *words)
+    assert "questions a second" in out
+    assert "val F1" in out
+    assert seqattn.load(tmp_path / "new").answer("Who met Dan?", "Ann met Dan in town.")
 
 
 def test_one_question_is_answered_by_a_line_of_json(capfd, answering):

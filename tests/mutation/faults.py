@@ -373,6 +373,9 @@ SEARCH_FAULTS = [
           "(memory.real.sum(dim=1) * 0 + memory.real.shape[1] * self.ratio).long()", SEARCH),
     Fault("s19", "reordering leaves what was said",
           "setattr(self, name, part.gather(1, rows))", "part.gather(1, rows)", SEARCH),
+    Fault("s20", "a batch has one scale in int8", "largest = flat.abs().amax(dim=1, keepdim=True)",
+          "largest = flat.abs().amax()[None, None]",
+          ("ops/test_int8.py", "bundle/test_quantized.py")),
 ]  # fmt: skip
 
 LOSS_FAULTS = [
