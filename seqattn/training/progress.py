@@ -43,8 +43,9 @@ class EpochLines(Callback):
         if getattr(pl_module, "generates_now", True):  # else the others are of an earlier epoch
             names += [name for name in found if name not in _TOLD + _UNTOLD]
         best = self.monitored
-        if best and best.best is not None and best.name.removeprefix("val/") not in names:
-            names.append(best.name.removeprefix("val/"))
+        own = best.name.removeprefix("val/") if best and best.best is not None else None
+        if own in found and own not in names:  # a run that goes on has validated nothing yet
+            names.append(own)
         for name in names:
             value, mark = float(scores[f"val/{name}"]), ""
             if best and best.name == f"val/{name}" and best.best is not None:

@@ -165,6 +165,15 @@ def test_a_line_says_how_the_watched_number_stands_to_its_best(capsys):
     assert (again.best, again.step, again.count) == (33.25, 12, 2)
 
 
+def test_a_run_that_goes_on_tells_nothing_of_a_validation_that_it_has_not_done():
+    best = Monitored("val/loss", "min")
+    best.best, best.step = 2.0, 5
+    scores = {"train/loss": torch.tensor(3.0)}
+    told = EpochLines(Throughput(), best).figures(trainer(callback_metrics=scores), Module())
+    assert told.startswith("train loss 3.000 · ")
+    assert "val" not in told
+
+
 def test_without_a_terminal_a_line_comes_every_so_often_with_the_time_left(clock, capsys):
     lines, owner = EpochLines(Throughput(), every=30.0), trainer(global_step=0)
     lines.on_train_start(owner, Module())
