@@ -136,6 +136,13 @@ def test_a_page_of_help_and_a_refusal_wait_for_no_torch():
     assert done.stdout == "False\n"
 
 
+def test_the_page_of_help_waits_for_nothing_at_all():
+    code = "import sys; from seqattn.__main__ import main; main(['--help']); print(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "seqattn.__main__" in done.stdout
+    assert not [name for name in ("hydra", "yaml", "torch") if f"'{name}'" in done.stdout]
+
+
 def test_an_edge_that_points_upwards_would_be_seen(tmp_path, monkeypatch):
     lines = [
         "import seqattn.cli.main",

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from seqattn.bundle.choices import types_at
+from seqattn.bundle.choices import LOADER, types_at
 from seqattn.bundle.data_paths import without_paths
 from seqattn.bundle.format1 import FORMAT_1, upgraded
 from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, describe, each, nearest, remarked
@@ -33,7 +33,6 @@ KEPT = (
 )  # fmt: skip
 """What of a run's configuration its bundle keeps: what using it or training it further needs."""
 _DEEPEST, _MOST, _LARGEST = 20, 20_000, 1 << 18
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def written(config: Mapping[str, object]) -> str:
@@ -89,7 +88,7 @@ def _parsed(text: str) -> Any:
         raise UserError(f"it cannot be read: it is longer than {_LARGEST:,} characters")
     depth = count = 0
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
+        for event in yaml.parse(text, Loader=LOADER):
             count += 1
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
@@ -97,7 +96,7 @@ def _parsed(text: str) -> Any:
                 raise UserError("it cannot be read: it has a tag or an alias")
             if depth > _DEEPEST or count > _MOST:
                 raise UserError("it cannot be read: it nests too deep or holds too much")
-        return yaml.load(text, Loader=_LOADER)
+        return yaml.load(text, Loader=LOADER)
     except UserError:
         raise
     except (yaml.YAMLError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""`seqattn VERB ...`: the verbs, run by Hydra's own main, and how each ends."""
+"""How a verb is run, by Hydra's own main, and how it ends."""
 
 import os
 import sys
@@ -24,16 +24,6 @@ from seqattn.runs.run_directory import rank, world_size
 
 _PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 """Where a command says its files go; the same command goes on there."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `seqattn VERB [name=value ...]` and returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        verbs = "\n".join(f"  {name:<10} {verb.about}" for name, verb in VERBS.items())
-        print(f"usage: seqattn VERB [name=value ...]\n\n{verbs}\n\nseqattn VERB --help says more.")
-        return 0
-    return run_verb(arguments[0], arguments[1:])
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
@@ -98,7 +88,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
     run = hydra.main(version_base="1.3", config_path=str(CONF), config_name=verb)
     before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(verb, overrides)]
     try:
-        run(_job(VERBS[verb].action(verb), jobs))()
+        run(_job(VERBS[verb], jobs))()
     finally:
         sys.argv = before
         tell_jobs()
@@ -154,7 +144,3 @@ def _job(task: Action, jobs: _Jobs) -> Action:
             raise UserError(f"job {number}: {line}") from None
 
     return job
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
@@ -20,25 +19,16 @@ _NAMED = {"attentions": "attention", "positions": "position"}
 Action = Callable[[DictConfig], float | None]
 
 
-class Verb(NamedTuple):
-    """What a verb is for, and what it does: by itself, or as a run of `seqattn.runs`."""
+def _as_run(verb: str, name: str) -> Action:
+    """A verb that is a run of `seqattn.runs`."""
 
-    about: str
-    does: Action | str
+    def run(config: DictConfig) -> None:
+        settings = settle(verb, config)
+        if "bundle" in settings and sys.stderr is not None and sys.stderr.isatty():
+            print(f"loading {settings['bundle']}", file=sys.stderr)
+        build({TARGET: f"seqattn.runs.{name}", **settings}).run()  # where torch is imported
 
-    def action(self, name: str) -> Action:
-        """What it does."""
-        if not isinstance(self.does, str):
-            return self.does
-        target = f"seqattn.runs.{self.does}"
-
-        def run(config: DictConfig) -> None:
-            settings = settle(name, config)
-            if "bundle" in settings and sys.stderr is not None and sys.stderr.isatty():
-                print(f"loading {settings['bundle']}", file=sys.stderr)
-            build({TARGET: target, **settings}).run()  # where torch is imported
-
-        return run
+    return run
 
 
 def run_home() -> Path:
@@ -88,22 +78,17 @@ def benchmark(config: DictConfig) -> None:
         print(f"written to {output}", file=sys.stderr)
 
 
-VERBS = {
-    "train": Verb("trains a model and writes a bundle to RUN/model", train),
-    "prepare": Verb("makes shards of a large corpus, for train data=shards", "prepare.Preparation"),
-    "generate": Verb(
-        "writes an output for each line of text, with a trained bundle", "generate.Generation"
-    ),
-    "evaluate": Verb("scores a bundle on a split, by its task's own scorer", "evaluate.Evaluation"),
-    "compare": Verb(
-        "shows evaluations side by side, and draws them by source length", "compare.Comparison"
-    ),
-    "analyze": Verb(
-        "draws where a bundle's attention looks in one sentence or question", "analyze.Analysis"
-    ),
-    "convert": Verb(
-        "makes a bundle with fewer key and value heads, or with weights in int8, from a bundle",
-        "convert.Conversion",
-    ),
-    "benchmark": Verb("measures speed beside what one would use instead", benchmark),
+_RUNS = {
+    "prepare": "prepare.Preparation",
+    "generate": "generate.Generation",
+    "evaluate": "evaluate.Evaluation",
+    "compare": "compare.Comparison",
+    "analyze": "analyze.Analysis",
+    "convert": "convert.Conversion",
 }
+VERBS: dict[str, Action] = {
+    "train": train,
+    **{verb: _as_run(verb, name) for verb, name in _RUNS.items()},
+    "benchmark": benchmark,
+}
+"""What each verb does."""

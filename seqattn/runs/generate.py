@@ -22,7 +22,6 @@ from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import Answered, SpanSearch
 from seqattn.runs.bundle_run import BundleRun, outputs_for
 from seqattn.runs.task_options import task_class
-from seqattn.training.screen import progress
 
 
 @checked
@@ -93,7 +92,11 @@ class Generation(BundleRun):
         asks = task_class(bundle.config).reads == "questions"
         self._check_asked(asks)
         parts: Any = self._questions(source) if asks else self._texts(bundle, source)
-        bar = nullcontext(None) if source is None else progress("generating", "texts")
+        bar: Any = nullcontext(None)
+        if source is not None:
+            from seqattn.training.screen import progress  # one sentence waits for no Rich
+
+            bar = progress("generating", "texts")
         search = nullcontext() if asks else bundle.generator(self.generation).open()
 
         def lines() -> Iterator[str]:

@@ -16,11 +16,12 @@ import yaml
 from safetensors.torch import load_file
 
 import seqattn
+from seqattn.__main__ import ABOUT, main
 from seqattn.analysis import capture
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.bundle.bundle import load_bundle
 from seqattn.bundle.files import write_bundle
-from seqattn.cli.main import main
+from seqattn.cli.verbs import VERBS
 from seqattn.errors import UserError
 from tests.cli.forked import start_forked
 from tests.cli.small import (
@@ -624,10 +625,11 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
 
 
 def test_help_without_a_verb_lists_the_verbs(capfd):
+    assert list(ABOUT) == list(VERBS)
     for arguments in ([], ["--help"], ["-h"]):
         assert main(arguments) == 0
         out = capfd.readouterr().out
-        assert all(f"\n  {verb} " in out for verb in ("train", "generate", "evaluate", "analyze"))
+        assert all(f"\n  {verb} " in out for verb in VERBS)
 
 
 def test_cfg_job_prints_every_key_with_its_value(capfd):

@@ -1,0 +1,32 @@
+"""`seqattn VERB ...`, or `python -m seqattn VERB ...`; the page of help imports nothing."""
+
+import sys
+from collections.abc import Sequence
+
+ABOUT = {
+    "train": "trains a model and writes a bundle to RUN/model",
+    "prepare": "makes shards of a large corpus, for train data=shards",
+    "generate": "writes an output for each line of text, with a trained bundle",
+    "evaluate": "scores a bundle on a split, by its task's own scorer",
+    "compare": "shows evaluations side by side, and draws them by source length",
+    "analyze": "draws where a bundle's attention looks in one sentence or question",
+    "convert": "makes a bundle with fewer key and value heads, or with weights in int8, from a bundle",
+    "benchmark": "measures speed beside what one would use instead",
+}
+"""What each verb is for."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `seqattn VERB [name=value ...]` and returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        verbs = "\n".join(f"  {name:<10} {about}" for name, about in ABOUT.items())
+        print(f"usage: seqattn VERB [name=value ...]\n\n{verbs}\n\nseqattn VERB --help says more.")
+        return 0
+    from seqattn.cli.main import run_verb  # Hydra takes a quarter of a second to import
+
+    return run_verb(arguments[0], arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
