@@ -28,11 +28,11 @@ SMOOTHING = 0.1
 
 
 class TrainingLoop(ABC):
-    """Trains a model on batches, a step each, in fp32 or under bf16-mixed autocast."""
+    """Trains a model on batches, a step each, in fp32 or under bf16 autocast."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, precision: str) -> None:
         self.model, self.optimizer, self.precision = model, optimizer, precision
-        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed")
+        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16")
         self.parameters = parameters_of(model)
         self.losses: list[float] = []
         """The mean loss per token of every step."""

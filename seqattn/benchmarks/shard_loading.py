@@ -20,10 +20,10 @@ import torch
 from annotated_types import MinLen
 
 from seqattn.benchmarks.corpus import Corpus
+from seqattn.benchmarks.loops import OwnLoop
 from seqattn.benchmarks.random_shards import PAIRS, VOCABULARY, epochs, load, loader, write_random
 from seqattn.benchmarks.suite import Figures, Row, Sample, Spread, Suite, rates, take_turns
-from seqattn.benchmarks.training import Turn, make_loop
-from seqattn.benchmarks.transformer_models import Shape
+from seqattn.benchmarks.transformer_models import Shape, own_transformer
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.cleaning import Cleaning
 from seqattn.data.preparing import Plan, count_chunks, make_shards, read_chunks
@@ -85,7 +85,7 @@ class ShardsSuite(Suite):
         """The same model trained from both, on batches of other rows but of the same sizes."""
         keep_freed_memory()
         sizes = [pairs for pairs in self.pairs if pairs <= self.in_memory]
-        loops = {kind: make_loop(Turn("seqattn"), self.shape(VOCABULARY), 0) for kind in _KINDS}
+        loops = {kind: OwnLoop(own_transformer(self.shape(VOCABULARY))) for kind in _KINDS}
         streams = {
             kind: epochs(loader(kind, home / str(sizes[-1]), self.max_tokens)) for kind in _KINDS
         }

@@ -1,31 +1,41 @@
-"""Training speed: our step against plain hand-written loops, on the same real batches.
+"""Training speed: our step against plain loops and other toolkits, on the same real batches.
 
-In every round the contestants take turns on the same few batches. Ratios are taken within a round;
-their median is given with the least and the largest. This process keeps freed memory as our runs
-do; that choice holds for a whole process and cannot be taken back, so the plain loop as any script
-has it, under the system's allocator, runs in a process beside it. A process that waits uses no
-processor.
+In every round the contestants take turns on the same few batches, each in a process of its own; a
+process that waits uses no processor. Ratios are taken within a round; their median is given with
+the least and the largest. Our runs keep freed memory; the others run as they are shipped, and with
+freed memory kept.
 
-All contestants have as many parameters, the same vocabulary, batches, label smoothing, clipping
-and dropout probability. What differs in the work: `torch.nn.Transformer` drops attention weights
-and the inside of feed-forward sublayers as well, which its one `dropout` argument turns on, and
-the plain loss is taken over padded positions' logits too.
+All contestants have as many parameters (HF Marian lacks two norms), the same vocabulary, batches,
+label smoothing, clipping and dropout probability. What differs in the work: `torch.nn.Transformer`
+and Joey NMT drop more than embeddings and residual branches, and a plain loss is taken over padded
+positions' logits too.
 """
 
-import multiprocessing
-import pickle
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Annotated, Literal, NamedTuple, get_args
+from functools import partial
+from typing import Annotated, get_args
 
 import torch
 from annotated_types import MinLen, MultipleOf
+from torch import Tensor
 
+from seqattn.benchmarks.arithmetic import at_full_rate, forward_work
+from seqattn.benchmarks.contestants import (
+    LIMIT,
+    Allocator,
+    Contestant,
+    ContestantName,
+    Entry,
+    Precision,
+    Setting,
+    compared,
+    entries,
+    started,
+)
 from seqattn.benchmarks.corpus import Corpus
-from seqattn.benchmarks.loops import LightningLoop, OwnLoop, PlainLoop, TrainingLoop
+from seqattn.benchmarks.loops import OwnLoop, PlainLoop, TrainingLoop
 from seqattn.benchmarks.recurrent_models import (
     AlignmentName,
     JoeyRecurrent,
@@ -45,13 +55,13 @@ from seqattn.benchmarks.suite import (
     ratios,
     take_turns,
 )
-from seqattn.benchmarks.transformer_models import PlainTransformer, Shape, own_transformer
+from seqattn.benchmarks.transformer_models import Shape, own_transformer
 from seqattn.checking import Count, Dropout, Width, checked
 from seqattn.data.batch import Batch
 from seqattn.ops.memory import keep_freed_memory
+from seqattn.tokens import PAD
 
 Batches = Sequence[Batch]
-Precision = Literal["fp32", "bf16-mixed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,87 +100,63 @@ class TrainingRounds(Suite):
         return {name: found[1:] for name, found in samples.items()}
 
 
-class Turn(NamedTuple):
-    """A contestant: its loop, its precision, and the allocator settings of its process."""
-
-    loop: str
-    precision: Precision = "fp32"
-    allocator: str = "keeps"
-
-
-_WRITTEN = Turn("plain", allocator="default")
-
-
 @checked
 @dataclass(frozen=True, kw_only=True)
 class TrainingSuite(TrainingRounds):
-    """Training speed against `torch.nn.Transformer` in a plain loop.
+    """Training speed against `torch.nn.Transformer` in a plain loop and against other toolkits.
 
     Args:
         shape: from the size of the vocabulary to the shape of every contestant.
-        precisions: of the contestants; fp32 is always among them.
+        contestants: their names; those that are not installed are left out.
+        precisions: of the contestants.
+        allocators: of the others' processes: default, or keeps for freed memory that is kept.
+        peer_python: a Python that has Joey NMT and Eole; None for this one.
         profile: show where our own time goes in place of the contest.
     """
 
     shape: Callable[[int], Shape] = Shape
-    precisions: Annotated[Sequence[Precision], MinLen(1)] = ("fp32", "bf16-mixed")
+    contestants: Sequence[ContestantName] = get_args(ContestantName)
+    precisions: Annotated[Sequence[Precision], MinLen(1)] = ("fp32", "bf16")
+    allocators: Annotated[Sequence[Allocator], MinLen(1)] = ("default", "keeps")
+    peer_python: str | None = None
     profile: bool = False
 
     def contest(self, size: str, batches: Batches, vocabulary: int) -> Iterator[Figures]:
-        shape = self.shape(vocabulary)
+        shape, threads = self.shape(vocabulary), torch.get_num_threads()
         if self.profile:
             for precision in self.precisions:
-                loop = make_loop(Turn("seqattn", precision), shape, self.seed)
+                torch.manual_seed(self.seed)
+                loop = OwnLoop(own_transformer(shape), precision)
                 loop.run(batches[:1])
                 title = f"Our training step, {size}, {precision}"
                 yield profiled(title, partial(loop.run, batches[1:]), "step", len(batches) - 1)
             return
-        turns = [_WRITTEN, Turn("plain"), Turn("seqattn"), Turn("seqattn under Lightning")]
-        if "bf16-mixed" in self.precisions:
-            turns += [Turn(loop, "bf16-mixed") for loop in ("plain", "seqattn")]
-        loops = {turn: make_loop(turn, shape, self.seed) for turn in turns}
-        if len({loop.parameters for loop in loops.values()}) > 1:
-            raise ValueError("the contestants must have as many parameters")
-        # spawned: a forked process would inherit this one's allocator settings and its threads
-        spawn, threads = multiprocessing.get_context("spawn"), torch.get_num_threads()
-        with ProcessPoolExecutor(1, spawn, torch.set_num_threads, (threads,)) as beside:
-
-            def train_beside(part: Batches) -> Sample:
-                # pickled here: handing tensors over through shared memory needs room for it
-                return beside.submit(_train, shape, self.seed, pickle.dumps(part)).result()
-
-            train = {turn: loop.run for turn, loop in loops.items()} | {_WRITTEN: train_beside}
-            samples = self.turns(train, batches)
-        rows = [_row(turn, loops[turn].parameters, samples) for turn in turns]
-        yield Figures(f"Training, batches of {size}, V {vocabulary:,}", rows)
+        wanted = entries("training", self.contestants, self.precisions, self.allocators)
+        setting = Setting(shape, threads, seed=self.seed, peer_python=self.peer_python)
+        with started(wanted, setting) as running:
+            train = {entry: partial(_train, one) for entry, one in running.items()}
+            limits = {
+                Entry(LIMIT, kind): partial(_at_full_rate, shape, kind) for kind in self.precisions
+            }
+            samples = self.turns({**train, **limits}, batches)
+            rows = compared(running, samples, "target tokens")
+        yield Figures(f"Training, batches of {size}, V {vocabulary:,}, {threads} threads", rows)
 
 
-def make_loop(turn: Turn, shape: Shape, seed: int) -> TrainingLoop:
-    """A contestant with random weights."""
-    torch.manual_seed(seed)
-    if turn.loop == "plain":
-        return PlainLoop(PlainTransformer(shape), turn.precision)
-    kind = OwnLoop if turn.loop == "seqattn" else LightningLoop
-    return kind(own_transformer(shape), turn.precision)
+def _train(contestant: Contestant, batches: Batches) -> Sample:
+    pairs = [(_rows(batch.source), _rows(batch.target_output)) for batch in batches]
+    return Sample(*contestant.ask("train", pairs))
 
 
-_kept_loop = cache(make_loop)
+def _at_full_rate(shape: Shape, precision: str, batches: Batches) -> Sample:
+    sides = [(batch.source, batch.target_output) for batch in batches]
+    lengths = [[(rows != PAD).sum(dim=1).tolist() for rows in pair] for pair in sides]
+    work = 3 * sum(forward_work(shape, sources, targets) for sources, targets in lengths)
+    return at_full_rate(work, precision, sum(batch.target_tokens for batch in batches))
 
 
-def _train(shape: Shape, seed: int, batches: bytes) -> Sample:
-    return _kept_loop(_WRITTEN, shape, seed).run(pickle.loads(batches))
-
-
-def _row(turn: Turn, parameters: int, samples: Mapping[Turn, list[Sample]]) -> Row:
-    own, same = samples[turn], samples[Turn("plain", allocator=turn.allocator)]
-    return {
-        **turn._asdict(),
-        "parameters": parameters,
-        "target tokens/s": rates(own),
-        "x plain as written": ratios(own, samples[_WRITTEN]),
-        "x plain, same allocator": ratios(own, same),
-        "the same, CPU time": ratios(own, same, cpu=True),  # a busy machine disturbs it less
-    }
+def _rows(padded: Tensor) -> list[list[int]]:
+    return [row[row != PAD].tolist() for row in padded]
 
 
 @checked

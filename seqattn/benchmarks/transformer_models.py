@@ -1,4 +1,4 @@
-"""A Transformer as this package has it, as one writes it around PyTorch's, and as Marian has it."""
+"""A Transformer as this package has it, and as one writes it around PyTorch's."""
 
 import warnings
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.checking import Depth, Dropout, Width, checked
-from seqattn.errors import UserError
 from seqattn.models.transformer import Slots, Transformer, TransformerConfig
 from seqattn.positions import SinusoidalPosition
 from seqattn.positions.base import Stack
-from seqattn.tokens import BOS, EOS, PAD
+from seqattn.tokens import PAD
 
-_LONGEST = 512  # positions of contestants that have a table of them
+LONGEST = 512
+"""Positions of contestants that have a table of them."""
 
 
 @checked
@@ -93,7 +93,7 @@ class PlainTransformer(nn.Module):
         )  # fmt: skip
         self.dropout = nn.Dropout(shape.dropout)
         sinusoids = SinusoidalPosition(Stack(shape.dim, shape.heads))
-        table = sinusoids.embed(torch.zeros(_LONGEST, shape.dim), torch.arange(_LONGEST))
+        table = sinusoids.embed(torch.zeros(LONGEST, shape.dim), torch.arange(LONGEST))
         self.register_buffer("positions", table, persistent=False)
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -111,29 +111,3 @@ class PlainTransformer(nn.Module):
             memory_key_padding_mask=source == PAD,
         )  # fmt: skip
         return self.embedding.logits(features)
-
-
-def marian_model(shape: Shape) -> nn.Module:
-    """Hugging Face's `MarianMTModel` in eval mode, of random weights.
-
-    It normalises after the sublayers, so it lacks the two final norms of ours.
-
-    Raises:
-        UserError: where `transformers` is not installed.
-    """
-    try:
-        from transformers import MarianConfig, MarianMTModel
-    except ImportError as error:
-        missing = "suite=decoding compares with Hugging Face transformers, which is not installed"
-        raise UserError(f"{missing}: pip install seqattn[bench]") from error
-    config = MarianConfig(
-        vocab_size=shape.vocabulary, d_model=shape.dim, encoder_layers=shape.layers,
-        decoder_layers=shape.layers, encoder_attention_heads=shape.heads,
-        decoder_attention_heads=shape.heads, encoder_ffn_dim=shape.ffn_dim,
-        decoder_ffn_dim=shape.ffn_dim, activation_function="relu", scale_embedding=True,
-        max_position_embeddings=_LONGEST, share_encoder_decoder_embeddings=True,
-        pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, forced_eos_token_id=None,
-        decoder_start_token_id=BOS,
-    )  # fmt: skip
-    model: nn.Module = MarianMTModel(config)
-    return model.eval()

@@ -5,7 +5,10 @@ from functools import partial
 
 import pytest
 
+from seqattn.benchmarks.startup import StartupSuite
 from seqattn.cli.main import run_verb
+from seqattn.errors import UserError
+from tests.benchmarks.small import stand_in
 
 TINY = ["data=demo_translation", "tokenizer.vocab_size=500", "threads=1"]
 SHAPE = [f"suite.shape.{size}" for size in ("dim=16", "layers=1", "ffn_dim=8", "heads=2")]
@@ -33,27 +36,46 @@ def run_benchmark(output, cache, *arguments):
 def test_the_training_suite_writes_a_table_and_json(benchmark, capsys):
     code, figures = benchmark(
         "suite=training", *SHAPE, "suite.steps=1", "suite.rounds=1",
-        "suite.max_tokens=[128]", "suite.precisions=[fp32]",
+        "suite.max_tokens=[128]", "suite.precisions=[fp32]", "suite.contestants=[seqattn,plain]",
     )  # fmt: skip
     assert code == 0
-    assert [row["loop"] for row in figures["results"]] == [
-        "plain", "plain", "seqattn", "seqattn under Lightning",
+    assert [row["contestant"] for row in figures["results"]] == [
+        "seqattn", "torch.nn.Transformer", "torch.nn.Transformer", "the arithmetic alone",
     ]  # fmt: skip
-    assert figures["results"][0]["x plain as written"]["median"] == 1.0
+    assert figures["results"][0]["seqattn / it"]["median"] == 1.0
     assert figures["threads"] == 1
     assert figures["settings"]["suite"]["shape"]["dim"] == 16
     assert "target tokens/s" in capsys.readouterr().out
 
 
-def test_the_decoding_suite_writes_a_table_and_json(benchmark, capsys):
-    pytest.importorskip("transformers")
+def test_the_decoding_suite_writes_a_table_and_json(benchmark, capsys, monkeypatch):
+    stand_in(monkeypatch)
     code, figures = benchmark(
-        "suite=decoding", *SHAPE, "suite.sentences=6", "suite.batch_size=4",
-        "suite.length=3", "suite.beams=[2]",
+        "suite=decoding", *SHAPE, "suite.sentences=6", "suite.contestants=[seqattn,ctranslate2]",
+        "suite.length=3", "suite.beams=[2]", "suite.peer_python=null", "suite.rounds=1",
     )  # fmt: skip
     assert code == 0
-    assert [(row["search"], row["sentences"]) for row in figures["results"]] == [("beam 2", 6)]
-    assert "MarianMTModel" in capsys.readouterr().out
+    rows = [(row["contestant"], row["precision"]) for row in figures["results"]]
+    assert rows[:3] == [("seqattn", "fp32"), ("seqattn", "bf16"), ("CTranslate2", "fp32")]
+    captured = capsys.readouterr()
+    assert "CTranslate2 in int8 is left out" in captured.err
+    assert "Decoding, beam 2, 6 sentences of 3 tokens" in captured.out
+
+
+@pytest.mark.exhaustive  # a whole training
+def test_the_startup_suite_tells_what_a_person_waits_for(benchmark):
+    code, figures = benchmark("suite=startup", "suite.steps=2", "suite.rounds=1")
+    assert code == 0
+    rows = {row["command"]: row for row in figures["results"]}
+    assert list(rows) == ["seqattn train", "seqattn --help", "seqattn generate"]
+    assert rows["seqattn --help"]["MB"] < 50 < rows["seqattn train"]["MB"]
+
+
+def test_a_command_that_fails_is_no_measurement():
+    suite = StartupSuite()
+    assert suite.row(["--help"], 2)["seconds"].low > 0
+    with pytest.raises(UserError, match="seqattn dance ended with 2, see above"):
+        suite.row(["dance"], 1)
 
 
 def test_the_attention_suite_takes_attentions_and_positions_by_name(benchmark, capsys):

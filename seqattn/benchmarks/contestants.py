@@ -1,0 +1,193 @@
+"""Contestants, each in a process of its own, so that memory and allocator are its own, too."""
+
+import os
+import pickle
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any, Literal, NamedTuple
+
+from seqattn.benchmarks.suite import Cell, Row, Sample, rates, ratios
+from seqattn.benchmarks.transformer_models import Shape
+from seqattn.errors import UserError
+
+ContestantName = Literal["seqattn", "lightning", "plain", "marian", "joey", "eole", "ctranslate2"]
+Precision = Literal["fp32", "bf16", "int8"]
+Allocator = Literal["default", "keeps"]
+FOLDER = Path(__file__).parent / "peers"
+_KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+"""What `ops.memory` does, for processes that know nothing of it."""
+
+
+class Peer(NamedTuple):
+    """A kind of contestant: what tables call it, its file, what it does, where it comes from."""
+
+    title: str
+    file: str
+    does: str = "training decoding"
+    extra: str = ""
+    precisions: Sequence[str] = ("fp32", "bf16")
+
+
+PEERS: dict[str, Peer] = {
+    "seqattn": Peer("seqattn", "own.py"),
+    "lightning": Peer("seqattn under Lightning", "own_lightning.py", "training"),
+    "plain": Peer("torch.nn.Transformer", "plain.py", "training"),
+    "marian": Peer("HF Marian", "hf_marian.py", extra="bench"),
+    "joey": Peer("Joey NMT", "joey_nmt.py", extra="peers"),
+    "eole": Peer("Eole", "eole_nmt.py", extra="peers"),
+    "ctranslate2": Peer("CTranslate2", "ctranslate.py", "decoding", "peers", ("fp32", "int8")),
+}
+_OWN = ("seqattn", "lightning")
+_HINTS = {
+    "": "",
+    "bench": "; pip install seqattn[bench]",
+    "peers": "; give suite.peer_python=PATH, a Python that has it",
+}
+"""What to do where a package is not there."""
+
+
+class Entry(NamedTuple):
+    """A contestant: its name, its precision, and whether its process keeps freed memory."""
+
+    name: str
+    precision: str = "fp32"
+    allocator: str = "default"
+
+
+LIMIT = "limit"
+"""The name of the entries that stand for the arithmetic alone."""
+
+
+def entries(
+    work: str, names: Sequence[str], precisions: Sequence[str], allocators: Sequence[str]
+) -> list[Entry]:
+    """All that take part in `work`, training or decoding; our own keep memory, as our runs do."""
+    return [
+        Entry(name, precision, allocator)
+        for name in names
+        if work in PEERS[name].does
+        for precision in precisions
+        if precision in PEERS[name].precisions
+        for allocator in (("keeps",) if name in _OWN else allocators)
+    ]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all contestants have in common.
+
+    Args:
+        shape: of their models.
+        threads: of each worker.
+        workers: that share out the sentences that are decoded.
+        seed: of the weights.
+        peer_python: the Python that has other toolkits; None for this one.
+    """
+
+    shape: Shape
+    threads: int
+    workers: int = 1
+    seed: int = 0
+    peer_python: str | None = None
+
+
+class Absent(Exception):
+    """Why a contestant cannot take part."""
+
+
+class Contestant:
+    """A process that trains or decodes when it is told to.
+
+    Raises:
+        Absent: where what it needs is not installed, or it cannot do with the precision.
+        UserError: where it does not start.
+    """
+
+    def __init__(self, entry: Entry, setting: Setting) -> None:
+        peer, began = PEERS[entry.name], time.perf_counter()
+        self.peer = peer
+        python, home = sys.executable, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        if peer.extra == "peers" and setting.peer_python is not None:
+            python, home = str(Path(setting.peer_python).expanduser()), {}
+        kept = _KEPT if entry.allocator == "keeps" else {}
+        environment = os.environ | home | kept | {"OMP_NUM_THREADS": str(setting.threads)}
+        try:
+            self.process = Popen(
+                [python, str(FOLDER / "worker.py"), str(FOLDER / peer.file)],
+                stdin=PIPE, stdout=PIPE, env=environment,
+            )  # fmt: skip
+        except OSError as error:
+            raise UserError(f"peer_python={python} cannot be run: {error.strerror}") from error
+        shared = (setting.threads, setting.workers, setting.seed)
+        self.parameters: int = self.ask("make", asdict(setting.shape), entry.precision, *shared)
+        self.start = time.perf_counter() - began
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """What a method of the process's `Worker` returns."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            pickle.dump((method, arguments), self.process.stdin)
+            self.process.stdin.flush()
+            value, refusal = pickle.load(self.process.stdout)
+        except (EOFError, BrokenPipeError):
+            raise UserError(f"the process of {self.peer.title} has ended; see above") from None
+        if refusal is not None:
+            self.close()
+            raise Absent(refusal + (_HINTS[self.peer.extra] if "No module" in refusal else ""))
+        return value
+
+    def close(self) -> None:
+        """Ends the process."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@contextmanager
+def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, Contestant]]:
+    """Starts one after another; of those that cannot take part a line says why."""
+    found: dict[Entry, Contestant] = {}
+    with ExitStack() as stack:
+        for entry in wanted:
+            peer = PEERS[entry.name]
+            try:
+                found[entry] = Contestant(entry, setting)
+                stack.callback(found[entry].close)
+            except Absent as reason:
+                print(f"{peer.title} in {entry.precision} is left out: {reason}", file=sys.stderr)
+        yield found
+
+
+def compared(
+    running: Mapping[Entry, Contestant], samples: Mapping[Entry, Sequence[Sample]], unit: str
+) -> list[Row]:
+    """A row for every entry: how fast it is, its share of the limit, how fast ours is beside it."""
+    rows: list[Row] = []
+    for entry, found in samples.items():
+        limit = samples.get(Entry(LIMIT, entry.precision))
+        ours = [samples.get(Entry("seqattn", kind, "keeps")) for kind in (entry.precision, "fp32")]
+        own = ours[0] or ours[1]
+        one = running.get(entry)
+        cells: Row = {
+            "contestant": one.peer.title if one else "the arithmetic alone",
+            "precision": entry.precision,
+            "freed memory": "kept" if entry.allocator == "keeps" else "",
+            f"{unit}/s": rates(found),
+            "of the arithmetic's": ratios(found, limit).median if limit else None,
+            "seqattn / it": _times(own, found),
+            "by CPU time": _times(own, found, cpu=True),
+            "parameters": one.parameters if one else None,
+            "MB": round(one.ask("memory")) if one else None,
+            "start, s": one.start if one else None,
+        }
+        rows.append(cells)
+    return rows
+
+
+def _times(own: Sequence[Sample] | None, found: Sequence[Sample], cpu: bool = False) -> Cell:
+    return None if own is None else ratios(own, found, cpu)
