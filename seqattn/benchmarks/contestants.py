@@ -43,6 +43,8 @@ PEERS: dict[str, Peer] = {
     "ctranslate2": Peer("CTranslate2", "ctranslate.py", "decoding", "peers", ("fp32", "int8")),
 }
 _OWN = ("seqattn", "lightning")
+_SHARING = ("seqattn", "ctranslate2")
+"""Those that have workers; the others get the threads of all."""
 _HINTS = {
     "": "",
     "bench": "; pip install seqattn[bench]",
@@ -115,7 +117,9 @@ class Contestant:
         if peer.extra == "peers" and setting.peer_python is not None:
             python, home = str(Path(setting.peer_python).expanduser()), {}
         kept = _KEPT if entry.allocator == "keeps" else {}
-        environment = os.environ | home | kept | {"OMP_NUM_THREADS": str(setting.threads)}
+        workers = setting.workers if entry.name in _SHARING else 1
+        threads = setting.threads * setting.workers // workers
+        environment = os.environ | home | kept | {"OMP_NUM_THREADS": str(threads)}
         try:
             self.process = Popen(
                 [python, str(FOLDER / "worker.py"), str(FOLDER / peer.file)],
@@ -123,8 +127,8 @@ class Contestant:
             )  # fmt: skip
         except OSError as error:
             raise UserError(f"peer_python={python} cannot be run: {error.strerror}") from error
-        shared = (setting.threads, setting.workers, setting.seed)
-        self.parameters: int = self.ask("make", asdict(setting.shape), entry.precision, *shared)
+        shape, spread = asdict(setting.shape), (threads, workers, setting.seed)
+        self.parameters: int = self.ask("make", shape, entry.precision, *spread)
         self.start = time.perf_counter() - began
 
     def ask(self, method: str, *arguments: Any) -> Any:

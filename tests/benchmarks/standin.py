@@ -5,7 +5,7 @@ import os
 
 class Contestant:
     def __init__(self, shape, precision, threads, workers):
-        self.parameters = shape["dim"] + threads + workers
+        self.parameters = shape["dim"] + 10 * threads + workers
         if precision == "int8":
             raise ValueError("it has no int8")
         self.speed = 2 if os.environ.get("MALLOC_TRIM_THRESHOLD_") else 1

@@ -50,12 +50,20 @@ def test_a_contestant_answers_from_a_process_of_its_own(monkeypatch):
     rows = [[4, 3], [5, 6, 3]]
     for entry, seconds in ((Entry("joey"), 5.0), (Entry("joey", "fp32", "keeps"), 2.5)):
         contestant = Contestant(entry, SETTING)
-        assert contestant.parameters == SHAPE.dim + 1 + 2
+        assert contestant.parameters == SHAPE.dim + 10 * 2 + 1
         assert contestant.ask("train", [(rows, rows)]) == (seconds, seconds, 5)
         assert contestant.ask("decode", rows, 5, 7, 1)[2] == 2 * 7
         assert contestant.ask("memory") > 1
         contestant.close()
         assert contestant.process.returncode is not None
+
+
+def test_those_without_workers_get_the_threads_of_all(monkeypatch):
+    stand_in(monkeypatch)
+    wanted = [Entry("seqattn", "fp32", "keeps"), Entry("eole"), Entry("ctranslate2")]
+    with started(wanted, Setting(SHAPE, threads=3, workers=2)) as running:
+        found = [one.parameters - SHAPE.dim for one in running.values()]
+    assert found == [10 * 3 + 2, 10 * 6 + 1, 10 * 3 + 2]
 
 
 def test_who_is_not_there_is_left_out_with_a_line(monkeypatch, tmp_path, capsys):
