@@ -98,16 +98,17 @@ class Setting:
     peer_python: str | None = None
 
 
-class Absent(Exception):
-    """Why a contestant cannot take part."""
+class Refused(Exception):
+    """Why a contestant cannot do what it is asked."""
 
 
 class Contestant:
     """A process that trains or decodes when it is told to.
 
     Raises:
-        Absent: where what it needs is not installed, or it cannot do with the precision.
-        UserError: where it does not start.
+        ModuleNotFoundError: where what it needs is not installed.
+        Refused: where it cannot do with the precision.
+        UserError: where its process ends, or does not start.
     """
 
     def __init__(self, entry: Entry, setting: Setting) -> None:
@@ -115,7 +116,7 @@ class Contestant:
         self.peer = peer
         python, home = sys.executable, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         if peer.extra == "peers" and setting.peer_python is not None:
-            python, home = str(Path(setting.peer_python).expanduser()), {}
+            python, home = str(Path(setting.peer_python).expanduser()), {"PYTHONPATH": ""}
         kept = _KEPT if entry.allocator == "keeps" else {}
         workers = setting.workers if entry.name in _SHARING else 1
         threads = setting.threads * setting.workers // workers
@@ -140,10 +141,11 @@ class Contestant:
             self.process.stdin.flush()
             value, refusal = pickle.load(self.process.stdout)
         except (EOFError, BrokenPipeError):
+            self.close()
             raise UserError(f"the process of {self.peer.title} has ended; see above") from None
         if refusal is not None:
             self.close()
-            raise Absent(refusal + (_HINTS[self.peer.extra] if "No module" in refusal else ""))
+            raise (ModuleNotFoundError if refusal.startswith("No module") else Refused)(refusal)
         return value
 
     def close(self) -> None:
@@ -156,14 +158,20 @@ class Contestant:
 def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, Contestant]]:
     """Starts one after another; of those that cannot take part a line says why."""
     found: dict[Entry, Contestant] = {}
+    absent: set[str] = set()
     with ExitStack() as stack:
         for entry in wanted:
+            if entry.name in absent:
+                continue
             peer = PEERS[entry.name]
             try:
                 found[entry] = Contestant(entry, setting)
                 stack.callback(found[entry].close)
-            except Absent as reason:
+            except Refused as reason:
                 print(f"{peer.title} in {entry.precision} is left out: {reason}", file=sys.stderr)
+            except ModuleNotFoundError as error:
+                absent.add(entry.name)
+                print(f"{peer.title} is left out: {error}{_HINTS[peer.extra]}", file=sys.stderr)
         yield found
 
 

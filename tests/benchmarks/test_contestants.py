@@ -71,11 +71,11 @@ def test_who_is_not_there_is_left_out_with_a_line(monkeypatch, tmp_path, capsys)
     absent = tmp_path / "absent.py"
     absent.write_text("import no_such_toolkit\n")
     monkeypatch.setitem(PEERS, "eole", PEERS["eole"]._replace(file=str(absent)))
-    wanted = [Entry("eole"), Entry("joey"), Entry("joey", "int8")]
+    wanted = [Entry("eole"), Entry("eole", "bf16"), Entry("joey"), Entry("joey", "int8")]
     with started(wanted, SETTING) as running:
         assert list(running) == [Entry("joey")]
     assert capsys.readouterr().err.splitlines() == [
-        "Eole in fp32 is left out: No module named 'no_such_toolkit'; give suite.peer_python=PATH, "
+        "Eole is left out: No module named 'no_such_toolkit'; give suite.peer_python=PATH, "
         "a Python that has it",
         "Joey NMT in int8 is left out: it has no int8",
     ]
@@ -184,6 +184,6 @@ def test_the_arithmetic_has_the_units_it_is_told_and_grows_with_the_work(monkeyp
         "seqattn.benchmarks.arithmetic.timed", lambda work: Sample(2.0, 1.0, work())
     )
     monkeypatch.setattr("seqattn.benchmarks.arithmetic._SIZE", 8)
-    work = 4 * 2 * 8**3
+    work = 12 * 2 * 8**3
     assert at_full_rate(work, "fp32", 3) == Sample(2.0, 1.0, 3)
     assert at_full_rate(work / 2, "bf16", 3) == Sample(1.0, 0.5, 3)
