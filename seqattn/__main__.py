@@ -10,7 +10,7 @@ ABOUT = {
     "evaluate": "scores a bundle on a split, by its task's own scorer",
     "compare": "shows evaluations side by side, and draws them by source length",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
-    "convert": "makes a bundle with fewer key and value heads, or with weights in int8, from a bundle",
+    "convert": "makes a bundle with fewer key heads, or with weights in int8, from a bundle",
     "benchmark": "measures speed beside what one would use instead",
 }
 """What each verb is for."""

@@ -34,7 +34,7 @@ class Peer(NamedTuple):
 
 
 PEERS: dict[str, Peer] = {
-    "seqattn": Peer("seqattn", "own.py"),
+    "seqattn": Peer("seqattn", "own.py", precisions=("fp32", "bf16", "int8")),
     "lightning": Peer("seqattn under Lightning", "own_lightning.py", "training"),
     "plain": Peer("torch.nn.Transformer", "plain.py", "training"),
     "marian": Peer("HF Marian", "hf_marian.py", extra="bench"),

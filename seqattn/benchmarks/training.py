@@ -15,7 +15,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import torch
 from annotated_types import MinLen, MultipleOf
@@ -28,7 +28,6 @@ from seqattn.benchmarks.contestants import (
     Contestant,
     ContestantName,
     Entry,
-    Precision,
     Setting,
     compared,
     entries,
@@ -116,7 +115,7 @@ class TrainingSuite(TrainingRounds):
 
     shape: Callable[[int], Shape] = Shape
     contestants: Sequence[ContestantName] = get_args(ContestantName)
-    precisions: Annotated[Sequence[Precision], MinLen(1)] = ("fp32", "bf16")
+    precisions: Annotated[Sequence[Literal["fp32", "bf16"]], MinLen(1)] = ("fp32", "bf16")
     allocators: Annotated[Sequence[Allocator], MinLen(1)] = ("default", "keeps")
     peer_python: str | None = None
     profile: bool = False

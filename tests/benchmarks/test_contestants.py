@@ -42,7 +42,11 @@ def test_our_own_keep_memory_and_the_others_are_run_as_asked():
     ]
     names = ["seqattn", "lightning", "ctranslate2"]
     found = entries("decoding", names, ["bf16", "int8"], ["default"])
-    assert found == [Entry("seqattn", "bf16", "keeps"), Entry("ctranslate2", "int8")]
+    assert found == [
+        Entry("seqattn", "bf16", "keeps"),
+        Entry("seqattn", "int8", "keeps"),
+        Entry("ctranslate2", "int8"),
+    ]
 
 
 def test_a_contestant_answers_from_a_process_of_its_own(monkeypatch):
@@ -115,7 +119,7 @@ def test_no_peers_file_needs_this_package_or_hides_a_peer():
     assert not names & {"joeynmt", "eole", "ctranslate2", "transformers", "lightning", "torch"}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("beams", [1, 5])
 def test_our_search_gives_every_source_exactly_the_forced_length(beams, precision):
     rows = random_rows(5, 7)

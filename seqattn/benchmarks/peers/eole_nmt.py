@@ -28,8 +28,8 @@ class Contestant:
             "architecture": "transformer", "layers": shape["layers"], "heads": shape["heads"],
             "hidden_size": shape["dim"], "transformer_ff": shape["ffn_dim"],
             "embeddings": {"word_vec_size": shape["dim"]}, "add_qkvbias": True,
-            "add_final_linear_bias": True, "add_ffnbias": True, "share_embeddings": True, "share_decoder_embeddings": True,
-            "generator_bias": False,
+            "add_final_linear_bias": True, "add_ffnbias": True, "share_embeddings": True,
+            "share_decoder_embeddings": True, "generator_bias": False,
         }  # fmt: skip
         training = {
             "dropout": [shape["dropout"]], "attention_dropout": [0.0], "label_smoothing": 0.1,

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from seqattn.benchmarks.suite import Sample
 from seqattn.benchmarks.transformer_models import Shape, own_transformer
 from seqattn.data.batch import collate
 from seqattn.generation import BeamSearch, GreedySearch, LengthLimit
+from seqattn.ops.int8 import round_weights
 
 Rows = Sequence[Sequence[int]]
 
@@ -44,9 +44,11 @@ class Contestant(Trained):
         """Gives every source `length` tokens; returns their number."""
         if self.training.precision == "bf16":
             self.model.to(torch.bfloat16)
-        limit = LengthLimit(ratio=0.0, extra=length, minimum=length)
-        options: dict[str, Any] = {"limit": limit, "batch_size": batch_size}
-        if "workers" in {field.name for field in fields(GreedySearch)}:
-            options["workers"] = self.workers
+        if self.training.precision == "int8":
+            round_weights(self.model)
+        options: dict[str, Any] = {
+            "limit": LengthLimit(ratio=0.0, extra=length, minimum=length),
+            "batch_size": batch_size, "workers": self.workers,
+        }  # fmt: skip
         search = GreedySearch(**options) if beams == 1 else BeamSearch(beam_size=beams, **options)
         return sum(len(found[0].ids) for found in search.over(self.model).generate(rows))
