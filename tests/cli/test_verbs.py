@@ -571,7 +571,7 @@ def test_a_bundle_that_cannot_be_written_leaves_the_old_one(loaded, tmp_path, mo
     def full(*args, **options):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("seqattn.bundle.files.save_model", full)
+    monkeypatch.setattr("seqattn.bundle.files.save_weights", full)
     with pytest.raises(UserError, match="no space left"):
         write_bundle(path, loaded.config, loaded.model, loaded.tokenizer, {"second": 2})
     assert load_bundle(path).scores == {"first": 1}
