@@ -175,6 +175,7 @@ class Slow(GreedySearch):
     def search(self, model, memory, numbers):
         os.write(1, f"{os.getpid()}\\n".encode())
         time.sleep(60)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 try:
     Generator(make_transformer(), Slow(), 1, workers=2).generate([[4, 3], [5, 3]])
 except KeyboardInterrupt:
