@@ -20,9 +20,8 @@ from seqattn.data.reading import question_source, read_sources
 from seqattn.data.span_batch import SpanEncoder
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.generation import Generator, Hypothesis
-from seqattn.generation.base import Search
-from seqattn.generation.generator import generate_from_windows
+from seqattn.generation.base import Hypothesis, Search
+from seqattn.generation.generator import Generator, generate_from_windows
 from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
