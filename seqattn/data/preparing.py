@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seqattn.data.cleaning import Cleaning, cleaned, first_of_each
+from seqattn.data.parallel import spread, workers
 from seqattn.data.shard_files import (
     SIDES,
     WORK,
@@ -34,7 +35,6 @@ from seqattn.data.shard_files import (
     read_batch,
 )
 from seqattn.data.tokenizer import Tokenizer
-from seqattn.data.workers import spread, workers
 from seqattn.errors import UserError
 from seqattn.storage import write_whole
 

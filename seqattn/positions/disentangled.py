@@ -76,7 +76,7 @@ class DeBERTaLayer(Position):
     """One layer's projections of the distances' vectors, which `shared` holds."""
 
     hooks = frozenset({"score_term"})
-    known: tuple[Tensor, Tensor] | None = None  # all of Kr and Qr, once they are `prepared`
+    tables: tuple[Tensor, Tensor] | None = None  # all of Kr and Qr, once they are `prepared`
 
     def __init__(self, stack: Stack, shared: DeBERTaPosition) -> None:
         super().__init__(stack)
@@ -88,7 +88,7 @@ class DeBERTaLayer(Position):
         nn.init.zeros_(self.query.bias)
 
     def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        if self.known is not None and k_positions.dim() == 1 and _together(q_positions):
+        if self.tables is not None and k_positions.dim() == 1 and _together(q_positions):
             return self._of_one_place(q, k, *self._rows(q_positions[:1], k_positions))
         forth, back = self._rows(q_positions, k_positions)
         size = 2 * self._shared[0].reach
@@ -120,13 +120,13 @@ class DeBERTaLayer(Position):
 
     def prepared(self) -> Position:
         same = copy.copy(self)
-        same.known = (self._projected(0, slice(None)), self._projected(1, slice(None)))
+        same.tables = (self._projected(0, slice(None)), self._projected(1, slice(None)))
         return same
 
     def _projected(self, number: int, part: slice | Tensor) -> Tensor:
         """Kr (0) or Qr (1) of a part of the distances, scaled: (H, R, Dh)."""
-        if self.known is not None:
-            return self.known[number][:, part]
+        if self.tables is not None:
+            return self.tables[number][:, part]
         vectors = (self.key, self.query)[number](self._shared[0].table[part])
         heads = vectors.unflatten(1, (self.stack.num_heads, -1)).transpose(0, 1)
         return heads * self.score_scale(self.stack.head_dim)  # (R, D) -> (H, R, Dh)

@@ -31,11 +31,9 @@ def threads_of(trainer: TrainerOptions, before: int | None) -> Iterator[None]:
     if trainer.threads is None and trainer.on_cpu and world_size() == 1:
         threads = min(before, most) if before else _quickest(most)
         if threads < most:
-            print(
-                f"training on {threads} of {most} threads, which other work slows down less "
-                f"(trainer.threads={most} for all)",
-                file=sys.stderr,
-            )
+            why = "as it began" if before else "which other work slows down less"
+            all_of_them = f"(trainer.threads={most} for all)"
+            print(f"training on {threads} of {most} threads, {why} {all_of_them}", file=sys.stderr)
     torch.set_num_threads(threads)
     try:
         yield

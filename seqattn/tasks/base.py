@@ -213,6 +213,9 @@ class SummedTask(LightningModule):
         with padded_right():
             return self.training_loss(batch).total
 
+    def on_train_start(self) -> None:
+        self._sums_settled = False
+
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Draws depend on the batch's place alone, whatever was drawn before."""
         trainer = self.trainer

@@ -405,7 +405,7 @@ def test_two_preparations_of_one_directory_are_refused(tmp_path):
 
 
 def test_a_worker_that_dies_is_told(tmp_path):
-    from seqattn.data.workers import workers
+    from seqattn.data.parallel import workers
 
     with pytest.raises(UserError, match=r"a worker died.* workers=N for fewer"), workers(2) as pool:
         pool.submit(os._exit, 9).result()
@@ -413,7 +413,7 @@ def test_a_worker_that_dies_is_told(tmp_path):
 
 PARENT = """
 import os, time
-from seqattn.data.workers import workers
+from seqattn.data.parallel import workers
 if __name__ == "__main__":
     with workers(2) as pool:
         numbers = {pool.submit(os.getpid).result() for _ in range(9)}

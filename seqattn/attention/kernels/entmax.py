@@ -167,8 +167,7 @@ def _weights(excess: Tensor, scores: Tensor) -> Tensor:
 
 
 def _slope(z: Tensor, threshold: Tensor, power: Tensor) -> tuple[Tensor, Tensor]:
-    """u - 1 of u = [1 + e (z - t)]_+, and p / u, which is dp/dz at a fixed t; p is their product
-    and the second."""
+    """For u = [1 + e (z - t)]_+: u - 1, and p / u, which is dp/dz at a fixed t. p is (p / u) u."""
     below = (z - threshold).clamp_(min=-1)
     return below, below.log1p().mul_(power).exp2_()
 

@@ -38,14 +38,15 @@ class Contestant(Trained):
 
     def loop(self, shape: Shape, precision: str) -> OwnLoop:
         """The model in its training loop."""
-        return OwnLoop(own_transformer(shape), precision)
+        model = own_transformer(shape)
+        if precision == "int8":
+            round_weights(model)
+        return OwnLoop(model, precision)
 
     def decode_all(self, rows: Rows, beams: int, length: int, batch_size: int) -> int:
         """Gives every source `length` tokens; returns their number."""
         if self.training.precision == "bf16":
             self.model.to(torch.bfloat16)
-        if self.training.precision == "int8":
-            round_weights(self.model)
         options: dict[str, Any] = {
             "limit": LengthLimit(ratio=0.0, extra=length, minimum=length),
             "batch_size": batch_size, "workers": self.workers,

@@ -158,15 +158,14 @@ class BlockwiseKernel(SoftmaxKernel):
             if mask.real is not None:  # as blocks count, padding between tokens left out too
                 places = (mask.real.long().cumsum(dim=1) - 1).clamp(min=0)
                 mask = replace(mask, query_positions=places, key_positions=places)
-            dense = self._narrowed(mask)
-            if self.observer is not None or not short:
-                weights = self.weights(q, keys, dense, position)
-                if self.observer is not None:
-                    self.observer(weights)
-                if self.keep_weight_gradients or (not short and mask.extra is not None):
-                    return Attended(self._weighted(weights, values, dense, position))
             if short:
-                return Attended(self._fast(q, keys, values, dense, position))
+                return super()._attend(q, keys, values, mask, position)
+            dense = self._narrowed(mask)
+            weights = self.weights(q, keys, dense, position)
+            if self.observer is not None:
+                self.observer(weights)
+            if self.keep_weight_gradients or mask.extra is not None:
+                return Attended(self._weighted(weights, values, dense, position))
         tokens, order = Tokens.of(q, keys, values, mask, self._unit(steps, mask.causal))
         return Attended(moved_back(self._blocks(tokens, position)[:, :, :steps], order))
 
