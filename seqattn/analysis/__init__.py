@@ -1,5 +1,6 @@
 """Observing a model from outside: attention weights, alignments, figures."""
 
 from seqattn.analysis.capture import Maps, capture
+from seqattn.analysis.intervene import intervene
 
-__all__ = ["Maps", "capture"]
+__all__ = ["Maps", "capture", "intervene"]

@@ -16,7 +16,8 @@ class Maps(dict[str, list[Tensor]]):
     Each value lists the calls in order, each (B, H, T, S): rows are queries, columns keys, exactly
     0 where a query may not look. Decoding with several beams folds them into T, and keys are then
     the slots of the cache. A recurrent decoder that goes step by step gives a whole target in one
-    call, save where gradients are asked for: then a call a step, each (B, 1, K, S).
+    call, save where gradients are asked for or weights are edited: then a call a step, each
+    (B, 1, K, S).
     """
 
     without: list[str]
@@ -43,8 +44,8 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
     Yields:
         The maps, filled call by call.
     """
-    parts = dict(_makers(model))
-    observed = {name: part for name, part in parts.items() if _has_weights(part)}
+    parts = dict(makers(model))
+    observed = {name: part for name, part in parts.items() if has_weights(part)}
     maps = Maps({name: [] for name in observed})
     maps.without = [name for name in parts if name not in observed]
     for name, part in observed.items():
@@ -58,7 +59,7 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
             part.keep_weight_gradients = False
 
 
-def _makers(model: nn.Module) -> Iterator[tuple[str, Kernel | Alignment]]:
+def makers(model: nn.Module) -> Iterator[tuple[str, Kernel | Alignment]]:
     """What makes the weights of each attention, by the attention's name."""
     for name, module in model.named_modules():
         if isinstance(module, Alignment):
@@ -67,5 +68,6 @@ def _makers(model: nn.Module) -> Iterator[tuple[str, Kernel | Alignment]]:
             yield from ((name, part) for part in module.modules() if isinstance(part, Kernel))
 
 
-def _has_weights(part: Kernel | Alignment) -> bool:
+def has_weights(part: Kernel | Alignment) -> bool:
+    """Whether it has weights over keys to show."""
     return part.has_weights if isinstance(part, Alignment) else part.abilities.weights

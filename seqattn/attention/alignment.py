@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from seqattn.attention.base import Observer
+from seqattn.attention.base import Watched
 from seqattn.attention.masks import all_at_hand
 from seqattn.attention.scores import AdditiveScore, Score, ScoreName, make_score
 from seqattn.checking import Width, checked
@@ -34,7 +34,7 @@ class Annotations(NamedTuple):
         return Annotations(keys, values, real, places, self.padded)
 
 
-class Alignment(nn.Module, ABC):
+class Alignment(Watched, nn.Module, ABC):
     """Weights over a source's annotations, and the context that they make.
 
     One softmax over at most S annotations for each query: time T * S * (A + M), and T * S weights,
@@ -56,10 +56,6 @@ class Alignment(nn.Module, ABC):
     def __init__(self, context_dim: int) -> None:
         super().__init__()
         self.context_dim = context_dim
-        # called with the true weights (B, 1, T, S) while they are captured
-        self.observer: Observer | None = None
-        # whether contexts are made from the observed weights, so that gradients reach them
-        self.keep_weight_gradients = False
 
     @abstractmethod
     def project(self, memory: Tensor, real: Tensor) -> Annotations:
@@ -85,16 +81,25 @@ class Alignment(nn.Module, ABC):
         # (B*K, T, Q) -> (B, K*T, Q)
         asked = query.reshape(sentences, rows // sentences * length, -1)
         weights = self.weights(asked, source, steps.reshape(asked.shape[:2]))
-        if self.observer is not None and self.keep_weight_gradients:
-            observed = weights[:, None]
-            self.observer(observed)
-            weights = observed[:, 0]
+        if self._each_call and self.watched:
+            asking = asked, source, steps.reshape(asked.shape[:2])
+            used = self.settled(weights[:, None], lambda: self.visible(*asking)[:, None])
+            weights = weights if used is None else used[:, 0]
         context = weights.to(source.values.dtype) @ source.values
         return context.reshape(rows, length, self.context_dim), weights  # -> (B*K, T, M)
 
+    def visible(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+        """Where a query may look: bool, broadcastable to (B, T, S). Args: as `weights`."""
+        return source.real[:, None]
+
+    @property
+    def _each_call(self) -> bool:
+        """Whether weights are shown as they are made, and not of a whole target together."""
+        return self.keep_weight_gradients or self.edit is not None
+
     def observe(self, weights: list[Tensor], beams: int) -> None:
         """Shows a whole target's `joined_steps` at once, where gradients are not asked for."""
-        if self.observer is None or self.keep_weight_gradients or not weights:
+        if self.observer is None or self._each_call or not weights:
             return
         self.observer(joined_steps(weights, beams).flatten(1, 2)[:, None])
 

@@ -13,6 +13,10 @@ from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
 Observer = Callable[[Tensor], None]
+"""Shown weights (B, H, T, S)."""
+Edit = Callable[[Tensor, Tensor | None], Tensor]
+"""From true weights (B, H, T, S), and bool broadcastable to them, True where a query may look (None
+where it may everywhere), to those that are used instead."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,33 @@ class HeadShape:
     dropout: float = 0.0  # share of attention weights dropped in training
 
 
+class Watched:
+    """What makes weights that can be observed, and edited, while a block of `analysis` runs."""
+
+    observer: Observer | None = None  # called with the weights of each call, after any edit
+    edit: Edit | None = None  # gives weights in place of the true ones
+    # whether the context is made from the observed weights, so that gradients reach them
+    keep_weight_gradients = False
+
+    @property
+    def watched(self) -> bool:
+        """Whether anyone asks for the weights."""
+        return self.observer is not None or self.edit is not None
+
+    def settled(self, weights: Tensor, visible: Callable[[], Tensor | None]) -> Tensor | None:
+        """Shows weights, edited where an edit asks to; those that must make the context, if any.
+
+        Args:
+            weights: (B, H, T, S).
+            visible: gives what an edit is told of where queries may look.
+        """
+        if self.edit is not None:
+            weights = self.edit(weights, visible()).to(weights.dtype)
+        if self.observer is not None:
+            self.observer(weights)
+        return weights if self.edit is not None or self.keep_weight_gradients else None
+
+
 class Attended(NamedTuple):
     """What a kernel makes of queries."""
 
@@ -87,7 +118,7 @@ class Attended(NamedTuple):
     weights: Tensor | None = None  # (B*K, H, T, S) where asked for, before any dropout
 
 
-class Kernel(nn.Module, ABC):
+class Kernel(Watched, nn.Module, ABC):
     """Turns queries, keys and values into a context; owns no projection of them.
 
     Its own options are keyword parameters after the shape.
@@ -106,10 +137,6 @@ class Kernel(nn.Module, ABC):
         self.num_kv_heads = shape.num_kv_heads
         self.head_dim = shape.head_dim
         self.dropout = shape.dropout
-        # called with the true weights (B, H, T, S) of each call while they are captured
-        self.observer: Observer | None = None
-        # whether the context is made from the observed weights, so that gradients reach them
-        self.keep_weight_gradients = False
 
     @abstractmethod
     def forward(
@@ -211,8 +238,15 @@ class Attention(Mixer):
 
     num_heads: int
     exceptions: Mapping[str, str] = {}  # as a kernel's
+    # (gated_heads,) what the context of each head is multiplied by; None for 1
+    gates: Tensor | None = None
     # called in training with its auxiliary loss, by those that have one, while it is set
     collector: Callable[[AuxiliaryLoss], None] | None = None
+
+    @property
+    def gated_heads(self) -> int:
+        """How many heads `gates` has a number for."""
+        return self.num_heads
 
     @abstractmethod
     def project(self, memory: Tensor) -> KeysValues:

@@ -115,6 +115,10 @@ class MixtureOfAttention(KernelAttention):
         for projection in (self.query, self.key, self.value, self.output):
             nn.init.zeros_(projection.bias)
 
+    @property
+    def gated_heads(self) -> int:
+        return self.num_experts
+
     def project(self, memory: Tensor) -> KeysValues:
         # (B, S, Dh) -> (B, 1, S, Dh)
         return KeysValues(self.key(memory).unsqueeze(1), self.value(memory).unsqueeze(1))
@@ -145,6 +149,8 @@ class MixtureOfAttention(KernelAttention):
                 self.collector(loss)
         gated = context.transpose(1, 2) * routes.gates[..., None].to(context.dtype)
         spread = torch.zeros_like(every, dtype=gated.dtype).scatter(2, places, gated)
+        if self.gates is not None:
+            spread = spread * self.gates.to(spread.dtype)[:, None]
         return AttentionOutput(self.output(spread.flatten(2)), weights)  # (B, T, E*Dh) -> (B, T, D)
 
     def route(self, query: Tensor) -> Routes:

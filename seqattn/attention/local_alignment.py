@@ -27,11 +27,19 @@ class LuongLocal(Luong):
         self.window = window
 
     def weights(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
-        centre = self.centre(query, source, steps)[..., None]  # (B, T, 1)
-        offset = source.places[:, None] - centre  # (B, T, S)
-        visible = (offset.abs() <= self.window) & source.real[:, None]
-        weights = masked_softmax(self.score(query, source.keys), visible)
+        offset = self._offset(query, source, steps)
+        weights = masked_softmax(self.score(query, source.keys), self._near(offset, source))
         return weights * self.nearness(offset)
+
+    def visible(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+        return self._near(self._offset(query, source, steps), source)
+
+    def _offset(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
+        """How far each source token stands from each p_t: (B, T, S)."""
+        return source.places[:, None] - self.centre(query, source, steps)[..., None]
+
+    def _near(self, offset: Tensor, source: Annotations) -> Tensor:
+        return (offset.abs() <= self.window) & source.real[:, None]
 
     def centre(self, query: Tensor, source: Annotations, steps: Tensor) -> Tensor:
         """p_t (B, T) of each query."""

@@ -105,7 +105,7 @@ class LinearKernel(Kernel):
                 real = mask.real.repeat_interleave(k.shape[0] // mask.real.shape[0], dim=0)
                 mask = replace(mask, real=real)
             new, scale = KeysValues(k, new.values), position.score_scale(self.head_dim)
-            if self.observer is None and not need_weights:
+            if not self.watched and not need_weights:
                 context, weights = self._fast(q, new, mask, scale, cache), None
             else:
                 context, weights = self._shown(q, new, mask, scale, cache, need_weights)
@@ -131,11 +131,13 @@ class LinearKernel(Kernel):
         (keys,) = self._keys(new, mask, scale, new.keys.shape[2])
         seen = keys if cache is None else cache.remember(keys)
         weights = self.weights(self.map_queries(q, scale), seen, mask)
-        if self.observer is not None:
-            self.observer(weights)
-        context = None if need_weights and cache is None else self._fast(q, new, mask, scale, cache)
-        if context is None or self.keep_weight_gradients:
-            context = per_group(weights, seen.values[..., :-1])
+        used = self.settled(weights, mask.dense)
+        if used is None and need_weights and cache is None:
+            used = weights
+        if used is None or cache is not None:  # which it moves on
+            context = self._fast(q, new, mask, scale, cache)
+        if used is not None:
+            context, weights = per_group(used, seen.values[..., :-1]), used
         return Attended(context, weights if need_weights else None)
 
     def _fast(

@@ -70,14 +70,14 @@ class LSHKernel(EncoderKernel):
         chunks = self._chunks(x, real)
         unit = F.normalize(wide(x), dim=3) * self.head_dim**0.5
         keys = (unit * position.score_scale(self.head_dim)).to(x.dtype)
-        if self.observer is not None or mask.extra is not None:
+        if self.watched or mask.extra is not None:
             found = chunks.found(real)[:, :, :length, :length]
             found = found if mask.extra is None else found & mask.extra
             weights = _weights(x[:, :, :length], keys[:, :, :length], found).to(values.dtype)
-            if self.observer is not None:
-                self.observer(weights)
-            if self.keep_weight_gradients or mask.extra is not None:
-                return F.dropout(weights, self.dropout, self.training) @ new.values
+            used = self.settled(weights, lambda: found)
+            if used is not None or mask.extra is not None:
+                used = weights if used is None else used
+                return F.dropout(used, self.dropout, self.training) @ new.values
         rounds = []
         for number, places in enumerate(chunks.places):
             queries, seen = chunks.tokens(number)

@@ -78,17 +78,17 @@ class SoftmaxKernel(Kernel):
         if beams > 1:
             q = fold_beams(q, beams)
             mask = mask if ancestry is None else fold_mask(mask, beams, ancestry)
-        mask, weights = self._narrowed(mask), None
+        mask, used = self._narrowed(mask), None
         need_weights = need_weights and self.abilities.copies
-        if self.observer is not None or need_weights:
+        if self.watched or need_weights:
             weights = self.weights(q, keys, mask, position)
-            if self.observer is not None:
-                self.observer(weights)
-        if weights is not None and (need_weights or self.keep_weight_gradients):
-            context = self._weighted(weights, values, mask, position)
+            used = self.settled(weights, mask.dense)
+            used = weights if used is None and need_weights else used
+        if used is not None:
+            context = self._weighted(used, values, mask, position)
         else:
             context = self._fast(q, keys, values, mask, position)
-        shown = weights if need_weights else None
+        shown = used if need_weights else None
         if beams == 1:
             return Attended(context, shown)
         shown = None if shown is None else unfold_beams(shown, beams)

@@ -79,7 +79,7 @@ class FactorizedKernel(BlockwiseKernel):
         need_weights: bool = False,
         ancestry: Tensor | None = None,
     ) -> Attended:
-        plain = self.observer is None and mask.real is None and mask.extra is None
+        plain = not self.watched and mask.real is None and mask.extra is None
         if plain and mask.queries == 1 < mask.keys:
             numbers = {number for pattern in self.patterns for number in pattern}
             found = sorted({j for number in numbers for j in self.met(number, mask.keys - 1)})

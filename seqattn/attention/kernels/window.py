@@ -92,14 +92,14 @@ class LocalKernel(BlockwiseKernel):
             raise UserError(f"a mask of your own cannot be joined while {name} decodes")
         rows, _, steps, _ = query.shape
         real, order = real_rows(mask.real, rows, steps)
-        if cache.length == 0 and steps > 1 and (self.observer is None or cache.beams == 1):
+        if cache.length == 0 and steps > 1 and (not self.watched or cache.beams == 1):
             q, keys = self._rotated(query, new.keys, mask, position)
             kept = new.keys if self.places_in_cache else keys, new.values
             cache.append(KeysValues(*(moved(x, order) for x in kept)), real)
             return self._attend(q, keys, new.values, mask, position).context
         q, new = moved(query, order), KeysValues(*(moved(x, order) for x in new))
         met, columns = self._meet(q, new, real, position, cache)
-        if self.observer is None:
+        if not self.watched:
             return moved_back(self._fast(*met, position), order)
         stood = None if mask.real is None else real_first(mask.real)
         if stood is not None:
@@ -137,15 +137,22 @@ class LocalKernel(BlockwiseKernel):
         self, met: "Met", columns: Tensor, length: int, order: Tensor | None, position: Position
     ) -> Tensor:
         """The context; its weights are shown over all `length` tokens so far, as they stand."""
-        assert self.observer is not None
         weights = self.weights(met.query, met.keys, met.mask, position)
         index = columns.view(-1, 1, 1, columns.shape[-1]).expand_as(weights)
         blank = weights.new_zeros(*weights.shape[:3], length)
         shown = moved_back(blank.scatter_add(3, index, weights), order)
-        self.observer(shown)
-        if not self.keep_weight_gradients:
+        allowed = met.mask.dense()
+
+        def visible() -> Tensor:
+            seen = torch.ones_like(weights, dtype=torch.bool)
+            seen = seen if allowed is None else seen & allowed
+            none = torch.zeros_like(shown, dtype=torch.bool)
+            return moved_back(none.scatter(3, index, seen), order)
+
+        used = self.settled(shown, visible)
+        if used is None:
             return self._fast(*met, position)
-        weights = moved(shown, order).gather(3, index)
+        weights = moved(used, order).gather(3, index)
         if met.mask.extra is not None:
             weights = weights.masked_fill(~met.mask.extra, 0.0)
         return self._weighted(weights, met.values, met.mask, position)

@@ -154,7 +154,7 @@ class BlockwiseKernel(SoftmaxKernel):
         if ancestry is not None or steps == 1 or steps < keys.shape[2]:  # there is a past
             return super()._attend(q, keys, values, mask, position, ancestry=ancestry)
         short = steps <= self.dense_up_to
-        if short or self.observer is not None or mask.extra is not None:
+        if short or self.watched or mask.extra is not None:
             if mask.real is not None:  # as blocks count, padding between tokens left out too
                 places = (mask.real.long().cumsum(dim=1) - 1).clamp(min=0)
                 mask = replace(mask, query_positions=places, key_positions=places)
@@ -162,10 +162,10 @@ class BlockwiseKernel(SoftmaxKernel):
                 return super()._attend(q, keys, values, mask, position)
             dense = self._narrowed(mask)
             weights = self.weights(q, keys, dense, position)
-            if self.observer is not None:
-                self.observer(weights)
-            if self.keep_weight_gradients or mask.extra is not None:
-                return Attended(self._weighted(weights, values, dense, position))
+            used = self.settled(weights, dense.dense)
+            if used is not None or mask.extra is not None:
+                used = weights if used is None else used
+                return Attended(self._weighted(used, values, dense, position))
         tokens, order = Tokens.of(q, keys, values, mask, self._unit(steps, mask.causal))
         return Attended(moved_back(self._blocks(tokens, position)[:, :, :steps], order))
 

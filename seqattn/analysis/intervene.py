@@ -1,0 +1,139 @@
+"""Attention weights, replaced around any call: the dual of `capture`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from seqattn.analysis.capture import has_weights, makers
+from seqattn.attention.base import Attention, Edit
+from seqattn.errors import UserError
+
+
+@contextmanager
+def intervene(
+    model: nn.Module,
+    weights: Mapping[str, Edit] | None = None,
+    gates: Mapping[str, Tensor | Sequence[float]] | None = None,
+) -> Iterator[None]:
+    """Edits the attention of `model` for as long as the block runs, in decoding too.
+
+    A name is that of an attention, such as `decoder.layers.0.cross_attention`, or a pattern for
+    several, such as `decoder.*` or `*`; where two fit, both act, in their order. `capture` within
+    the block is shown the edited weights. A search with `workers` that were opened before the
+    block does not know of it.
+
+    Args:
+        model: any module that holds attentions.
+        weights: for each name an edit: a function of the true weights (B, H, T, S) and of where a
+            query may look (bool, broadcastable to them, or None for everywhere) that gives others,
+            of which the context is made. Rows are as `Maps` has them. `uniform`, `permuted`,
+            `without_heads` and `without_keys` make edits.
+        gates: for each name a factor for each head, which multiplies what the head gives: 0 takes
+            it out. It works for mechanisms without weights too, and gradients reach it.
+
+    Raises:
+        UserError: for a name that no attention has, one that has no weights to edit, or another
+            number of heads.
+    """
+    parts = dict(makers(model))
+    attentions = {n: part for n, part in model.named_modules() if isinstance(part, Attention)}
+    edits: dict[str, list[Edit]] = {}
+    for pattern, edit in (weights or {}).items():
+        for name in _named(pattern, parts):
+            if not has_weights(parts[name]):
+                if name == pattern:
+                    raise UserError(f"{name} has no attention weights to edit; give it gates")
+                continue
+            edits.setdefault(name, []).append(edit)
+    factors: dict[str, Tensor] = {}
+    device = next(model.parameters()).device
+    for pattern, given in (gates or {}).items():
+        for name in _named(pattern, attentions):
+            one = torch.as_tensor(given, dtype=torch.float32, device=device)
+            heads = attentions[name].gated_heads
+            if one.shape != (heads,):
+                raise UserError(f"{name} has {heads} heads, got gates for {one.numel()}")
+            factors[name] = factors[name] * one if name in factors else one
+    before = {name: parts[name].edit for name in edits}
+    gated = {name: attentions[name].gates for name in factors}
+    try:
+        for name, several in edits.items():
+            own = before[name]
+            parts[name].edit = _chained([*([own] if own else ()), *several])
+        for name, factor in factors.items():
+            own_gates = gated[name]
+            attentions[name].gates = factor if own_gates is None else own_gates * factor
+        yield
+    finally:
+        for name, old in before.items():
+            parts[name].edit = old
+        for name, old_gates in gated.items():
+            attentions[name].gates = old_gates
+
+
+def uniform(weights: Tensor, visible: Tensor | None) -> Tensor:
+    """An edit: the same weight on every key that a query may look at; their sum stays."""
+    seen = torch.ones_like(weights) if visible is None else visible.expand_as(weights).to(weights)
+    count = seen.sum(dim=-1, keepdim=True).clamp(min=1)
+    return seen / count * weights.sum(dim=-1, keepdim=True)
+
+
+def permuted(seed: int = 0) -> Edit:
+    """An edit: each query's weights in another order, drawn anew, over the keys that it may see."""
+    draws = torch.Generator().manual_seed(seed)
+
+    def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
+        keys = torch.rand(weights.shape, generator=draws).to(weights.device)
+        if visible is not None:
+            keys = keys.masked_fill(~visible, 2.0)  # hidden keys last, in their order
+        drawn = keys.argsort(dim=-1, stable=True)
+        if visible is None:
+            return weights.gather(-1, drawn)
+        places = (~visible.expand_as(weights)).to(torch.uint8).argsort(dim=-1, stable=True)
+        return torch.zeros_like(weights).scatter(-1, places, weights.gather(-1, drawn))
+
+    return edit
+
+
+def without_heads(*heads: int) -> Edit:
+    """An edit: no weights for these heads, counted from 0."""
+
+    def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
+        kept = weights.new_ones(weights.shape[1])
+        kept[list(heads)] = 0.0
+        return weights * kept[:, None, None]
+
+    return edit
+
+
+def without_keys(*keys: int) -> Edit:
+    """An edit: no weight on these keys, counted from 0; the others keep theirs."""
+
+    def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
+        kept = weights.new_ones(weights.shape[-1])
+        kept[[key for key in keys if key < len(kept)]] = 0.0
+        return weights * kept
+
+    return edit
+
+
+def _named(pattern: str, known: Mapping[str, object]) -> list[str]:
+    found = [name for name in known if fnmatchcase(name, pattern)]
+    if not found:
+        raise UserError(f"no attention is called {pattern}; there are {', '.join(known)}")
+    return found
+
+
+def _chained(edits: Sequence[Edit]) -> Edit:
+    if len(edits) == 1:
+        return edits[0]
+
+    def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
+        for one in edits:
+            weights = one(weights, visible)
+        return weights
+
+    return edit
