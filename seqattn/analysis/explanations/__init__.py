@@ -1,0 +1,34 @@
+"""Which of the tokens that were read an output is owed to, by the methods of the literature."""
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from seqattn.analysis.explanations.base import Explanation, Method
+from seqattn.errors import UserError
+from seqattn.models.base import Seq2SeqModel
+
+__all__ = ["METHODS", "Explanation", "Method", "explain"]
+
+METHODS: Mapping[str, Method] = {method.name: method for method in ()}
+"""Every method by its name."""
+
+
+def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) -> Explanation:
+    """Contributions of source tokens and of the target's beginning to each target token.
+
+    Args:
+        model: in eval mode.
+        source: (B, S) ids, end included, padded with 0 on either side.
+        target: (B, T) ids that are predicted, end included, padded with 0 on the right.
+        method: a name of `METHODS`.
+
+    Raises:
+        UserError: for another name, or a model that the method cannot explain, with the reason.
+    """
+    if method not in METHODS:
+        raise UserError(f"there is no method={method}; the choices are: {', '.join(METHODS)}")
+    reason = METHODS[method].why_not(model)
+    if reason is not None:
+        raise UserError(f"method={method} cannot be had: {reason}")
+    return METHODS[method].explain(model, source, target)
