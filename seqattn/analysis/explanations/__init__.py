@@ -10,7 +10,8 @@ from seqattn.models.base import Seq2SeqModel
 
 __all__ = ["METHODS", "Explanation", "Method", "explain"]
 
-METHODS: Mapping[str, Method] = {method.name: method for method in ()}
+_ALL: tuple[Method, ...] = ()
+METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 """Every method by its name."""
 
 
