@@ -55,7 +55,7 @@ def test_integrated_gradients_add_up_to_the_log_probability(name):
         found = IntegratedGradients(steps).explain(model, SOURCES, TARGETS)
         total = found.source.sum(dim=2) + found.prefix.sum(dim=2) + found.rest
         errors.append(float((total - wanted).abs().max()))
-    assert errors[1] < KINKED.get(name, 1e-6) < errors[0]
+    assert errors[1] < KINKED.get(name, 1e-5) < errors[0]
 
 
 @torch.no_grad()

@@ -18,7 +18,6 @@ from seqattn.models.base import Memory, Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
 from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer
-from seqattn.tokens import PAD
 
 Run = Callable[[int], Tensor]
 """From a number of copies N of a batch to the outputs (N*B, Q, D) that the model makes of them."""
@@ -62,29 +61,27 @@ class ValueZeroing(Method):
 
 
 def _of_recurrent(model: Recurrent, source: Tensor, target: Tensor) -> Explanation:
-    real = (source != PAD)[:, None]
     features = _decoding(model, source, target)
     distances = _distances(model.decoder.cross_attention, source.shape[1], len(source), features)
-    return shared_out(target, shares_of(distances * real))
+    return shared_out(target, shares_of(distances))
 
 
 def _of_transformer(model: Transformer, source: Tensor, target: Tensor) -> Explanation:
     (batch, length), steps = source.shape, target.shape[1]
-    real = (source != PAD)[:, None]
     outputs = model.encode(source).outputs
     tokens = torch.eye(length, device=source.device, dtype=outputs.dtype).repeat(batch, 1, 1)
     for layer, outlet in _outlets(model.encoder):
         run = _outputs_of(outlet, lambda n: model.encode(source.repeat(n, 1)))
         distances = _distances(layer.get_submodule("self_attention"), length, batch, run)
-        (rows,) = _shares(distances * real)
+        (rows,) = _shares(distances)
         tokens = rows @ tokens
     by_source = outputs.new_zeros(batch, steps, length)
     by_prefix = torch.eye(steps, device=source.device, dtype=outputs.dtype).repeat(batch, 1, 1)
     decode = _decoding(model, source, target)
     for layer, outlet in _outlets(model.decoder):
         run = _outputs_of(outlet, decode)
-        own = _distances(layer.get_submodule("self_attention"), steps, batch, run).tril()
-        cross = _distances(layer.get_submodule("cross_attention"), length, batch, run) * real
+        own = _distances(layer.get_submodule("self_attention"), steps, batch, run)
+        cross = _distances(layer.get_submodule("cross_attention"), length, batch, run)
         own, cross = _shares(own, cross)
         by_source, by_prefix = own @ by_source + cross, own @ by_prefix
     return shared_out(target, by_source @ tokens, by_prefix)
