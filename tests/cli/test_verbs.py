@@ -82,8 +82,7 @@ def test_a_run_leaves_its_bundle_settings_checkpoints_and_measurements(trained, 
         "model/model.safetensors",
         "model/scores.json",
         "model/tokenizer.json",
-        "samples/step_000002.txt",
-        "samples/step_000004.txt",
+        "samples/samples.csv",
         "tokenizer/joint.model",
         "tokenizer/tokenizer.json",
     }
@@ -117,7 +116,7 @@ def test_the_end_of_a_training_says_what_came_of_it_and_is_quiet_elsewhere(
         columns = csv.DictReader(file).fieldnames
     logged = {column.removeprefix("train/") for column in columns}
     assert {"loss", "lr", "gradient_norm", "tokens_per_second"} <= logged
-    assert {"padding_share", "waiting_share"} <= logged
+    assert {"padding_share", "waiting_share", "tokens", "seconds_left", "clip_share"} <= logged
     for word in (
         "steps",
         "weights kept",
