@@ -35,9 +35,9 @@ def read(file):
             rows.append({_key(item): json.loads(item.value_json) for item in record.history.item})
         elif kind == "request" and record.request.HasField("log_artifact"):
             artifact = record.request.log_artifact.artifact
-            artifacts[artifact.type] = list(artifact.aliases)
+            artifacts[artifact.type] = sorted(artifact.aliases)
         elif kind == "artifact":
-            artifacts[record.artifact.type] = list(record.artifact.aliases)
+            artifacts[record.artifact.type] = sorted(record.artifact.aliases)
     return Written(run.run_id, run.run_group, list(run.tags), config, rows, artifacts)
 
 
