@@ -115,6 +115,8 @@ class SummedTask(LightningModule):
         """Some outputs of the last validation that made any."""
         self.window_units = torch.zeros((), dtype=torch.long)
         """Units since the last optimizer step, on this rank."""
+        self.gradient_norm = torch.zeros(())
+        """Of the last optimizer step, before it was clipped."""
         self.agreement = Agreement()
         self._sums_settled = self._halved = False
         self._taken: tuple[Any, int] = (None, 0)
@@ -246,6 +248,7 @@ class SummedTask(LightningModule):
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         if isinstance(norm, DTensor):  # of gradients in shards
             norm = norm.full_tensor()
+        self.gradient_norm = norm
         self.log("train/gradient_norm", norm, batch_size=1)
         self.agreement.settle(norm, optimizer, self.trainer)
 
