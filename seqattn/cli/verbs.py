@@ -85,6 +85,7 @@ _RUNS = {
     "compare": "compare.Comparison",
     "analyze": "analyze.Analysis",
     "convert": "convert.Conversion",
+    "serve": "serve.Serving",
 }
 VERBS: dict[str, Action] = {
     "train": train,
