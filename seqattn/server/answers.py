@@ -88,7 +88,10 @@ class Spans:
         """
         pairs = pairs_of(asked, self.limits)
         search = search_for(self.bundle, asked.generation, asked.n_best)
-        sizes = [len(ids) for ids in self.bundle.tokenizer.encode_source(map(" ".join, pairs))]
+        sizes = [
+            len(ids)
+            for ids in self.bundle.tokenizer.encode_source([" ".join(pair) for pair in pairs])
+        ]
         if sum(sizes) > self.limits.tokens:
             raise too_many("tokens", self.limits.tokens, sum(sizes))
         return [Shared(search, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
@@ -127,8 +130,8 @@ def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainRespon
         if len(target) > texts.limits.tokens:
             raise too_many("tokens", texts.limits.tokens, len(target))
     device = next(bundle.model.parameters()).device
-    ids = (torch.tensor([row], device=device) for row in (windows[0], target))
-    found = explain(bundle.model, *ids, asked.method)
+    read, said = (torch.tensor([row], device=device) for row in (windows[0], target))
+    found = explain(bundle.model, read, said, asked.method)
     return ExplainResponse(
         method=asked.method,
         text=tokenizer.decode_target([target])[0] if asked.output is None else asked.output,

@@ -13,8 +13,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.responses import StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 
 import seqattn
 from seqattn.errors import UserError
@@ -42,7 +47,7 @@ _STATUSES: dict[int | str, dict[str, Any]] = {
         503: "the queue is full; see Retry-After",
     }.items()
 }
-_EVENTS = {200: {"content": {"text/event-stream": {}}}}
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 
 def make_app(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
 
+from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import intervene, permuted, uniform, without_heads, without_keys
 from seqattn.attention.base import Edit
 from seqattn.errors import UserError
 from seqattn.server.schemas import Intervention, WeightEdit
+
+_OWN = re.compile(r"decoder\..*self_attention")
 
 
 @contextmanager
@@ -33,6 +38,7 @@ def intervened(
     if asked is None:
         yield
         return
+    _check_keys(model, asked, beams)
     edits = [_WeightSet(one, beams) for one in asked.weights]
     each: list[Mapping[str, Edit]] = [
         *({name: uniform} for name in asked.uniform),
@@ -50,6 +56,22 @@ def intervened(
         if not edit.reached:
             at = f"step {edit.asked.step} of {edit.asked.attention}"
             raise UserError(f"intervene.weights: {at} was not reached; the output ended before it")
+
+
+def _check_keys(model: nn.Module, asked: Intervention, beams: int | None) -> None:
+    """Refuses keys that cannot be told: several beams share a row of slots."""
+    names = [name for name, _ in makers(model)]
+    for edit in asked.weights:
+        if edit.attention not in names:
+            raise UserError(
+                f"no attention is called {edit.attention}; there are {', '.join(names)}"
+            )
+    for pattern in (*asked.without_keys, *(edit.attention for edit in asked.weights)):
+        for name in names:
+            if (beams or 1) > 1 and fnmatchcase(name, pattern) and _OWN.fullmatch(name):
+                raise UserError(
+                    f"the keys of {name} stand apart with generation=greedy alone, not in a beam"
+                )
 
 
 class _WeightSet:
@@ -74,6 +96,10 @@ class _WeightSet:
     def _set(self, weights: Tensor, visible: Tensor | None, rows: slice) -> Tensor:
         self.reached = True
         key, heads = self.asked.key, self._heads(weights.shape[1])
+        past = self.asked.step + 1
+        own = self.beams is not None and _OWN.fullmatch(self.asked.attention)
+        if own and weights.shape[3] != past:
+            raise self._refusal(f"of {past} tokens it has kept {weights.shape[3]}")
         if key >= weights.shape[3]:
             raise self._refusal(f"key must be from 0 to {weights.shape[3] - 1}, got {key}")
         if visible is not None:

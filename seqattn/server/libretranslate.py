@@ -21,7 +21,9 @@ class Translated(BaseModel):
 
     translatedText: str | list[str]
     alternatives: list[str] | list[list[str]] | None = None
-    detectedLanguage: Any | None = Field(None, description="the only source, for source=auto")
+    detectedLanguage: Any | None = Field(
+        default=None, description="the only source, for source=auto"
+    )
 
 
 class Language(BaseModel):
@@ -57,9 +59,9 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
     async def translate(request: Request) -> Translated:
         source, target = pair()
         given = await _values(request)
-        texts = given.get("q")
+        texts: Any = given.get("q")
         several = isinstance(texts, list)
-        if not (several and all(isinstance(one, str) for one in texts) or isinstance(texts, str)):
+        if not all(isinstance(one, str) for one in (texts if several else [texts])):
             raise Refused(400, "q must be a text or a list of texts")
         for key, codes in (("source", (source, "auto")), ("target", (target,))):
             if given.get(key, codes[0]) not in codes:

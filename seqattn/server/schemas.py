@@ -32,7 +32,7 @@ class LimitSettings(Request):
 class SearchSettings(Request):
     """A search: the bundle's own or the named one, with some of its settings changed."""
 
-    name: str | None = Field(None, description="greedy, beam, sampling or spans")
+    name: str | None = Field(default=None, description="greedy, beam, sampling or spans")
     beam_size: Annotated[int, Field(ge=1, le=100)] | None = None
     length_penalty: Number | None = None
     early_stopping: bool | None = None
@@ -43,7 +43,7 @@ class SearchSettings(Request):
     seed: int | None = None
     limit: LimitSettings | None = None
     no_repeat_ngram: Annotated[int, Field(ge=1, le=100)] | None = Field(
-        None, description="no so many tokens in a row twice"
+        default=None, description="no so many tokens in a row twice"
     )
     max_answer: Annotated[int, Field(ge=1, le=1_000)] | None = None
     threshold: Number | None = None
@@ -53,7 +53,7 @@ class WeightEdit(Request):
     """One attention weight set; the others of its row share what is left as they did."""
 
     attention: str = Field(description="a name of the model's attentions", examples=[CROSS])
-    head: Annotated[int, Field(ge=0)] | None = Field(None, description="null for all")
+    head: Annotated[int, Field(ge=0)] | None = Field(default=None, description="null for all")
     step: Annotated[int, Field(ge=0)] = Field(
         description="the target token that is predicted, of an encoder's attention the token that "
         "looks; from 0"
@@ -81,17 +81,19 @@ class GenerateRequest(Request):
     """Texts for which outputs are wanted."""
 
     inputs: str | list[str] = Field(examples=[SENTENCE])
-    generation: str | SearchSettings | None = Field(None, examples=[{"beam_size": 2}])
-    n_best: Annotated[int, Field(ge=1, le=100)] = Field(1, description="different outputs, at most")
+    generation: str | SearchSettings | None = Field(default=None, examples=[{"beam_size": 2}])
+    n_best: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=1, description="different outputs, at most"
+    )
     prefix: Filled | list[str] | None = Field(
-        None, description="how every output begins, or one for each input; whole words"
+        default=None, description="how every output begins, or one for each input; whole words"
     )
     parts: list[Part] = Field(default=["scores"], alias="return")
     attention_as: Literal["lists", "float16"] = Field(
-        "lists", description="float16: base64 of little-endian 16-bit floats"
+        default="lists", description="float16: base64 of little-endian 16-bit floats"
     )
     intervene: Intervention | None = None
-    stream: bool = Field(False, description="server-sent events: token or best, then done")
+    stream: bool = Field(default=False, description="server-sent events: token or best, then done")
 
 
 class AnswerRequest(Request):
@@ -108,7 +110,7 @@ class ExplainRequest(Request):
 
     text: Filled = Field(examples=[SENTENCE], description="or the question, with its context")
     context: str | None = None
-    output: str | None = Field(None, description="null for the model's own")
+    output: str | None = Field(default=None, description="null for the model's own")
     method: str = Field(examples=["attention"])
 
 
@@ -149,8 +151,10 @@ class Generated(BaseModel):
     """The outputs for one input, best first."""
 
     outputs: list[Output]
-    tokens: list[str] | None = Field(None, description="of the input")
-    windows: int | None = Field(None, description="parts in which it was read, where several")
+    tokens: list[str] | None = Field(default=None, description="of the input")
+    windows: int | None = Field(
+        default=None, description="parts in which it was read, where several"
+    )
 
 
 class GenerateResponse(BaseModel):
@@ -173,7 +177,7 @@ class Answers(BaseModel):
     """The answers to one question, best first."""
 
     answers: list[Answer]
-    no_answer: float | None = Field(None, description="the probability that there is none")
+    no_answer: float | None = Field(default=None, description="the probability that there is none")
 
 
 class AnswerResponse(BaseModel):
@@ -196,7 +200,9 @@ class ExplainResponse(BaseModel):
     source: Numbers
     prefix: Numbers
     rest: list[float]
-    windows: int | None = Field(None, description="parts of the text, of which this is the first")
+    windows: int | None = Field(
+        default=None, description="parts of the text, of which this is the first"
+    )
 
 
 class Problem(BaseModel):

@@ -108,8 +108,8 @@ class Service:
     async def _done(self, jobs: Sequence[Job], request: Request) -> list[Any]:
         """What came of jobs; those that wait are dropped when the client goes."""
         self.thread.submit(jobs)
-        work = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
-        gone = asyncio.ensure_future(_disconnected(request))
+        work: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
+        gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(request))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -148,9 +148,9 @@ class Service:
         try:
             while (event := await events.get()) is not None:
                 text = tokenizer.decode_target([event.ids])[0]
-                best = hasattr(inputs[event.index].search, "beam_size")
+                best = hasattr(inputs[event.place].search, "beam_size")
                 token = {} if best else {"token": tokenizer.target_pieces(event.ids[-1:])[0]}
-                data = json.dumps({"index": event.index, **token, "text": text}, ensure_ascii=False)
+                data = json.dumps({"index": event.place, **token, "text": text}, ensure_ascii=False)
                 yield sent("best" if best else "token", data)
             try:
                 results = job.done.result()

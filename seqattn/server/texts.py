@@ -40,14 +40,15 @@ class Input(NamedTuple):
     prefix: tuple[int, ...]
 
     @property
-    def tokens(self) -> int:
+    def size(self) -> int:
+        """Its tokens."""
         return sum(map(len, self.windows))
 
 
 class Event(NamedTuple):
-    """What has been said so far of an input."""
+    """What has been said so far, of which input."""
 
-    index: int
+    place: int
     ids: list[int]
 
 
@@ -118,7 +119,7 @@ class Texts:
         Inputs go apart where the model is looked into or changed.
         """
         if asked.intervene is None and not looks(asked):
-            return [Shared(one.search, one, one.tokens) for one in inputs]
+            return [Shared(one.search, one, one.size) for one in inputs]
         return [Alone(partial(self.result, asked, one)) for one in inputs]
 
     def search(self, search: Search, inputs: Sequence[Input]) -> list[list[Hypothesis]]:
@@ -145,12 +146,12 @@ class Texts:
             UserError: where its limit is shorter than the beginning that was asked for.
         """
         best = different(self.bundle, found, asked.n_best)
-        if best and best[0][1].ids[: len(one.prefix)] != one.prefix and one.tokens:
+        if best and best[0][1].ids[: len(one.prefix)] != one.prefix and one.size:
             raise UserError(
                 f"prefix has {len(one.prefix)} tokens, the output of input {one.place + 1} at most "
                 f"{len(best[0][1].ids)}; give generation a larger limit.extra"
             )
-        self.figures.tokens(one.tokens, sum(len(h.ids) + 1 for _, h in best))
+        self.figures.tokens(one.size, sum(len(h.ids) + 1 for _, h in best))
         outputs = [output_of(text, hypothesis, asked.parts) for text, hypothesis in best]
         result = Generated(outputs=outputs)
         if len(one.windows) > 1:
@@ -196,12 +197,12 @@ class _Watch(Processor):
     """Forbids nothing: tells what the best hypothesis has said, or ends the search."""
 
     def __init__(
-        self, index: int, tell: Callable[[Event], None] | None, gone: threading.Event
+        self, place: int, tell: Callable[[Event], None] | None, gone: threading.Event
     ) -> None:
-        self.index, self.tell, self.gone = index, tell, gone
+        self.place, self.tell, self.gone = place, tell, gone
 
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         if self.gone.is_set():
             raise Gone
         if self.tell is not None and said.shape[1]:
-            self.tell(Event(self.index, said[0].tolist()))
+            self.tell(Event(self.place, said[0].tolist()))
