@@ -157,7 +157,7 @@ def worded(errors: Sequence[Any]) -> tuple[int, str]:
     ]
     if kind == "extra_forbidden":
         return 422, f"there is no key {'.'.join(keys)}"
-    reasons = dict.fromkeys(error["msg"].removeprefix("Input ") for error in found)
+    reasons = dict.fromkeys(re.sub(r"^(Input|String) ", "", error["msg"]) for error in found)
     return 422, f"{'.'.join(keys)} {' or '.join(reasons)}"
 
 

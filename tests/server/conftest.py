@@ -21,14 +21,14 @@ def tokenizer(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def path(tmp_path_factory, tokenizer):
+def home(tmp_path_factory, tokenizer):
     """A Transformer's bundle. Tests leave it as it is."""
     return untrained(tmp_path_factory.mktemp("server") / "model", tokenizer, configuration())
 
 
 @pytest.fixture(scope="session")
-def bundle(path):
-    return seqattn.load(path)
+def bundle(home):
+    return seqattn.load(home)
 
 
 def other(tmp_path_factory, tokenizer, *names, **chosen):
