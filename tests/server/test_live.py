@@ -17,8 +17,10 @@ WORDS = TEXT.split()
 
 @pytest.fixture(scope="module")
 def server(home):
-    with served(home) as (_, port):
+    with served(home) as (process, port):
         yield port
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
 
 
 def bodies():
@@ -72,6 +74,7 @@ def tokens(port):
     return int(re.search(rb'side="target"} (\d+)', text)[1])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("number", "code", "told"), [(signal.SIGTERM, 143, ""), (signal.SIGINT, 130, "stopped\n")]
 )
@@ -85,7 +88,7 @@ def test_a_signal_lets_what_runs_end_and_takes_no_more(home, number, code, told)
             return await reader.read()
 
         rest = asyncio.run(stop()).decode()
-        assert process.wait(10) == code
+        assert process.wait(60) == code
         assert process.stderr.read() == told
     last = json.loads(re.search(r"event: done\ndata: (.*)", rest)[1])
     assert len(last["results"][0]["outputs"]) == 1
