@@ -11,6 +11,7 @@ ABOUT = {
     "compare": "shows evaluations side by side, and draws them by source length",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
     "convert": "makes a bundle with fewer key heads, or with weights in int8, from a bundle",
+    "serve": "answers requests with a bundle, as JSON over HTTP",
     "benchmark": "measures speed beside what one would use instead",
 }
 """What each verb is for."""

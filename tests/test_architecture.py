@@ -25,8 +25,9 @@ MAY_IMPORT = {
     "tasks": {*BELOW_TASKS, "data.batch", "data.span_batch", "metrics"},
     "bundle": {*BELOW_TASKS, "tasks", "analysis", "data", "metrics"},
     "analysis": BELOW_TASKS,
+    "server": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
     "benchmarks": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
-    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
+    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "server"},
     "config": {"runs", "bundle"},
     "cli": {"config", "runs", "benchmarks", "bundle"},
 }
@@ -41,6 +42,9 @@ HOMES_OF_OTHERS = {
     "rouge_score": {"metrics"},
     "torchmetrics": {"metrics"},
     "transformers": {"benchmarks"},
+    "fastapi": {"server"},
+    "starlette": {"server"},
+    "uvicorn": {"server"},
 }
 
 

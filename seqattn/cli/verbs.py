@@ -92,6 +92,7 @@ _RUNS = {
     "compare": "compare.Comparison",
     "analyze": "analyze.Analysis",
     "convert": "convert.Conversion",
+    "serve": "serve.Serving",
 }
 VERBS: dict[str, Action] = {
     "train": train,

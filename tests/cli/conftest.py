@@ -69,6 +69,7 @@ class Places(NamedTuple):
             "evaluate": [bundle, "output=out"],
             "convert": [bundle, "output=out", "heads=mqa", "scores=false"],
             "analyze": [bundle, "text=a dog", "output=out"],
+            "serve": [bundle, "port=0"],
             "compare": [f"evaluations=[{self.scored}]"],
             "benchmark": ["suite=attention"],
             "prepare": [
