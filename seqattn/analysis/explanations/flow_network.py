@@ -32,7 +32,7 @@ def maximum_flow(
     ways to the sink through what room is left, until what is left over has no way.
 
     Args:
-        links: those from upper groups first; no way leads back up.
+        links: quickest where a link stands after those that lead to it; none leads back up.
         sizes: how many nodes each group has.
         sources: (P,) nodes of group 0.
         group: of the sinks.
