@@ -50,7 +50,8 @@ class IntegratedGradients(Method):
     sum over d of (x_d - u_d) times the mean of dF/dx_d on the line, for F the log-probability of a
     target token in nats and u the embedding of the unknown word, at every token, the begin and the
     ends included. `rest` is F where every token is unknown; so a row adds up to F, to the error of
-    the quadrature (Gauss-Legendre, `steps` points), which is the method's own check.
+    the quadrature (Gauss-Legendre, `steps` points), which is the method's own check: it is large
+    where F leaps on the line, as that of recurrent models may, and more points mend it.
 
     The line begins at unknown words and not at zero vectors, since a model with norms before its
     sublayers and no added positions leaps at zero, where a norm divides by nearly nothing: no
