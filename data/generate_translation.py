@@ -39,6 +39,7 @@ from translation_grammar import (
 )
 from translation_lexicon import Adjective, Noun, Verb
 from translation_links import marked
+from translation_tags import parts_of_speech
 
 SEED = 20
 DRAWS = 20_000
@@ -301,6 +302,7 @@ def corpus() -> dict[str, str]:
         sides = {"en": english, "de": german}
         if part != "train":
             sides["align"] = tuple(map(alignment, sentences))
+            sides["pos"] = tuple(map(parts_of_speech, sentences))
         for suffix, lines in sides.items():
             texts[f"{part}.{suffix}"] = "\n".join(lines) + "\n"
     return texts

@@ -33,6 +33,11 @@ def under(place: str, text: str) -> str:
     return text.replace(_BEGIN, f"{_BEGIN}{place}.")
 
 
+def names(word: str) -> list[str]:
+    """Give the names of a word's marks, as they were put."""
+    return [name.strip(_POSSIBLE) for name in _MARK.findall(word)]
+
+
 def plain(text: str) -> str:
     """Take the marks away."""
     return _MARK.sub("", text)
