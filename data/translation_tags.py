@@ -4,7 +4,6 @@ The grammar's marks say what a word is; the form of a verb follows from its help
 clause: "looked" is VBN after "has", else VBD, and "buy" is VB after "can", else VBP.
 """
 
-
 import translation_lexicon as lexicon
 from translation_grammar import Sentence, marked_english
 from translation_links import names, plain
