@@ -137,45 +137,46 @@ class Probing(BundleRun):
     def _neighbours(
         self, bundle: TextBundle, given: list[WordPieces], read: list[WordPieces]
     ) -> dict[str, Any]:
-        sentences = given + read
-        words = [(s, w) for s, sentence in enumerate(sentences) for w in range(len(sentence.words))]
+        sentences = [*given, *read]
+        looked_in = len(given) or len(read)
+        words = [(sentence, n) for sentence in sentences for n in range(len(sentence.words))]
+        inside = sum(len(sentence.words) for sentence in sentences[:looked_in])
         asked = _form(str(self.word))
-        places = [
-            number
-            for number, (s, w) in enumerate(words)
-            if _form(sentences[s].words[w]) == asked and (s < len(given) or not given)
-        ]
+        places = [n for n in range(inside) if _form(words[n][0].words[words[n][1]]) == asked]
         if len(places) < 2:
             raise UserError(
                 f"word={self.word} must be there twice, in two senses, and is {len(places)} times; "
                 "give texts=[...] that hold it"
             )
         places = places[:_SHOWN]
+        found: dict[str, Any] = {}
         states, even = _both(bundle, sentences)
-        kinds = [("attention", states), ("uniform attention", even or {})]
-        found: dict[str, Any] = {
-            "places": [" ".join(sentences[words[place][0]].words) for place in places],
-            "layers": {},
+        for layer, of in states.items():
+            kinds = {layer: of} if layer == "embedding" else {f"{layer}, attention": of}
+            if even is not None and layer != "embedding":
+                kinds[f"{layer}, uniform attention"] = even[layer]
+            for kind, vectors in kinds.items():
+                near = [nearest_words(vectors, place, self.neighbours) for place in places]
+                found[kind] = {
+                    "cosine": nearest_words(vectors[places[:2]], 0, 1)[0][1],
+                    "neighbours": [[(_in_context(*words[n]), x) for n, x in one] for one in near],
+                }
+        at = [" ".join(words[place][0].words) for place in places]
+        self._print_neighbours(found, at)
+        return {"places": at, "layers": found}
+
+    def _print_neighbours(self, found: Mapping[str, Any], places: Sequence[str]) -> None:
+        rows = {
+            layer: [
+                f"{of['cosine']:.2f}",
+                *("\n".join(f"{word} {x:.2f}" for word, x in near) for near in of["neighbours"]),
+            ]
+            for layer, of in found.items()
         }
-        rows = {}
-        for layer in states:
-            for kind, of in kinds:
-                if layer not in of or (layer == "embedding" and kind != "attention"):
-                    continue
-                near = [nearest_words(of[layer], place, self.neighbours) for place in places]
-                named = [[(_in_context(sentences, *words[n]), x) for n, x in one] for one in near]
-                name = layer if layer == "embedding" else f"{layer}, {kind}"
-                alike = nearest_words(of[layer][places[:2]], 0, 1)[0][1]
-                found["layers"][name] = {"cosine of the first two": alike, "neighbours": named}
-                rows[name] = [
-                    f"{alike:.2f}",
-                    *("\n".join(f"{w} {x:.2f}" for w, x in one) for one in named),
-                ]
-        columns = ["cosine", *(f"{self.word} {number}" for number in range(1, len(places) + 1))]
-        notes = [f"{self.word} {number}: {text}" for number, text in enumerate(found["places"], 1)]
-        notes.append("cosine: of the states of the first two; a neighbour stands between its words")
-        print_table(f"nearest neighbours of {self.word}", rows, columns, notes)
-        return found
+        names = [f"{self.word} {number}" for number in range(1, len(places) + 1)]
+        notes = [f"{name}: {text}" for name, text in zip(names, places, strict=True)]
+        notes.append(f"cosine: of {names[0]} and {names[1]}; neighbours stand between their words")
+        print_table(f"nearest neighbours of {self.word}", rows, ["cosine", *names], notes)
 
 
 def in_words(bundle: TextBundle, texts: Sequence[str]) -> list[WordPieces]:
@@ -207,8 +208,7 @@ def _form(word: str) -> str:
     return word.strip(".,;:!?\"'()").casefold() or word
 
 
-def _in_context(sentences: Sequence[WordPieces], sentence: int, word: int) -> str:
-    words = sentences[sentence].words
-    return " ".join(
-        [*words[max(0, word - 1) : word], words[word].upper(), *words[word + 1 : word + 2]]
-    )
+def _in_context(sentence: WordPieces, word: int) -> str:
+    """A word in capitals, between those beside it."""
+    words = sentence.words
+    return " ".join([*words[max(0, word - 1) : word], words[word].upper(), *words[word + 1 :][:1]])
