@@ -33,8 +33,8 @@ def word_states(model: Seq2SeqModel, sentences: Sequence[WordPieces]) -> dict[st
         sentences: each read by itself.
 
     Returns:
-        (words, D) for "embedding", with the positions that are added to it, then "layer 1" and so on, the last as the decoder reads it. A
-        recurrent encoder has "embedding" and "encoder".
+        (words, D) for "embedding", with the positions that are added to it, then "layer 1" and so
+        on, the last as the decoder reads it. A recurrent encoder has "embedding" and "encoder".
     """
     device = next(model.parameters()).device
     found: dict[str, list[Tensor]] = {}
