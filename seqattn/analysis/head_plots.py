@@ -39,14 +39,14 @@ def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
     slots: dict[str, list[AttentionHeads]] = {}
     for name, found in attentions.items():
         slots.setdefault(found.slot or name, []).append(found)
-    most = max(len(one.heads) for one in attentions.values())
+    most = max(1, *(len(one.heads) for one in attentions.values()))
     deep = max(map(len, slots.values()))
-    size = (max(6.0, 1.0 + (0.75 * most + 0.9) * len(slots)), 2.2 + 0.75 * deep)
+    size = (max(6.0, 1.0 + (0.75 * most + 0.9) * len(slots)), 2.6 + 0.75 * deep)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(1, len(slots), squeeze=False)[0]
     roles = set[str]()
     for axes, (slot, layers) in zip(panels, slots.items(), strict=True):
-        roles |= _panel(axes, layers)
+        roles |= _panel(axes, layers, most)
         axes.set(title=slot, xlabel="head", xlim=(0.5, most + 0.5))
     panels[0].set_ylabel("layer")
     shown = [Patch(fc=COLORS[role], ec="black", label=role) for role in COLORS if role in roles]
@@ -55,7 +55,7 @@ def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, layers: list[AttentionHeads]) -> set[str]:
+def _panel(axes: Axes, layers: list[AttentionHeads], most: int) -> set[str]:
     """Draws the heads of a slot; returns their roles."""
     roles = set[str]()
     for row, attention in enumerate(layers, 1):
@@ -72,7 +72,7 @@ def _panel(axes: Axes, layers: list[AttentionHeads]) -> set[str]:
     numbers = [attention.layer or 1 for attention in layers]
     axes.set_yticks(range(1, len(layers) + 1), list(map(str, numbers)))
     axes.set_ylim(len(layers) + 0.5, 0.5)
-    axes.set_xticks(range(1, max(len(one.heads) for one in layers) + 1))
+    axes.set_xticks(range(1, most + 1))
     axes.tick_params(length=0)
     axes.set_aspect("equal")
     axes.spines[:].set_visible(False)

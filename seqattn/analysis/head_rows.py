@@ -61,7 +61,8 @@ def attention_heads(
         reasons.append(f"{kind} has no weights over keys, so importance alone is known")
     if importance is None:
         reasons.append("its one alignment is no head that could be taken out: no importance")
-    count = len(figures or importance or ())
+    known = importance if figures is None else figures
+    count = 0 if known is None else len(known)
     rows = [
         HeadRow(
             figures[head].role if figures else "unknown",

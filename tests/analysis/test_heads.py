@@ -7,7 +7,10 @@ import pytest
 import torch
 
 from seqattn.analysis import capture, intervene
+from seqattn.analysis.head_plots import head_map
+from seqattn.analysis.head_rows import attention_heads
 from seqattn.analysis.heads import HeadFigures, Pair, deciding_tokens, head_figures
+from seqattn.analysis.importance import head_importance
 from seqattn.analysis.intervene import uniform
 from seqattn.attention.experts import MixtureOfAttention
 from seqattn.positions import ALiBiPosition, ShawPosition
@@ -148,6 +151,24 @@ def test_uniform_weights_have_all_of_the_entropy_and_are_broad(model):
 def test_a_mechanism_without_weights_has_no_figures():
     mixed = make_transformer(load_variant("xca"))
     assert {name.split(".")[0] for name in head_figures(mixed, PAIRS)} == {"decoder"}
+
+
+def test_what_is_not_known_has_a_reason_and_is_drawn_as_such():
+    mixed = make_transformer(load_variant("xca"), layers=(1, 1))
+    name = "encoder.layers.0.self_attention"
+    importance = head_importance(mixed, PAIRS)
+    found = attention_heads(mixed, name, None, importance[name])
+    assert (found.slot, found.layer, len(found.heads)) == ("encoder", 1, 4)
+    assert {(head.role, head.figures) for head in found.heads} == {("unknown", None)}
+    assert found.heads[1].importance == float(importance[name][1])
+    assert found.reasons == ["XCAKernel has no weights over keys, so importance alone is known"]
+    recurrent = make_recurrent("luong_general")
+    ((alignment, figures),) = head_figures(recurrent, PAIRS).items()
+    other = attention_heads(recurrent, alignment, figures, None)
+    assert other.reasons == ["its one alignment is no head that could be taken out: no importance"]
+    assert other.plain()["heads"][0]["importance"] is None
+    drawn = head_map({name: found, alignment: other}, "heads")
+    assert [axes.get_title() for axes in drawn.axes] == ["encoder", alignment]
 
 
 def test_experts_have_figures_of_the_tokens_that_chose_them():
