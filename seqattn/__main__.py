@@ -10,6 +10,8 @@ ABOUT = {
     "evaluate": "scores a bundle on a split, by its task's own scorer",
     "compare": "shows evaluations side by side, and draws them by source length",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
+    "heads": "tells what each head does and how much it matters, and takes heads out",
+    "probe": "tells what the encoder's states hold of context and of labels, layer by layer",
     "convert": "makes a bundle with fewer key heads, or with weights in int8, from a bundle",
     "serve": "answers requests with a bundle, as JSON over HTTP",
     "benchmark": "measures speed beside what one would use instead",

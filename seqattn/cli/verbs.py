@@ -91,6 +91,8 @@ _RUNS = {
     "evaluate": "evaluate.Evaluation",
     "compare": "compare.Comparison",
     "analyze": "analyze.Analysis",
+    "heads": "heads.HeadAnalysis",
+    "probe": "probe.Probing",
     "convert": "convert.Conversion",
     "serve": "serve.Serving",
 }
