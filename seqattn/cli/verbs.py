@@ -24,7 +24,7 @@ def _as_run(verb: str, name: str) -> Action:
 
     def run(config: DictConfig) -> None:
         settings = settle(verb, config)
-        if "bundle" in settings and sys.stderr is not None and sys.stderr.isatty():
+        if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
             print(f"loading {settings['bundle']}", file=sys.stderr)
         build({TARGET: f"seqattn.runs.{name}", **settings}).run()  # where torch is imported
 
@@ -84,6 +84,7 @@ _RUNS = {
     "evaluate": "evaluate.Evaluation",
     "compare": "compare.Comparison",
     "analyze": "analyze.Analysis",
+    "explain": "explain.Explaining",
     "convert": "convert.Conversion",
 }
 VERBS: dict[str, Action] = {
