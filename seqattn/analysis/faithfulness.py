@@ -82,8 +82,8 @@ def judge(
         whole = _all_of(pair)
         wanted.add((row, whole))
         wanted.update((row, whole & ~(1 << place)) for place in range(len(pair.source) - 1))
-        for several in tops.values():
-            sets = [one for of_token in several[row] for one in of_token]
+        for ranked in tops.values():
+            sets = [one for of_token in ranked[row] for one in of_token]
             wanted.update((row, one) for one in sets)
             wanted.update((row, whole & ~one) for one in sets)
     read = _read_parts(model, pairs, sorted(wanted), progress)

@@ -194,3 +194,9 @@ class Texts(NamedTuple):
         if "head" in names:
             sources = list(map(Headed, sources, table["head"]))
         return cls(sources, targets, references, ids)
+
+    def first(self, count: int) -> Texts:
+        """The first `count` rows."""
+        ids = self.ids and self.ids[:count]
+        columns = self.sources[:count], self.targets[:count], self.references[:count]
+        return Texts(*columns, ids)

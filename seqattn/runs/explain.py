@@ -1,4 +1,4 @@
-"""How far explanations of a bundle's outputs can be trusted, by method and by attention mechanism."""
+"""How far explanations of outputs can be trusted, by method and by attention mechanism."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from seqattn.analysis.faithfulness import PERCENTS
 from seqattn.analysis.plots import removal_curves, save
 from seqattn.bundle.bundle import TextBundle
 from seqattn.checking import CountOrNone, Seed, checked
-from seqattn.data.base import Texts
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
 from seqattn.runs.compare import distinct_names
@@ -118,6 +117,7 @@ class Explaining:
             "percents": list(PERCENTS),
             "bundles": each,
         }
+        self.directory.mkdir(parents=True, exist_ok=True)
         write_json(self.directory / "explanations.json", _finite(results))
         if self.text is None:
             print_methods(self.split, each)
@@ -136,8 +136,7 @@ class Explaining:
         texts = run.read_texts(bundle)
         file = self.data.alignments_of(self.split)
         links = None if file is None else read_links(file, texts.sources, texts.targets)
-        if self.sentences:
-            texts = Texts(*(one and one[: self.sentences] for one in texts))
+        texts = texts.first(self.sentences or len(texts.sources))
         explained = ExplainedBundle(label, bundle, self.generation, texts, links)
         sample = explained.sample(self.targets == "outputs")
         found, reasons = explained.methods(self.names, sample, self.seed)
@@ -227,7 +226,7 @@ def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
 
 
 def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
 def _finite(value: Any) -> Any:

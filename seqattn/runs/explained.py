@@ -186,10 +186,8 @@ class ExplainedBundle:
         sample = self.sample()
         said = torch.cat(target_log_probabilities(self.bundle.model, sample.pairs))
         search = replace(self.search, workers=1)  # whose order of draws depends on nothing else
-        sources, references = (
-            [column[row] for row in sample.rows]
-            for column in (self.texts.sources, self.texts.references)
-        )
+        sources = [self.texts.sources[row] for row in sample.rows]
+        references = [self.texts.references[row] for row in sample.rows]
         outputs = outputs_for(self.bundle, search, sources)
         scores = scorer.score(outputs.texts, references, sources)
         return {"log-probability": float(said.mean()), **{one.name: one.value for one in scores}}
