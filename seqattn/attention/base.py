@@ -131,6 +131,7 @@ class Kernel(Watched, nn.Module, ABC):
     abilities: ClassVar[Abilities]
     exceptions: Mapping[str, str] = {}  # laws of `LAWS` that cannot hold here, each with the reason
     max_length: int | None = None  # longest sequence in tokens, None where there is no limit
+    mixes_values: ClassVar[bool] = True  # whether a context holds the values of other tokens
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()

@@ -65,6 +65,9 @@ class State(Protocol):
 class Seq2SeqModel(nn.Module, ABC):
     """An encoder-decoder: `encode` once, `start` once, then as many calls as there are tokens."""
 
+    source_embedding: nn.Module
+    """What makes vectors (B, S, D) of source ids; called as `Embedding`."""
+    target_embedding: nn.Module
     head: Head
     has_weights: bool = False
     """Whether its decoder can say where in the source it looked."""

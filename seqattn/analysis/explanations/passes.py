@@ -71,17 +71,15 @@ def decoder_input(target: Tensor) -> Tensor:
     return torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
 
 
-def run_transformer(
-    model: Transformer, source: Tensor, target: Tensor, gradients: bool = False
-) -> Layers:
-    """Reads sources (B, S) and predicts targets (B, T). Args: gradients: as `capture`'s."""
+def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layers:
+    """Reads sources (B, S) and predicts targets (B, T)."""
     inputs: dict[nn.Module, Tensor] = {}
 
     def keep(layer: nn.Module, args: tuple[Any, ...]) -> None:
         inputs[layer] = args[0]
 
     with ExitStack() as stack:
-        parts = stack.enter_context(opened(model, gradients))
+        parts = stack.enter_context(opened(model))
         for layer in (*model.encoder.layers, *model.decoder.layers):
             stack.callback(layer.register_forward_pre_hook(keep).remove)
         logits = model(source, decoder_input(target))
@@ -98,11 +96,9 @@ def run_transformer(
     return Layers(encoder, decoder, logits)
 
 
-def run_recurrent(
-    model: Recurrent, source: Tensor, target: Tensor, gradients: bool = False
-) -> Aligned:
+def run_recurrent(model: Recurrent, source: Tensor, target: Tensor) -> Aligned:
     """As `run_transformer`, of a recurrent model."""
-    with capture(model, gradients) as maps:
+    with capture(model) as maps:
         memory = model.encode(source)
         state = model.start(memory, cached=False)
         logits = model.decode(decoder_input(target), state)
