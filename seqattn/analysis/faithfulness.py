@@ -41,7 +41,7 @@ class Faithfulness(NamedTuple):
 
 
 _Read = Mapping[tuple[int, int], Tensor]
-"""Probabilities (T,) of a pair's targets, by its row and the source tokens, as bits, left of it."""
+"""Probabilities of a pair's first targets, by its row and the source tokens left of it, as bits."""
 
 
 class Judged(NamedTuple):
@@ -65,8 +65,8 @@ def judge(
     and those behind it move up; the end mark always stays and is not ranked. Of n tokens the top
     p % are p * n / 100, rounded up. Of equal contributions the first counts as the greater.
 
-    Every part of a source that any method asks for is read once, for all target tokens, in
-    batches of similar lengths.
+    Every part of a source that any method asks for is read once, up to the last target token that
+    it is asked for, in batches of similar lengths.
 
     Args:
         model: in eval mode.
@@ -77,16 +77,7 @@ def judge(
     tops = {
         name: [_top_sets(one[:, :-1]) for one in several] for name, several in contributions.items()
     }
-    wanted: set[tuple[int, int]] = set()
-    for row, pair in enumerate(pairs):
-        whole = _all_of(pair)
-        wanted.add((row, whole))
-        wanted.update((row, whole & ~(1 << place)) for place in range(len(pair.source) - 1))
-        for ranked in tops.values():
-            sets = [one for of_token in ranked[row] for one in of_token]
-            wanted.update((row, one) for one in sets)
-            wanted.update((row, whole & ~one) for one in sets)
-    read = _read_parts(model, pairs, sorted(wanted), progress)
+    read = _read_parts(model, pairs, _wanted(pairs, tops.values()), progress)
     probability = float(
         torch.cat([read[row, _all_of(pair)] for row, pair in enumerate(pairs)]).mean()
     )
@@ -177,17 +168,33 @@ def _all_of(pair: Pair) -> int:
     return (1 << (len(pair.source) - 1)) - 1
 
 
+def _wanted(
+    pairs: Sequence[Pair], tops: Iterable[Sequence[list[list[int]]]]
+) -> dict[tuple[int, int], int]:
+    """How many target tokens are asked for, by the pair's row and what is left of its source."""
+    wanted: dict[tuple[int, int], int] = {}
+    for row, pair in enumerate(pairs):
+        whole = _all_of(pair)
+        for left in (whole, *(whole & ~(1 << place) for place in range(len(pair.source) - 1))):
+            wanted[row, left] = len(pair.target)
+        for ranked in tops:
+            for t, sets in enumerate(ranked[row], 1):
+                for left in (*sets, *(whole & ~one for one in sets)):
+                    wanted[row, left] = max(t, wanted.get((row, left), 0))
+    return wanted
+
+
 def _read_parts(
     model: Seq2SeqModel,
     pairs: Sequence[Pair],
-    wanted: Sequence[tuple[int, int]],
+    wanted: Mapping[tuple[int, int], int],
     progress: Callable[[int, int], object] | None,
 ) -> _Read:
     parts = []
-    for row, left in wanted:
+    for (row, left), count in wanted.items():
         *tokens, end = pairs[row].source
         source = [token for place, token in enumerate(tokens) if left >> place & 1]
-        parts.append(Pair([*source, end], pairs[row].target))
+        parts.append(Pair([*source, end], pairs[row].target[:count]))
     found = target_log_probabilities(model, parts, progress)
     return {part: said.exp() for part, said in zip(wanted, found, strict=True)}
 

@@ -109,7 +109,7 @@ class Explaining:
             )
             for path in self.paths
         ]  # fmt: skip
-        each = {label: self._one(run, label) for label, run in zip(labels, runs, strict=True)}
+        each: dict[str, dict[str, Any]] = {}
         results = {
             "split": self.split,
             "targets": self.targets,
@@ -117,8 +117,10 @@ class Explaining:
             "percents": list(PERCENTS),
             "bundles": each,
         }
-        self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(self.directory / "explanations.json", _finite(results))
+        for label, run in zip(labels, runs, strict=True):
+            each[label] = self._one(run, label)
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_json(self.directory / "explanations.json", _finite(results))
         if self.text is None:
             print_methods(self.split, each)
             print_replaced(self.replaced, each)
@@ -154,10 +156,10 @@ class Explaining:
         return {
             "bundle": run.bundle,
             "sentences": len(sample.pairs),
-            "left out": len(texts.sources) - len(sample.pairs),
+            "left_out": len(texts.sources) - len(sample.pairs),
             "probability": judged.probability,
             "methods": rows,
-            "cannot be had": reasons,
+            "cannot_be_had": reasons,
             "replaced": explained.replaced(self.replaced, self.scorer, self.seed)
             if self.replaced
             else None,
@@ -178,8 +180,8 @@ def print_methods(split: str, each: Found) -> None:
         for method, row in found["methods"].items():
             name = f"{label}  {method}" if len(each) > 1 else method
             rows[name] = [_number(row.get(key), digits) for key, digits in columns.values()]
-        notes += [f"{label}: {name}: {why}" for name, why in found["cannot be had"].items()]
-        left = f", {found['left out']} left out" if found["left out"] else ""
+        notes += [f"{label}: {name}: {why}" for name, why in found["cannot_be_had"].items()]
+        left = f", {found['left_out']} left out" if found["left_out"] else ""
         notes.append(
             f"{label}: {found['sentences']:,} sentences{left}; a target token's probability is "
             f"{found['probability']:.3f}"
@@ -198,10 +200,10 @@ def print_replaced(edits: Sequence[str], each: Found) -> None:
     columns: list[str] = []
     for label, found in each.items():
         replaced = found["replaced"]
-        if replaced is None or "cannot be had" in replaced:
-            notes += [f"{label}: {replaced['cannot be had']}"] if replaced else []
+        if replaced is None or "cannot_be_had" in replaced:
+            notes += [f"{label}: {replaced['cannot_be_had']}"] if replaced else []
             continue
-        trained = replaced["as trained"]
+        trained = replaced["as_trained"]
         columns = columns or [f"{edit} {score}" for edit in edits for score in trained]
         begin = f"{label}  " if len(each) > 1 else ""
         rows[f"{begin}as trained"] = [_number(one, 2) for one in trained.values()] * len(edits)

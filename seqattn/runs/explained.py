@@ -162,18 +162,18 @@ class ExplainedBundle:
         """Scores with the weights of attentions replaced, by edit and part, and as trained.
 
         Returns:
-            "without", the attentions that have no weights; and where there are others, "as trained"
+            "without", the attentions that have no weights; and where there are others, "as_trained"
             and for each edit each of `parts_of`: the mean log-probability of a reference's token,
             and what `scorer` says of decoded outputs.
         """
         try:
             parts, without = parts_of(self.bundle.model)
         except UserError as reason:
-            return {"cannot be had": str(reason)}
+            return {"cannot_be_had": str(reason)}
         jobs = [(edit, part) for edit in edits for part in parts]
         found: dict[str, Any] = {edit: {} for edit in edits}
         with progress(f"replacing attention of {self.name}", "decodings") as tell:
-            found["as trained"] = self._scores(scorer)
+            found["as_trained"] = self._scores(scorer)
             tell(1, len(jobs) + 1)
             for number, (edit, part) in enumerate(jobs, 2):
                 weights = {name: EDITS[edit](seed + at) for at, name in enumerate(parts[part])}

@@ -605,7 +605,7 @@ def test_capture_watches_a_loaded_bundle(loaded):
 # --- help, settings, sweeps ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["train", "generate", "evaluate", "analyze", "convert"])
+@pytest.mark.parametrize("verb", ["train", "generate", "evaluate", "analyze", "explain", "convert"])
 def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     script = "train.py" if verb == "train" else f"scripts/{verb}.py"
     monkeypatch.setattr(sys, "argv", [script, "--help"])
