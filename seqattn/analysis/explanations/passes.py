@@ -13,6 +13,7 @@ from seqattn.analysis.capture import capture
 from seqattn.analysis.explanations.base import Explanation
 from seqattn.analysis.explanations.parts import Parts, can_open, opened
 from seqattn.layers.sublayers import Residual
+from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
 from seqattn.models.transformer import Transformer
@@ -21,7 +22,7 @@ from seqattn.tokens import BOS, PAD
 
 @dataclass(frozen=True)
 class Branch:
-    """An attention on its residual branch."""
+    """An attention on a residual connection."""
 
     parts: Parts
     x: Tensor
@@ -83,16 +84,18 @@ def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layer
         for layer in (*model.encoder.layers, *model.decoder.layers):
             stack.callback(layer.register_forward_pre_hook(keep).remove)
         logits = model(source, decoder_input(target))
-    encoder = [
-        Branch(parts[f"encoder.layers.{n}.self_attention"], inputs[layer], layer.attend)
-        for n, layer in enumerate(model.encoder.layers)
-    ]
+
+    def own(name: str, layer: nn.Module) -> Branch:
+        assert isinstance(layer, EncoderLayer | DecoderLayer)
+        return Branch(parts[f"{name}.self_attention"], inputs[layer], layer.attend)
+
+    encoder = [own(f"encoder.layers.{n}", one) for n, one in enumerate(model.encoder.layers)]
     decoder = []
     for n, layer in enumerate(model.decoder.layers):
         name = f"decoder.layers.{n}"
-        own = Branch(parts[f"{name}.self_attention"], inputs[layer], layer.attend)
-        cross = Branch(parts[f"{name}.cross_attention"], own.joined, layer.cross)
-        decoder.append(DecoderBranches(own, cross))
+        first = own(name, layer)
+        cross = Branch(parts[f"{name}.cross_attention"], first.joined, layer.cross)
+        decoder.append(DecoderBranches(first, cross))
     return Layers(encoder, decoder, logits)
 
 
