@@ -240,7 +240,7 @@ def test_the_python_of_the_pages_runs(folder, run, answering, tmp_path, capfd):
         "max_epochs=4": "max_steps=2, lightning={'limit_val_batches': 1}",
         "dim=128, ": "dim=16, ",
     }
-    for page in ("README.md", "python.md"):
+    for page in ("README.md", "explanations.md", "python.md"):
         for block in blocks(page, "python"):
             for written, meant in replaced.items():
                 block = block.replace(written, meant)

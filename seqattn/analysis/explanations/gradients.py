@@ -1,7 +1,7 @@
 """Methods by the gradient of each target token's log-probability at the embeddings of what is
 read."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,9 +24,10 @@ from seqattn.tokens import PAD, UNK
 class InputXGradient(Method):
     """Each token's embedding times the gradient at it: sum over d of x_d dF/dx_d.
 
-    F is the log-probability of a target token in nats, x the embedding before positions are added.
-    `rest` is what the linear approximation leaves, so that a row adds up to F. One backward pass
-    for each target token.
+    F is log p / (1 - p), the log-odds of a target token, x the embedding before positions are
+    added. The log-probability has the same gradient but for a factor, which vanishes where the
+    model is sure. `rest` is what the linear approximation leaves, so that a row adds up to F. One
+    backward pass for each target token.
     """
 
     name: ClassVar[str] = "input_x_gradient"
@@ -37,11 +38,9 @@ class InputXGradient(Method):
         return None
 
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
-        prefix = decoder_input(target)
-        found = _products(model, source, prefix, target, torch.ones(1), from_unknown=False)
-        by_source, by_prefix = (part[0] for part in found)
-        whole = log_probabilities(model, source, prefix, target)
-        rest = whole - by_source.sum(dim=2) - by_prefix.sum(dim=2)
+        found = _products(model, source, target, torch.ones(1), _log_odds, from_unknown=False)
+        by_source, by_prefix = found.source[0], found.prefix[0]
+        rest = found.scores[0] - by_source.sum(dim=2) - by_prefix.sum(dim=2)
         return without_padding(Explanation(by_source, by_prefix, rest), source, target)
 
 
@@ -74,23 +73,38 @@ class IntegratedGradients(Method):
         return None
 
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
-        prefix = decoder_input(target)
         points, weights = np.polynomial.legendre.leggauss(self.steps)  # on [-1, 1]
         by_source = source.new_zeros(*target.shape, source.shape[1], dtype=torch.float32)
         by_prefix = source.new_zeros(*target.shape, target.shape[1], dtype=torch.float32)
         at_once = max(1, ROWS // len(source))
         for first in range(0, self.steps, at_once):
             shares = torch.from_numpy((points[first : first + at_once] + 1) / 2)
-            found = _products(model, source, prefix, target, shares, from_unknown=True)
+            found = _products(model, source, target, shares, _log_probability, from_unknown=True)
             shares_of_mean = torch.from_numpy(weights[first : first + at_once] / 2)
             by_source = by_source + _weighted(found.source, shares_of_mean)
             by_prefix = by_prefix + _weighted(found.prefix, shares_of_mean)
         with _moved(model, torch.zeros(len(source)), from_unknown=True):
-            rest = log_probabilities(model, source, prefix, target)
+            rest = log_probabilities(model, source, decoder_input(target), target)
         return without_padding(Explanation(by_source, by_prefix, rest), source, target)
 
 
+Score = Callable[[Tensor, Tensor], Tensor]
+"""From log-probabilities (B, V) and a token of each row (B, 1) to a score of each (B, 1)."""
+
+
+def _log_probability(said: Tensor, token: Tensor) -> Tensor:
+    return said.gather(1, token)
+
+
+def _log_odds(said: Tensor, token: Tensor) -> Tensor:
+    others = said.scatter(1, token, -torch.inf)  # of 1 - p itself nothing is left where p is near 1
+    return said.gather(1, token) - others.logsumexp(dim=1, keepdim=True)
+
+
 class _Products(NamedTuple):
+    """Scores at N points of a batch, and their gradients times embeddings."""
+
+    scores: Tensor  # (N, B, T)
     source: Tensor  # (N, B, T, S)
     prefix: Tensor  # (N, B, T, T)
 
@@ -106,44 +120,44 @@ class _Place(NamedTuple):
 def _products(
     model: Seq2SeqModel,
     source: Tensor,
-    prefix: Tensor,
     target: Tensor,
     shares: Tensor,
+    score: Score,
     from_unknown: bool,
 ) -> _Products:
-    """Gradients of each target token's log-probability times embeddings.
+    """Gradients of each target token's score times embeddings.
 
     Args:
         model: in eval mode.
         source: (B, S).
-        prefix: (B, T).
         target: (B, T).
         shares: (N,) how far on the line from unknown words to the sentence.
+        score: of a token.
         from_unknown: multiply by the whole line; else by the tokens' own embeddings.
     """
-    count = len(shares)
-    rows, read, said = (ids.repeat(count, 1) for ids in (source, prefix, target))
-    by_source, by_prefix = [], []
+    count, batch = len(shares), len(source)
+    found: list[list[Tensor]] = []
     # cuDNN has no backward pass of recurrent layers outside of training
     with (
         torch.backends.cudnn.flags(enabled=False),
-        _moved(model, shares.repeat_interleave(len(source)), from_unknown) as places,
+        _moved(model, shares.repeat_interleave(batch), from_unknown) as places,
     ):
-        state = model.start(model.encode(rows), cached=False)
-        output = model.features(read, state, need_weights=model.head.needs_weights)
-        points = [place.point for place in places]
-        for t in range(target.shape[1]):
+        state = model.start(model.encode(source.repeat(count, 1)), cached=False)
+        read, need_weights = decoder_input(target).repeat(count, 1), model.head.needs_weights
+        output = model.features(read, state, need_weights=need_weights)
+        for t, token in enumerate(target.repeat(count, 1).split(1, dim=1)):
             step = DecoderOutput._make(None if x is None else x[:, t : t + 1] for x in output)
-            found = model.head.log_probabilities(step, state.source_tokens)[:, 0]
-            score = found.gather(1, said[:, t : t + 1]).sum()
-            gradients = torch.autograd.grad(score, points, retain_graph=True)
+            said = model.head.log_probabilities(step, state.source_tokens)[:, 0]
+            scores = score(said, token)
+            points = [place.point for place in places]
+            gradients = torch.autograd.grad(scores.sum(), points, retain_graph=True)
             products = [
-                (gradient * place.factor).sum(dim=2).unflatten(0, (count, -1))
+                (gradient * place.factor).sum(dim=2)
                 for gradient, place in zip(gradients, places, strict=True)
             ]
-            by_source.append(products[0])
-            by_prefix.append(products[1])
-    return _Products(torch.stack(by_source, dim=2), torch.stack(by_prefix, dim=2))
+            found.append([scores.detach()[:, 0], *products])
+    by_token = (torch.stack(parts, dim=1) for parts in zip(*found, strict=True))
+    return _Products(*(part.unflatten(0, (count, batch)) for part in by_token))
 
 
 @contextmanager

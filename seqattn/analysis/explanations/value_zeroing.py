@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from seqattn.analysis.capture import makers
 from seqattn.analysis.explanations.base import Explanation, Method
+from seqattn.analysis.explanations.parts import shares_of
 from seqattn.analysis.explanations.passes import decoder_input, shared_out, why_no_cross
 from seqattn.analysis.explanations.predictions import ROWS
 from seqattn.attention.base import Attention, Kernel
 from seqattn.models.base import Memory, Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
+from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer
-from seqattn.tokens import PAD
 
 Run = Callable[[int], Tensor]
 """From a number of copies N of a batch to the outputs (N*B, Q, D) that the model makes of them."""
@@ -33,8 +34,9 @@ class ValueZeroing(Method):
     source's tokens by the encoder's rows.
 
     It needs values and no weights. A recurrent decoder counts as one layer, whose outputs are the
-    features, and an annotation as its token: so `prefix` is 0. `rest` is 0, and 1 in a row that no
-    value changes. A pass for each token and attention, of `ROWS` sentences at a time.
+    features, and an annotation as its token: so `prefix` is 0. `rest` is 0, and 1 in a row of a
+    recurrent decoder that no value turns. A pass for each token and attention, of `ROWS` sentences
+    at a time.
     """
 
     name: ClassVar[str] = "value_zeroing"
@@ -59,31 +61,27 @@ class ValueZeroing(Method):
 
 
 def _of_recurrent(model: Recurrent, source: Tensor, target: Tensor) -> Explanation:
-    real = (source != PAD)[:, None]
     features = _decoding(model, source, target)
     distances = _distances(model.decoder.cross_attention, source.shape[1], len(source), features)
-    (rows,) = _shares(distances * real)
-    return shared_out(target, rows)
+    return shared_out(target, shares_of(distances))
 
 
 def _of_transformer(model: Transformer, source: Tensor, target: Tensor) -> Explanation:
     (batch, length), steps = source.shape, target.shape[1]
-    real = (source != PAD)[:, None]
     outputs = model.encode(source).outputs
     tokens = torch.eye(length, device=source.device, dtype=outputs.dtype).repeat(batch, 1, 1)
-    for layer in model.encoder.layers:
-        run = _outputs_of(layer, lambda n: model.encode(source.repeat(n, 1)))
-        (rows,) = _shares(
-            _distances(layer.get_submodule("self_attention"), length, batch, run) * real
-        )
+    for layer, outlet in _outlets(model.encoder):
+        run = _outputs_of(outlet, lambda n: model.encode(source.repeat(n, 1)))
+        distances = _distances(layer.get_submodule("self_attention"), length, batch, run)
+        (rows,) = _shares(distances)
         tokens = rows @ tokens
     by_source = outputs.new_zeros(batch, steps, length)
     by_prefix = torch.eye(steps, device=source.device, dtype=outputs.dtype).repeat(batch, 1, 1)
     decode = _decoding(model, source, target)
-    for layer in model.decoder.layers:
-        run = _outputs_of(layer, decode)
-        own = _distances(layer.self_attention, steps, batch, run).tril()
-        cross = _distances(layer.cross_attention, length, batch, run) * real
+    for layer, outlet in _outlets(model.decoder):
+        run = _outputs_of(outlet, decode)
+        own = _distances(layer.get_submodule("self_attention"), steps, batch, run)
+        cross = _distances(layer.get_submodule("cross_attention"), length, batch, run)
         own, cross = _shares(own, cross)
         by_source, by_prefix = own @ by_source + cross, own @ by_prefix
     return shared_out(target, by_source @ tokens, by_prefix)
@@ -103,12 +101,18 @@ def _decoding(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Run:
     return run
 
 
-def _outputs_of(layer: nn.Module, call: Callable[[int], object]) -> Run:
-    """The outputs of one layer within a call."""
+def _outlets(stack: LayerStack) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """Each layer and what gives its outputs: itself, of the last layer the norm after it."""
+    layers = list(stack.layers)
+    return zip(layers, [*layers[:-1], stack.norm], strict=False)
+
+
+def _outputs_of(outlet: nn.Module, call: Callable[[int], object]) -> Run:
+    """The outputs of a module within a call."""
 
     def run(copies: int) -> Tensor:
         seen: list[Any] = []
-        handle = layer.register_forward_hook(lambda part, args, output: seen.append(output))
+        handle = outlet.register_forward_hook(lambda part, args, output: seen.append(output))
         try:
             call(copies)
         finally:
@@ -127,7 +131,9 @@ def _distances(attention: nn.Module, keys: int, batch: int, run: Run) -> Tensor:
         with _zeroed(attention, kept):
             outputs = F.normalize(run(len(places)), dim=-1).unflatten(0, (-1, batch))
         found.append((outputs - plain).square().sum(dim=-1) / 2)  # 1 - cos, exact where it is small
-    return torch.cat(found).permute(1, 2, 0)  # (keys, B, Q) -> (B, Q, keys)
+    distances = torch.cat(found).permute(1, 2, 0)  # (keys, B, Q) -> (B, Q, keys)
+    rounding = (8 * torch.finfo(distances.dtype).eps) ** 2
+    return distances.masked_fill(distances < rounding, 0.0)
 
 
 @contextmanager
@@ -148,8 +154,16 @@ def _zeroed(attention: nn.Module, kept: Tensor) -> Iterator[None]:
             handle.remove()
 
 
-def _shares(*distances: Tensor) -> list[Tensor]:
-    """Rows divided by their sum over all of `distances`, each (B, Q, keys)."""
-    total = sum(part.sum(dim=2, keepdim=True) for part in distances)
-    assert isinstance(total, Tensor)
-    return [part / total.clamp(min=torch.finfo(total.dtype).tiny) for part in distances]
+def _shares(own: Tensor, *cross: Tensor) -> list[Tensor]:
+    """Rows that sum to 1 over all that a layer's tokens read; what no value turns keeps its token.
+
+    Args:
+        own: (B, T, T) distances by the values of self-attention.
+        cross: (B, T, S) by those of cross-attention.
+    """
+    total = own.sum(dim=2, keepdim=True)
+    for part in cross:
+        total = total + part.sum(dim=2, keepdim=True)
+    unmoved = total == 0
+    own = own.where(~unmoved, torch.eye(own.shape[1]).to(own))
+    return [part / total.masked_fill(unmoved, 1.0) for part in (own, *cross)]
