@@ -101,7 +101,7 @@ class ExplainedBundle:
             )
         ]
         if not rows:
-            raise UserError(f"{self.name} can explain no sentence of the split: all are too long")
+            raise UserError(f"{self.name} can explain no sentence: all are empty or too long")
         return Sample(rows, [Pair(sources[row][0], targets[row]) for row in rows])
 
     def contributions(self, method: str, sample: Sample) -> Contributions:

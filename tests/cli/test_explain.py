@@ -9,6 +9,9 @@ import seqattn
 from seqattn.analysis.explanations import METHODS, explain
 from seqattn.analysis.intervene import intervene, uniform
 from seqattn.analysis.word_alignment import align
+from seqattn.data.base import Texts
+from seqattn.errors import UserError
+from seqattn.runs.explained import ExplainedBundle
 from tests.cli.forked import run_forked
 from tests.cli.small import pairs, refusal, succeed
 
@@ -108,6 +111,20 @@ def test_several_bundles_and_own_outputs_have_a_row_each_and_no_alignment_error(
         del found["methods"]["attention"]["seconds_per_sentence"]
     assert one == two
     assert all(f"{name}  attention" in out for name in written["bundles"])
+
+
+def test_sentences_with_an_empty_side_or_too_long_a_one_are_left_out(trained, monkeypatch):
+    bundle = seqattn.load(f"{trained}/model")
+    sources, targets = ["a dog", "", "a man", "a cat sees"], ["ein Hund", "x", "", "eine Katze"]
+    texts = Texts(sources, targets, [[target] for target in targets], None)
+    explained = ExplainedBundle("it", bundle, bundle.search("greedy"), texts)
+    assert explained.sample().rows == [0, 3]
+    longest = len(bundle.encode(["a dog"])[0][0])
+    monkeypatch.setattr(bundle.model, "max_source_length", longest)
+    assert explained.sample().rows == [0]
+    monkeypatch.setattr(bundle.model, "max_source_length", 1)
+    with pytest.raises(UserError, match="it can explain no sentence"):
+        explained.sample()
 
 
 def test_one_sentence_is_read_by_every_method(capfd, trained, tmp_path):
