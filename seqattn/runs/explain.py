@@ -50,7 +50,7 @@ class Explaining:
 
     data: Any
     generation: Any
-    scorer: Any
+    scorer: Any = None
     bundle: str | None = None
     bundles: list[str] | None = None
     methods: list[str] | None = None
