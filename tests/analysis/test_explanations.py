@@ -1,15 +1,36 @@
 """What holds of every method of explaining, on models of both families."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from seqattn.analysis.explanations import METHODS, Explanation, explain
 from seqattn.errors import UserError
-from tests.builders import heads, load_choice, load_variant, make_transformer, padded
-from tests.models.recurrents import make_recurrent
+from tests.builders import (
+    abilities_of,
+    attention_variants,
+    heads,
+    load_choice,
+    load_variant,
+    make_transformer,
+    one_scheme,
+    padded,
+)
+from tests.models.recurrents import MODELS as KINDS
+from tests.models.recurrents import label, make_recurrent
 
 SOURCES = [[4, 5, 6, 7, 8, 9, 3], [9, 4, 3]]
 TARGETS = [[6, 4, 3], [5, 8, 7, 10, 3]]
+
+
+def attending(name):
+    """A Transformer with an attention of `attention_variants` in every slot that it fits."""
+    attention = load_variant(name)
+    cross = attention if abilities_of(name).fits("cross") else None
+    return make_transformer(attention, load_choice("position", one_scheme(name)), cross=cross)
+
+
 MODELS = {
     "gqa, copying": lambda: make_transformer(
         heads(4, 2), load_choice("position", "rope"), copy=True
@@ -26,14 +47,23 @@ MODELS = {
     ),
     "no attention": lambda: make_recurrent("none"),
 }
-"""Models whose methods are all tried."""
+MORE = {
+    **{name: partial(attending, name) for name in attention_variants()},
+    **{label(kind): partial(make_recurrent, kind[0], **kind[1]) for kind in KINDS},
+}
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", MODELS)
-def test_neither_batch_nor_padding_on_a_side_changes_an_explanation(name, method, monkeypatch):
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(pytest.param(make, id=name) for name, make in MODELS.items()),
+        *(pytest.param(make, id=name, marks=pytest.mark.exhaustive) for name, make in MORE.items()),
+    ],
+)
+def test_neither_batch_nor_padding_on_a_side_changes_an_explanation(make, method, monkeypatch):
     monkeypatch.setattr(METHODS["integrated_gradients"], "steps", 3)
-    model = MODELS[name]()
+    model = make()
     if METHODS[method].why_not(model):
         with pytest.raises(UserError, match=f"method={method} cannot be had: "):
             explain(model, padded(SOURCES), padded(TARGETS), method)

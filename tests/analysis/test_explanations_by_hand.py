@@ -7,10 +7,11 @@ import torch
 from seqattn.analysis import capture, intervene
 from seqattn.analysis.explanations import explain
 from seqattn.analysis.explanations.flow import flows_of
-from seqattn.analysis.explanations.passes import decoder_input
+from seqattn.analysis.explanations.passes import decoder_input, run_recurrent
 from seqattn.analysis.explanations.relevance import relevances
 from seqattn.analysis.explanations.rollout import DecoderMixing, Mixing
 from tests.builders import heads, make_transformer, random_ids
+from tests.models.recurrents import make_recurrent
 
 S, T = 4, 3
 SOURCE, TARGET = random_ids(1, S), random_ids(1, T, seed=5)
@@ -72,6 +73,26 @@ def test_value_norm_is_the_length_of_what_attention_to_one_key_alone_gives():
     rows = [over_sum(row) for row in torch.stack(lengths, dim=1).tolist()]
     expected = torch.tensor(rows, dtype=torch.float64)
     torch.testing.assert_close(explained(model, "value_norm")[0], expected, **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["bahdanau", "luong_general"])
+def test_value_norm_of_an_alignment_is_the_length_of_what_one_annotation_moves_the_read_out(name):
+    model = make_recurrent(name)
+    aligned, readout = run_recurrent(model, SOURCE, TARGET), model.decoder.readout
+    state, word = torch.randn(14), torch.randn(10)
+    found = explained(model, "value_norm")[0]
+    for t in range(T):
+        contexts = aligned.weights[0, t][:, None] * aligned.annotations[0]
+        lengths = []
+        for context in contexts:
+            both = [readout.merge(readout.joined(state, x, word)) for x in (context, 0 * context)]
+            lengths.append(float((both[0] - both[1]).norm()))
+        torch.testing.assert_close(found[t], torch.tensor(over_sum(lengths)))
+
+
+def test_the_decoder_reads_the_begin_and_then_all_but_the_last():
+    assert decoder_input(torch.tensor([[5, 6, 3], [7, 3, 0]])).tolist() == [[2, 5, 6], [2, 7, 3]]
 
 
 def walks(model):

@@ -1,5 +1,4 @@
-"""Methods by the gradient of each target token's log-probability at the embeddings of what is
-read."""
+"""Methods by gradients at the embeddings of what is read."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqattn.analysis.explanations.base import Explanation, Method
 from seqattn.analysis.explanations.passes import decoder_input
@@ -16,6 +15,7 @@ from seqattn.analysis.explanations.predictions import (
     log_probabilities,
     without_padding,
 )
+from seqattn.layers.embedding import Embedding
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.head import DecoderOutput
 from seqattn.tokens import PAD, UNK
@@ -50,7 +50,8 @@ class IntegratedGradients(Method):
     sum over d of (x_d - u_d) times the mean of dF/dx_d on the line, for F the log-probability of a
     target token in nats and u the embedding of the unknown word, at every token, the begin and the
     ends included. `rest` is F where every token is unknown; so a row adds up to F, to the error of
-    the quadrature (Gauss-Legendre, `steps` points), which is the method's own check.
+    the quadrature (Gauss-Legendre, `steps` points), which is the method's own check: it is large
+    where F leaps on the line, as that of recurrent models may, and more points mend it.
 
     The line begins at unknown words and not at zero vectors, since a model with norms before its
     sublayers and no added positions leaps at zero, where a norm divides by nearly nothing: no
@@ -174,7 +175,7 @@ def _moved(model: Seq2SeqModel, shares: Tensor, from_unknown: bool) -> Iterator[
     """
     places: list[_Place] = []
 
-    def move(embedding: Any, args: tuple[Any, ...], output: Tensor) -> Tensor:
+    def move(embedding: Embedding, args: tuple[Any, ...], output: Tensor) -> Tensor:
         ids, *positions = args
         with torch.no_grad():
             unknown = embedding.forward(ids.masked_fill(ids != PAD, UNK), *positions)
@@ -184,7 +185,7 @@ def _moved(model: Seq2SeqModel, shares: Tensor, from_unknown: bool) -> Iterator[
             places.append(_Place(point, output - unknown if from_unknown else own))
         return point.requires_grad_(torch.is_grad_enabled())
 
-    embeddings: list[nn.Module] = [model.source_embedding, model.target_embedding]
+    embeddings = model.source_embedding, model.target_embedding
     handles = [part.register_forward_hook(move) for part in embeddings]
     try:
         yield places
