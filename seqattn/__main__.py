@@ -12,6 +12,7 @@ ABOUT = {
     "analyze": "draws where a bundle's attention looks in one sentence or question",
     "heads": "tells what each head does and how much it matters, and takes heads out",
     "probe": "tells what the encoder's states hold of context and of labels, layer by layer",
+    "explain": "says what outputs are owed to, and how far each method can be trusted",
     "convert": "makes a bundle with fewer key heads, or with weights in int8, from a bundle",
     "serve": "answers requests with a bundle, as JSON over HTTP",
     "benchmark": "measures speed beside what one would use instead",

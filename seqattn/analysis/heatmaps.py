@@ -10,14 +10,11 @@ from torch import Tensor
 
 from seqattn.analysis.capture import capture
 from seqattn.analysis.plots import heatmap
+from seqattn.analysis.word_alignment import WordAlignment, align
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanInput, SpanModel
 from seqattn.tokens import BOS
 
-_BEGINS = "▁"
-"""What sentencepiece puts before a word."""
-_MARKS = ("<pad>", "<s>", "</s>")
-_BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 VIEWS = ("cross", "encoder", "decoder")
 
 
@@ -26,18 +23,6 @@ class Sentence(NamedTuple):
 
     ids: Sequence[int]
     pieces: Sequence[str]
-
-
-class WordAlignment(NamedTuple):
-    """The words of both sides, and for each target word the source word that it looked at most."""
-
-    source: list[str]
-    target: list[str]
-    links: list[int]
-
-    def pharaoh(self) -> str:
-        """As alignment tools write it: source-target pairs from 0, in target order."""
-        return " ".join(f"{i}-{j}" for j, i in enumerate(self.links))
 
 
 class Heatmaps(NamedTuple):
@@ -172,41 +157,3 @@ def _layer(name: str) -> str:
     """What a panel says of an attention: its layer, where it is of one."""
     found = re.search(r"layers\.(\d+)\.", name)
     return f"layer {int(found[1]) + 1}" if found else ""
-
-
-def align(
-    weights: Tensor, source_pieces: Sequence[str], target_pieces: Sequence[str]
-) -> WordAlignment:
-    """Aligns each target word with the source word that gets most of its attention.
-
-    A source word has the weights of its pieces together, a target word the mean of its pieces'.
-    The end mark is no word, and a target word never aligns with it.
-
-    Args:
-        weights: (T, S) of cross-attention, a row for each target piece.
-        source_pieces: S.
-        target_pieces: T.
-    """
-    source, target = _words(source_pieces), _words(target_pieces)
-    columns = torch.stack([weights[:, places].sum(dim=1) for _, places in source], dim=1)
-    links = [int(columns[places].mean(dim=0).argmax()) for _, places in target]
-    return WordAlignment([word for word, _ in source], [word for word, _ in target], links)
-
-
-def _words(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Words with the places of their pieces; marks such as </s>, and spaces alone, are none."""
-    words: list[tuple[str, list[int]]] = []
-    for place, piece in enumerate(pieces):
-        if piece in _MARKS:
-            continue
-        if piece.startswith(_BEGINS) or not words:
-            words.append((piece.removeprefix(_BEGINS), [place]))
-        else:
-            word, places = words[-1]
-            words[-1] = (word + piece, [*places, place])
-    return [(_BYTES.sub(_spelt, word), places) for word, places in words if word]
-
-
-def _spelt(found: re.Match[str]) -> str:
-    """The characters that pieces such as <0xC3> spell, byte by byte."""
-    return bytes.fromhex(re.sub("<0x|>", "", found[0])).decode(errors="replace")

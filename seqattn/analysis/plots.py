@@ -144,6 +144,30 @@ def length_curves(
     return figure
 
 
+def removal_curves(
+    panels: Mapping[str, Mapping[str, Sequence[float]]], percents: Sequence[int]
+) -> Figure:
+    """A line for each method: the probability of a token as more of the source is taken or left.
+
+    Args:
+        panels: a title for each panel, two panels in a row; a value for each percent by method.
+        percents: of the source's tokens.
+    """
+    rows = -(-len(panels) // 2)
+    figure = Figure(figsize=(11, 3.6 * rows + 0.4), layout="constrained")
+    axes = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey=True).flat
+    for axis, (title, methods) in zip(axes, panels.items(), strict=True):
+        for number, (method, values) in enumerate(methods.items()):
+            style = ("-" if number < 10 else "--") + _MARKERS[number % len(_MARKERS)]
+            axis.plot(values, style, color=f"C{number % 10}", ms=4, label=method)
+        axis.set(title=title, xlabel="% of the source's tokens", ylabel="probability", ylim=(0, 1))
+        axis.set_xticks(range(len(percents)), [str(percent) for percent in percents])
+        axis.grid(True, alpha=0.2)
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    return figure
+
+
 def _lines(
     series: Mapping[str, Sequence[tuple[int, float]]], title: str, x: str, y: str, first: str = "C0"
 ) -> tuple[Figure, Axes]:

@@ -70,12 +70,12 @@ def choices(group: str) -> dict[str, Node]:
 
 
 def with_new_keys(group: str, node: Node) -> Node:
-    """A search of a bundle with the keys that its choice has got since; other groups as they are.
+    """A bundle's search or data with the keys that its choice has got since; others as they are.
 
     Args:
         group: of the node, such as "generation".
         node: of the bundle.
     """
-    known = choices(group).values() if group == "generation" else ()
+    known = choices(group).values() if group in ("generation", "data") else ()
     same = [choice for choice in known if choice.get(TARGET) == node.get(TARGET)]
     return {**(same[0] if same else {}), **node}

@@ -39,6 +39,8 @@ def with_paths(data: Node, bundle: Path) -> Node:
 
 
 def _hidden(key: str, value: Node) -> Node:
+    if key == "alignments":  # of one split, for one verb
+        return None
     if key == "files" and isinstance(value, dict):
         return dict.fromkeys(value)
     several = isinstance(value, list) and all(isinstance(one, str) for one in value)

@@ -25,7 +25,7 @@ def _as_run(verb: str, name: str) -> Action:
 
     def run(config: DictConfig) -> None:
         settings = settle(verb, config)
-        if "bundle" in settings and sys.stderr is not None and sys.stderr.isatty():
+        if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
             print(f"loading {settings['bundle']}", file=sys.stderr)
         build({TARGET: f"seqattn.runs.{name}", **settings}).run()  # where torch is imported
 
@@ -93,6 +93,7 @@ _RUNS = {
     "analyze": "analyze.Analysis",
     "heads": "heads.HeadAnalysis",
     "probe": "probe.Probing",
+    "explain": "explain.Explaining",
     "convert": "convert.Conversion",
     "serve": "serve.Serving",
 }

@@ -31,6 +31,7 @@ CARRIED = {
     },
     "generate": {"generation": "generation"},
     "evaluate": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
+    "explain": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "convert": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "heads": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "probe": {"data": "data"},
@@ -67,7 +68,7 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     Raises:
         UserError: where there is no such run or bundle.
     """
-    if verb in ("analyze", "generate"):
+    if verb in ("analyze", "generate", "explain"):
         overrides = [_as_text(override) for override in overrides]
     a_run = verb == "train" and _value(overrides, "resume") not in ("auto", True, False)
     run = _path(overrides, "resume") if a_run else None
@@ -75,6 +76,9 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
         before = [one for one in _resumed(run, overrides) if one not in overrides]
         overrides = [*before, *overrides]
     given = _value(overrides, "init_from") if verb == "train" else _path(overrides, "bundle")
+    several = _value(overrides, "bundles") if verb == "explain" and given is None else None
+    if isinstance(several, list) and several:  # on the data of the first
+        given = str(getattr(several[0], "text", several[0]))
     if verb not in CARRIED or not isinstance(given, str):
         return list(overrides)
     if run is not None:  # which has the settings of its bundle, wherever that is now
@@ -105,7 +109,8 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
         node = part_of(bundle, origin, path)
         if group == "data":
             node = with_paths(node, Path(path).expanduser())
-        if group == "data" and verb == "convert":  # which needs no data
+        if group == "data" and (verb == "convert" or _value(overrides, "text") is not None):
+            # which needs no data
             node = {key: "DIR" if value == MISSING else value for key, value in node.items()}
         was = str((bundle.get("choices") or {}).get(group))
         names = []

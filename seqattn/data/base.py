@@ -76,6 +76,10 @@ class Source(ABC):
         """The files that a split is read from; none where they are not known."""
         return []
 
+    def alignments_of(self, split: str) -> Path | None:
+        """The file of a split's word alignments, as `read_links` reads it; None for none."""
+        return None
+
     def origin(self, split: str) -> str:
         """What a split is read from: its files, or a dataset of the hub."""
         return type(self).__name__
@@ -190,3 +194,9 @@ class Texts(NamedTuple):
         if "head" in names:
             sources = list(map(Headed, sources, table["head"]))
         return cls(sources, targets, references, ids)
+
+    def first(self, count: int) -> Texts:
+        """The first `count` rows."""
+        ids = self.ids and self.ids[:count]
+        columns = self.sources[:count], self.targets[:count], self.references[:count]
+        return Texts(*columns, ids)

@@ -34,6 +34,8 @@ class ParallelText(Source):
         target_suffix: ends those of the target files; None where there are only sources.
         train, val, test: the files' names without the suffix; of several, read one after the
             other, a list, and of those that match a pattern, such as "news*".
+        alignments: a file with the word alignments of the split that is explained, see
+            `seqattn.data.word_links.read_links`; None for none.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class ParallelText(Source):
         train: str | list[str] = "train",
         val: str | list[str] = "val",
         test: str | list[str] = "test",
+        alignments: str | None = None,
     ) -> None:
+        self.alignments = alignments
         self.root = Path(root).expanduser()
         self.suffixes = {"source": source_suffix}
         if target_suffix is not None:
@@ -68,6 +72,9 @@ class ParallelText(Source):
 
     def files(self, split: str) -> list[Path]:
         return [path for paths in self._files(split) for path in paths]
+
+    def alignments_of(self, split: str) -> Path | None:
+        return None if self.alignments is None else Path(self.alignments).expanduser()
 
     def origin(self, split: str) -> str:
         return several(self.files(split))
@@ -130,10 +137,17 @@ class Multi30k(ParallelText):
             None to take `bentrevett/multi30k` from the hub (English and German).
         source: the source language's suffix or, on the hub, column.
         target: the target's.
+        alignments: as `ParallelText`.
     """
 
-    def __init__(self, root: str | None = None, source: str = "en", target: str = "de") -> None:
-        super().__init__(root or "", source, target, test="test_2016_flickr")
+    def __init__(
+        self,
+        root: str | None = None,
+        source: str = "en",
+        target: str = "de",
+        alignments: str | None = None,
+    ) -> None:
+        super().__init__(root or "", source, target, test="test_2016_flickr", alignments=alignments)
         self.hub = None
         if root is None:
             self.hub = Table(
@@ -165,7 +179,16 @@ class Multi30k(ParallelText):
 
 
 class DemoTranslation(ParallelText):
-    """The bundled English-German sentences, written by a grammar: see the head of its files."""
+    """The bundled English-German sentences, written by a grammar: see the head of its files.
 
-    def __init__(self) -> None:
-        super().__init__(str(shipped("data") / "demo_translation"), "en", "de")
+    Args:
+        alignments: as `ParallelText`; None for those of the grammar, which val and test have.
+    """
+
+    def __init__(self, alignments: str | None = None) -> None:
+        root = str(shipped("data") / "demo_translation")
+        super().__init__(root, "en", "de", alignments=alignments)
+
+    def alignments_of(self, split: str) -> Path | None:
+        bundled = self.root / f"{split}.align"
+        return super().alignments_of(split) or (bundled if is_file(bundled) else None)

@@ -1,1 +1,1 @@
-"""A use case each: train, evaluate, generate, convert, analyze, heads, probe, compare, serve."""
+"""A use case each, such as to train, to evaluate or to explain."""

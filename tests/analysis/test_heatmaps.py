@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from seqattn.analysis import capture
-from seqattn.analysis.heatmaps import Sentence, align, attention_heatmaps, question_heatmaps
+from seqattn.analysis.heatmaps import Sentence, attention_heatmaps, question_heatmaps
+from seqattn.analysis.word_alignment import align
 from tests.analysis.figures import ticks, visible
 from tests.builders import make_transformer
 from tests.models.spans import inputs, make_recurrent, make_transformer_reader

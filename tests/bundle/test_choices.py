@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
-from seqattn.bundle.choices import choices, types, types_at
+from seqattn.bundle.choices import choices, types, types_at, with_new_keys
+from seqattn.bundle.data_paths import MISSING, without_paths
 from seqattn.bundle.nodes import build, describe, import_path
 from seqattn.errors import UserError
 
@@ -161,3 +162,11 @@ def test_a_factory_of_something_else_is_refused():
     wrong = Architecture(found.model, linear, cross_attention=linear)
     with pytest.raises(UserError, match="this attention makes a Linear, which is no Mixer"):
         wrong.check()
+
+
+def test_a_bundle_keeps_no_alignments_and_its_data_may_be_given_them():
+    node = {**choices("data")["parallel_text"], "root": "/texts", "alignments": "/mine"}
+    kept = without_paths(node)
+    assert (kept["root"], kept["alignments"]) == (MISSING, None)
+    older = {key: value for key, value in node.items() if key != "alignments"}
+    assert with_new_keys("data", older) == {**node, "alignments": None}

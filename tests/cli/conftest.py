@@ -7,6 +7,12 @@ import datasets  # noqa: F401  what is imported here is there in every forked co
 import matplotlib.pyplot  # noqa: F401
 import pytest
 
+import seqattn.benchmarks.suite
+import seqattn.runs.analyze
+import seqattn.runs.compare
+import seqattn.runs.convert
+import seqattn.runs.explain
+import seqattn.runs.fit  # noqa: F401
 from seqattn.cli.main import run_verb
 from tests.cli.small import data_of, train, train_arguments, write_corpus, write_questions
 
@@ -67,6 +73,7 @@ class Places(NamedTuple):
             "serve": [bundle, "port=0"],
             "heads": [bundle, "output=out", "sentences=4", "points=2"],
             "probe": [bundle, "word=dog", "output=out.json"],
+            "explain": [bundle, "sentences=2", "methods=[]", "replaced=[]", "output=out"],
             "compare": [f"evaluations=[{self.scored}]"],
             "benchmark": ["suite=attention"],
             "prepare": [

@@ -617,7 +617,7 @@ def test_capture_watches_a_loaded_bundle(loaded):
 
 
 @pytest.mark.parametrize(
-    "verb", ["train", "generate", "evaluate", "analyze", "heads", "probe", "convert"]
+    "verb", ["train", "generate", "evaluate", "analyze", "explain", "heads", "probe", "convert"]
 )
 def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     script = "train.py" if verb == "train" else f"scripts/{verb}.py"

@@ -1,0 +1,222 @@
+"""Whether contributions are true of a model: what becomes of its outputs without the top ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqattn.generation.base import inference
+from seqattn.models.base import Seq2SeqModel
+from seqattn.tokens import BOS, PAD
+
+PERCENTS = (1, 5, 10, 20, 50)
+"""Shares of a source's tokens that are removed or kept (DeYoung et al. 2020)."""
+_BATCH_TOKENS = 4096
+
+
+class Pair(NamedTuple):
+    """Ids of a source and of the target that is explained, ends included."""
+
+    source: Sequence[int]
+    target: Sequence[int]
+
+
+class Faithfulness(NamedTuple):
+    """How true contributions are, the mean over all target tokens."""
+
+    comprehensiveness: float
+    """Drop of the target token's probability without the top tokens, the mean over `PERCENTS`:
+    the more the better."""
+    sufficiency: float
+    """Drop where nothing but the top tokens is left: the less the better."""
+    correlation: float
+    """Kendall's tau-b with leave-one-out, from -1 to 1; NaN where all contributions are alike."""
+    removed: tuple[float, ...]
+    """Probability of the target token without the top tokens, for each of `PERCENTS`."""
+    kept: tuple[float, ...]
+    """Probability with the top tokens alone."""
+
+
+_Read = Mapping[tuple[int, int], Tensor]
+"""Probabilities of a pair's first targets, by its row and the source tokens left of it, as bits."""
+
+
+class Judged(NamedTuple):
+    """The faithfulness of each method, and the probability of the targets with whole sources."""
+
+    methods: dict[str, Faithfulness]
+    probability: float
+
+
+def judge(
+    model: Seq2SeqModel,
+    pairs: Sequence[Pair],
+    contributions: Mapping[str, Sequence[Tensor]],
+    progress: Callable[[int, int], object] | None = None,
+) -> Judged:
+    """Comprehensiveness, sufficiency and correlation with leave-one-out of several methods.
+
+    Comprehensiveness and sufficiency are those of ERASER (DeYoung et al. 2020, arXiv 1911.03429,
+    eq. 1 and 2), as areas over the perturbation curve, but without its point at 0 %. A removed
+    token is taken out of the source's ids, so that every model of every mechanism can be asked,
+    and those behind it move up; the end mark always stays and is not ranked. Of n tokens the top
+    p % are p * n / 100, rounded up. Of equal contributions the first counts as the greater.
+
+    Every part of a source that any method asks for is read once, up to the last target token that
+    it is asked for, in batches of similar lengths.
+
+    Args:
+        model: in eval mode.
+        pairs: N, each with a source token beside its end.
+        contributions: for each method N times (T, S) of source tokens, the end's included.
+        progress: told how many parts of sources are read, and of how many.
+    """
+    tops = {
+        name: [_top_sets(one[:, :-1]) for one in several] for name, several in contributions.items()
+    }
+    read = _read_parts(model, pairs, _wanted(pairs, tops.values()), progress)
+    probability = float(
+        torch.cat([read[row, _all_of(pair)] for row, pair in enumerate(pairs)]).mean()
+    )
+    drops = [_leave_one_out(read, row, pair) for row, pair in enumerate(pairs)]
+    methods = {}
+    for name, several in contributions.items():
+        removed, kept = _curves(read, pairs, tops[name])
+        correlations = [
+            kendall(one[:, :-1], drop) for one, drop in zip(several, drops, strict=True)
+        ]
+        methods[name] = Faithfulness(
+            probability - sum(removed) / len(removed),
+            probability - sum(kept) / len(kept),
+            float(torch.cat(correlations).nanmean()),
+            removed,
+            kept,
+        )
+    return Judged(methods, probability)
+
+
+def random_contributions(pairs: Sequence[Pair], seed: int = 0) -> list[Tensor]:
+    """A method that knows nothing: (T, S) for each pair, uniform between 0 and 1."""
+    draws = torch.Generator().manual_seed(seed)
+    return [torch.rand(len(pair.target), len(pair.source), generator=draws) for pair in pairs]
+
+
+def target_log_probabilities(
+    model: Seq2SeqModel,
+    pairs: Sequence[Pair],
+    progress: Callable[[int, int], object] | None = None,
+) -> list[Tensor]:
+    """For each pair (T,) of each target token after those before it, in nats, float64."""
+    found: list[Tensor] = [torch.empty(0)] * len(pairs)
+    done = 0
+    with inference(model) as device:
+        for batch in batches([(len(pair.source), len(pair.target)) for pair in pairs]):
+            source = padded([pairs[row].source for row in batch]).to(device)
+            target = padded([pairs[row].target for row in batch]).to(device)
+            begun = torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
+            state = model.start(model.encode(source), cached=False)
+            said = model.log_probabilities(begun, state).log_probabilities
+            chosen = said.gather(2, target[..., None]).squeeze(2).double().cpu()
+            for row, several in zip(batch, chosen, strict=True):
+                found[row] = several[: len(pairs[row].target)]
+            done += len(batch)
+            if progress is not None:
+                progress(done, len(pairs))
+    return found
+
+
+def batches(lengths: Sequence[tuple[int, int]], tokens: int = _BATCH_TOKENS) -> Iterable[list[int]]:
+    """Rows of similar lengths, the longest first, so many padded tokens of a side together."""
+    order = sorted(range(len(lengths)), key=lambda row: (max(lengths[row]), lengths[row]))[::-1]
+    while order:
+        count = max(1, tokens // max(1, *lengths[order[0]]))
+        yield order[:count]
+        order = order[count:]
+
+
+def padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Ids of several lengths as one tensor, padded on the right."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
+
+
+def kendall(first: Tensor, second: Tensor) -> Tensor:
+    """Kendall's tau-b of rows (T, n) of two rankings, ties allowed; NaN where one is all ties."""
+    one, other = ((x[:, :, None] - x[:, None, :]).sign().double() for x in (first, second))
+    differ = one.abs().sum(dim=(1, 2)) * other.abs().sum(dim=(1, 2))
+    return (one * other).sum(dim=(1, 2)) / differ.sqrt()
+
+
+def _top_sets(contributions: Tensor) -> list[list[int]]:
+    """For each row the top tokens by each of `PERCENTS`, as the bits of a number."""
+    n = contributions.shape[1]
+    counts = [-(-percent * n // 100) for percent in PERCENTS]
+    sets = []
+    for order in contributions.argsort(dim=1, descending=True, stable=True).tolist():
+        grown = [0]
+        for place in order:
+            grown.append(grown[-1] | 1 << place)
+        sets.append([grown[count] for count in counts])
+    return sets
+
+
+def _all_of(pair: Pair) -> int:
+    """All source tokens but the end, as bits."""
+    return (1 << (len(pair.source) - 1)) - 1
+
+
+def _wanted(
+    pairs: Sequence[Pair], tops: Iterable[Sequence[list[list[int]]]]
+) -> dict[tuple[int, int], int]:
+    """How many target tokens are asked for, by the pair's row and what is left of its source."""
+    wanted: dict[tuple[int, int], int] = {}
+    for row, pair in enumerate(pairs):
+        whole = _all_of(pair)
+        for left in (whole, *(whole & ~(1 << place) for place in range(len(pair.source) - 1))):
+            wanted[row, left] = len(pair.target)
+        for ranked in tops:
+            for t, sets in enumerate(ranked[row], 1):
+                for left in (*sets, *(whole & ~one for one in sets)):
+                    wanted[row, left] = max(t, wanted.get((row, left), 0))
+    return wanted
+
+
+def _read_parts(
+    model: Seq2SeqModel,
+    pairs: Sequence[Pair],
+    wanted: Mapping[tuple[int, int], int],
+    progress: Callable[[int, int], object] | None,
+) -> _Read:
+    parts = []
+    for (row, left), count in wanted.items():
+        *tokens, end = pairs[row].source
+        source = [token for place, token in enumerate(tokens) if left >> place & 1]
+        parts.append(Pair([*source, end], pairs[row].target[:count]))
+    found = target_log_probabilities(model, parts, progress)
+    return {part: said.exp() for part, said in zip(wanted, found, strict=True)}
+
+
+def _leave_one_out(read: _Read, row: int, pair: Pair) -> Tensor:
+    """(T, n) drop of each target token's probability without each source token."""
+    whole, places = _all_of(pair), range(len(pair.source) - 1)
+    without = [read[row, whole & ~(1 << place)] for place in places]
+    return read[row, whole][:, None] - torch.stack(without, dim=1)
+
+
+def _curves(
+    read: _Read, pairs: Sequence[Pair], tops: Sequence[list[list[int]]]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The mean probability without the top tokens, and with them alone, for each of `PERCENTS`."""
+    removed, kept = [], []
+    for row, pair in enumerate(pairs):
+        whole = _all_of(pair)
+        for t, sets in enumerate(tops[row]):
+            removed.append([float(read[row, whole & ~one][t]) for one in sets])
+            kept.append([float(read[row, one][t]) for one in sets])
+    first, second = (
+        torch.tensor(rows, dtype=torch.float64).mean(dim=0).tolist() for rows in (removed, kept)
+    )
+    return tuple(first), tuple(second)

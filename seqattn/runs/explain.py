@@ -1,0 +1,238 @@
+"""How far explanations of outputs can be trusted, by method and by attention mechanism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from seqattn.analysis.explanations import METHODS
+from seqattn.analysis.faithfulness import PERCENTS
+from seqattn.analysis.plots import removal_curves, save
+from seqattn.bundle.bundle import TextBundle
+from seqattn.checking import CountOrNone, Seed, checked
+from seqattn.data.word_links import read_links
+from seqattn.errors import UserError
+from seqattn.runs.compare import distinct_names
+from seqattn.runs.evaluate import ScoredRun, Split, write_json
+from seqattn.runs.explained import ExplainedBundle
+from seqattn.runs.explained_text import explain_text
+from seqattn.runs.tables import print_table
+
+Found = Mapping[str, Any]
+"""What explanations.json holds of each bundle, by its name."""
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Explaining:
+    """Explanations of bundles, judged on a split; or those of one sentence.
+
+    Args:
+        bundle: the model's path.
+        bundles: several, in place of it, on the same sentences.
+        data, generation, scorer, split, cache_dir, device, trust: as `ScoredRun`.
+        output: the directory for tables and curves; None for explanations/SPLIT beside the first
+            bundle.
+        methods: names of `METHODS`; None for all that can be had.
+        sentences: the first rows of the split; 0 for all.
+        targets: what is explained. Alignment error is of references alone.
+        replaced: what weights of attention are replaced by, to see whether they matter.
+        text: a sentence to explain, in place of a split.
+        target: its output; None for the model's.
+        seed: of the random baseline and of permutations.
+
+    Raises:
+        UserError: for no bundle, or an unknown method.
+    """
+
+    data: Any
+    generation: Any
+    scorer: Any = None
+    bundle: str | None = None
+    bundles: list[str] | None = None
+    methods: list[str] | None = None
+    split: Split = "val"
+    sentences: CountOrNone = 200
+    targets: Literal["references", "outputs"] = "references"
+    replaced: list[Literal["uniform", "permuted"]] = field(
+        default_factory=lambda: ["uniform", "permuted"]
+    )
+    text: str | None = None
+    target: str | None = None
+    output: str | None = None
+    seed: Seed = 0
+    device: str = "cpu"
+    trust: Sequence[str] = ()
+    cache_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.bundle) == bool(self.bundles):
+            raise UserError("give bundle=RUN/model, or several as bundles=[RUN/model,RUN2/model]")
+        for name in self.methods or ():
+            if name not in METHODS:
+                known = ", ".join(METHODS)
+                raise UserError(f"there is no method {name}; the choices are: {known}")
+        if self.text is not None and not self.text.strip():
+            raise UserError('text must hold some words: text="A dog runs."')
+
+    @property
+    def paths(self) -> list[str]:
+        """All bundles."""
+        return self.bundles or [self.bundle or ""]
+
+    @property
+    def names(self) -> list[str]:
+        """What the methods are, in the order of the tables."""
+        return list(METHODS) if self.methods is None else self.methods
+
+    @property
+    def directory(self) -> Path:
+        """Where everything is written."""
+        default = Path(self.paths[0]).parent / "explanations" / self.split
+        return Path(self.output or default).expanduser()
+
+    def run(self) -> dict[str, Any]:
+        """Explains, judges, writes and prints; returns what is in explanations.json.
+
+        Raises:
+            UserError: where a bundle or the data cannot be used.
+        """
+        labels = distinct_names([Path(path).expanduser() for path in self.paths])
+        runs = [
+            ScoredRun(
+                bundle=path, device=self.device, trust=self.trust, data=self.data,
+                generation=self.generation, scorer=self.scorer, split=self.split,
+                cache_dir=self.cache_dir,
+            )
+            for path in self.paths
+        ]  # fmt: skip
+        each: dict[str, dict[str, Any]] = {}
+        results = {
+            "split": self.split,
+            "targets": self.targets,
+            "seed": self.seed,
+            "percents": list(PERCENTS),
+            "bundles": each,
+        }
+        for label, run in zip(labels, runs, strict=True):
+            each[label] = self._one(run, label)
+            self.directory.mkdir(parents=True, exist_ok=True)
+            write_json(self.directory / "explanations.json", _finite(results))
+        if self.text is None:
+            print_methods(self.split, each)
+            print_replaced(self.replaced, each)
+            picture = save(removal_curves(_curves(each), PERCENTS), self.directory / "removal.png")
+            print(f"drawn to {picture}")
+        print(f"written to {self.directory}")
+        return results
+
+    def _one(self, run: ScoredRun, label: str) -> dict[str, Any]:
+        bundle = run.load(self.generation)
+        if not isinstance(bundle, TextBundle):
+            raise UserError(f"{run.bundle} answers by spans; explain takes a bundle that writes")
+        if self.text is not None:
+            return explain_text(bundle, self.names, self.text, self.target)
+        texts = run.read_texts(bundle)
+        file = self.data.alignments_of(self.split)
+        links = None if file is None else read_links(file, texts.sources, texts.targets)
+        texts = texts.first(self.sentences or len(texts.sources))
+        explained = ExplainedBundle(label, bundle, self.generation, texts, links)
+        sample = explained.sample(self.targets == "outputs")
+        found, reasons = explained.methods(self.names, sample, self.seed)
+        judged = explained.judged(found, sample)
+        rows: dict[str, dict[str, Any]] = {}
+        for method, one in found.items():
+            rows[method] = {**judged.methods[method]._asdict()}
+            if links is not None and self.targets == "references":
+                rows[method]["alignment_error_rate"], aligned = explained.alignment_error(
+                    one, sample
+                )
+                rows[method]["aligned_sentences"] = aligned
+            if one.seconds is not None:
+                rows[method]["seconds_per_sentence"] = one.seconds / len(sample.pairs)
+        return {
+            "bundle": run.bundle,
+            "sentences": len(sample.pairs),
+            "left_out": len(texts.sources) - len(sample.pairs),
+            "probability": judged.probability,
+            "methods": rows,
+            "cannot_be_had": reasons,
+            "replaced": explained.replaced(self.replaced, self.scorer, self.seed)
+            if self.replaced
+            else None,
+        }
+
+
+def print_methods(split: str, each: Found) -> None:
+    """A row for each bundle and method."""
+    columns = {
+        "AER": ("alignment_error_rate", 1),
+        "comprehensiveness": ("comprehensiveness", 3),
+        "sufficiency": ("sufficiency", 3),
+        "tau with leave-one-out": ("correlation", 3),
+        "s a sentence": ("seconds_per_sentence", 4),
+    }
+    rows, notes = {}, []
+    for label, found in each.items():
+        for method, row in found["methods"].items():
+            name = f"{label}  {method}" if len(each) > 1 else method
+            rows[name] = [_number(row.get(key), digits) for key, digits in columns.values()]
+        notes += [f"{label}: {name}: {why}" for name, why in found["cannot_be_had"].items()]
+        left = f", {found['left_out']} left out" if found["left_out"] else ""
+        notes.append(
+            f"{label}: {found['sentences']:,} sentences{left}; a target token's probability is "
+            f"{found['probability']:.3f}"
+        )
+    notes.append(
+        "AER: the less the better; comprehensiveness: the more; sufficiency: the less; tau is 1 "
+        "for the order of leave-one-out"
+    )
+    print_table(f"Explanations of {split}", rows, list(columns), notes)
+
+
+def print_replaced(edits: Sequence[str], each: Found) -> None:
+    """A row for each bundle and part of it whose attention is replaced."""
+    rows: dict[str, list[str]] = {}
+    notes = []
+    columns: list[str] = []
+    for label, found in each.items():
+        replaced = found["replaced"]
+        if replaced is None or "cannot_be_had" in replaced:
+            notes += [f"{label}: {replaced['cannot_be_had']}"] if replaced else []
+            continue
+        trained = replaced["as_trained"]
+        columns = columns or [f"{edit} {score}" for edit in edits for score in trained]
+        begin = f"{label}  " if len(each) > 1 else ""
+        rows[f"{begin}as trained"] = [_number(one, 2) for one in trained.values()] * len(edits)
+        for part in replaced[edits[0]]:
+            scores = [one for edit in edits for one in replaced[edit][part].values()]
+            rows[f"{begin}{part}"] = [_number(one, 2) for one in scores]
+        if replaced["without"]:
+            several = ", ".join(replaced["without"])
+            notes.append(f"{label}: {several} mix without weights, and stay as they are")
+    if rows or notes:
+        print_table("Scores with other weights of attention", rows, columns, notes)
+
+
+def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
+    """What is drawn: probabilities by method, for each bundle without and with the top tokens."""
+    panels = {}
+    for label, found in each.items():
+        begin = f"{label}: " if len(each) > 1 else ""
+        for key, name in (("removed", "without the top tokens"), ("kept", "the top tokens alone")):
+            panels[begin + name] = {m: row[key] for m, row in found["methods"].items()}
+    return panels
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what is no number, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
