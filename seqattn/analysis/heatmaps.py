@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqattn.analysis.capture import capture
 from seqattn.analysis.plots import heatmap
-from seqattn.analysis.word_alignment import WordAlignment, align
+from seqattn.analysis.word_alignment import WordAlignment, align, aligning
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanInput, SpanModel
 from seqattn.tokens import BOS
@@ -60,8 +60,7 @@ def attention_heatmaps(
         said: what the target is, for the labels.
 
     Returns:
-        The figures, and the alignment of the last layer but one (where Garg et al. 2019, arXiv
-        1909.02074, found the best, of six), or of the last of less than three.
+        The figures, and the alignment by `aligning`.
     """
     device = next(model.parameters()).device
     source_ids = torch.tensor([list(source.ids)], device=device)
@@ -86,9 +85,7 @@ def attention_heatmaps(
             shown = {name: weights[:, :most, :most] for name, weights in layers.items()}
             found.figures.update(_drawn(view, f"{view} attention", shown, rows, columns, heads))
         if layers and view == "cross" and len(source.ids) > 1:  # some source to be aligned with
-            deep = list(layers.values())
-            weights = deep[-2 if len(deep) > 2 else -1].mean(dim=0)
-            alignment = align(weights, source.pieces, target.pieces)
+            alignment = align(aligning([*layers.values()]), source.pieces, target.pieces)
     return found._replace(alignment=alignment)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqattn.analysis.capture import Maps as Captured
 from seqattn.analysis.capture import capture
-from seqattn.analysis.heatmaps import align
+from seqattn.analysis.word_alignment import align, aligning
 from seqattn.bundle.bundle import TextBundle
 from seqattn.generation.base import Hypothesis
 from seqattn.server.interventions import intervened
@@ -79,13 +79,12 @@ def _alignment(
     weights: dict[str, Tensor],
     maps: Captured,
 ) -> Alignment | None:
-    """By the layer of which `attention_heatmaps` aligns words; None where it has no weights."""
+    """The words that each word looked at; None where cross-attention has no weights."""
     cross = [one for name, one in weights.items() if re.fullmatch(r"decoder\..*cross_.*", name)]
     if not cross:
         return None
-    looked = cross[-2 if len(cross) > 2 else -1].mean(dim=0)
     tokenizer = bundle.tokenizer
-    words = align(looked, tokenizer.source_pieces(source), tokenizer.target_pieces(target))
+    words = align(aligning(cross), tokenizer.source_pieces(source), tokenizer.target_pieces(target))
     return Alignment(source=words.source, output=words.target, links=words.links)
 
 
