@@ -206,12 +206,15 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
     verb = Path(script).stem
     if "=QA" in command:
         request.getfixturevalue("answering")
+    if "RUN2" in command:
+        (tmp_path / "RUN2").symlink_to(run)
     if verb == "compare":
         for name in ("DIR1", "DIR2"):
             words = [f"bundle={run}/model", "lengths=[3]", f"output={tmp_path}/{name}"]
             assert run_verb("evaluate", words) == 0
     places = {
         "=RUN": f"={run}",
+        "[RUN/model,RUN2/model]": f"[{run}/model,{tmp_path}/RUN2/model]",
         "=QA": f"={folder}/QA",
         "input=FILE": f"input={folder}/FILE",
         "[DIR1,DIR2]": f"[{tmp_path}/DIR1,{tmp_path}/DIR2]",
