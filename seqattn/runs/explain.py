@@ -71,6 +71,8 @@ class Explaining:
     def __post_init__(self) -> None:
         if bool(self.bundle) == bool(self.bundles):
             raise UserError("give bundle=RUN/model, or several as bundles=[RUN/model,RUN2/model]")
+        if len(set(self.paths)) < len(self.paths):
+            raise UserError("bundles must name each bundle once")
         for name in self.methods or ():
             if name not in METHODS:
                 known = ", ".join(METHODS)

@@ -155,6 +155,11 @@ def test_alignments_that_do_not_fit_the_split_are_refused_with_their_line(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_bundle_is_named_once(capfd, trained):
+    told = refusal(capfd, "explain", f"bundles=[{trained}/model,{trained}/model]")
+    assert told == "bundles must name each bundle once"
+
+
 def test_a_bundle_that_answers_by_spans_is_refused(capfd, answering):
     told = refusal(capfd, "explain", f"bundle={answering}/model")
     assert told.endswith("answers by spans; explain takes a bundle that writes")
