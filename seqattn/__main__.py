@@ -10,6 +10,7 @@ ABOUT = {
     "evaluate": "scores a bundle on a split, by its task's own scorer",
     "compare": "shows evaluations side by side, and draws them by source length",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
+    "report": "makes a page on what bundles make of some sentences, in one file",
     "convert": "makes a bundle with fewer key heads, or with weights in int8, from a bundle",
     "benchmark": "measures speed beside what one would use instead",
 }

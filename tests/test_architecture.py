@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "bundle": {*BELOW_TASKS, "tasks", "analysis", "data", "metrics"},
     "analysis": BELOW_TASKS,
     "benchmarks": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
-    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
+    "report": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
+    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "report"},
     "config": {"runs", "bundle"},
     "cli": {"config", "runs", "benchmarks", "bundle"},
 }

@@ -84,6 +84,7 @@ _RUNS = {
     "evaluate": "evaluate.Evaluation",
     "compare": "compare.Comparison",
     "analyze": "analyze.Analysis",
+    "report": "report.Report",
     "convert": "convert.Conversion",
 }
 VERBS: dict[str, Action] = {

@@ -32,6 +32,7 @@ CARRIED = {
     "generate": {"generation": "generation"},
     "evaluate": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "convert": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
+    "report": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
 }
 """For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
 _OWN = r"bundle\d+_"

@@ -1,1 +1,1 @@
-"""A use case each: train, evaluate, generate, convert, analyze, compare."""
+"""A use case each: train, evaluate, generate, convert, analyze, report, compare."""
