@@ -12,8 +12,8 @@ from importlib.resources import files
 
 from seqattn.report.documents import RunDocument, SentenceDocument
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+\.js)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=async function|function|const|class)", re.MULTILINE)
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async function|function|const|class) (\w+))", re.MULTILINE)
 
 
 def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] = ()) -> str:
@@ -32,7 +32,7 @@ def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] =
     parts = {
         "style": _text("style.css"),
         "documents": "\n".join(documents),
-        "script": joined_scripts("main.js"),
+        "script": joined_scripts("main"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _text("page.html"))
 
@@ -53,17 +53,24 @@ def squeezed(document: object) -> str:
 
 @cache
 def joined_scripts(name: str) -> str:
-    """A module with all that it imports, in one script; each name at a top level is but once."""
+    """A module with all that it imports as one script, in which each keeps a scope of its own."""
     order: list[str] = []
 
     def visit(module: str) -> None:
-        for needed in _IMPORT.findall(_text(module)):
+        for _, needed in _IMPORT.findall(_text(f"{module}.js")):
             visit(needed)
         if module not in order:
             order.append(module)
 
     visit(name)
-    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", _text(module))) for module in order)
+    return "\n".join(map(_scoped, order))
+
+
+def _scoped(module: str) -> str:
+    text = _text(f"{module}.js")
+    given = ", ".join(name for _, name in _EXPORT.findall(text))
+    body = _EXPORT.sub(r"\1", _IMPORT.sub(r"const \1 = $\2;", text))
+    return f"const ${module} = (() => {{\n{body}return {{ {given} }};\n}})();"
 
 
 def _text(name: str) -> str:
