@@ -66,6 +66,7 @@ LAWS = {
     "padding": "real outputs do not depend on padding, on either side",
     "cache": "token by token through the cache equals one pass",
     "weights": "captured weights are the true ones and change no output",
+    "accounts": "weights times values, through the output projection, make up the output",
     "blind": "a query with nothing to see gets zero context and zero gradient",
     "gradients": "gradients agree with finite differences in float64",
     "autocast": "runs under bfloat16 autocast, close to float32",

@@ -4,13 +4,21 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from seqattn.analysis.explanations.alti import ALTI
+from seqattn.analysis.explanations.attention import CrossAttention
 from seqattn.analysis.explanations.base import Explanation, Method
+from seqattn.analysis.explanations.flow import Flow
+from seqattn.analysis.explanations.relevance import Relevance
+from seqattn.analysis.explanations.rollout import Rollout
+from seqattn.analysis.explanations.value_norm import ValueNorm
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
 
 __all__ = ["METHODS", "Explanation", "Method", "explain"]
 
-_ALL: tuple[Method, ...] = ()
+_ALL: tuple[Method, ...] = (
+    CrossAttention(), ValueNorm(), Rollout(), Flow(), Relevance(), ALTI(),
+)  # fmt: skip
 METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 """Every method by its name."""
 

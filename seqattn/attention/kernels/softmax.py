@@ -144,8 +144,8 @@ class SoftmaxKernel(Kernel):
         """What the position scheme adds to them."""
         return position.score_term(q, keys, mask.query_positions, mask.key_positions)
 
-    def _value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
-        """What it adds to the context (B, H, T, Dh)."""
+    def value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
+        """What it adds to the context (B, H, T, Dh), linear in the weights (B, H, T, S)."""
         return position.value_term(weights, mask.query_positions, mask.key_positions)
 
     def normalise(self, scores: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class SoftmaxKernel(Kernel):
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
         dropped = F.dropout(weights, self.dropout) if self.training else weights
         context = per_group(dropped, values)
-        term = self._value_term(dropped, mask, position)
+        term = self.value_term(dropped, mask, position)
         return context if term is None else context + term
 
 

@@ -104,11 +104,11 @@ class StreamingKernel(LocalKernel):
         far = torch.where(self._sinks(places), far, term[..., :count])
         return torch.cat((far, term[..., count:]), dim=3)
 
-    def _value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
+    def value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
         if not self._caps(mask, "value_term", position):
-            return super()._value_term(weights, mask, position)
+            return super().value_term(weights, mask, position)
         sinks = self._sinks(mask)
         places = replace(mask, query_positions=self._places(mask))
-        near = super()._value_term(weights.masked_fill(sinks, 0.0), mask, position)
-        far = super()._value_term(weights.masked_fill(~sinks, 0.0), places, position)
+        near = super().value_term(weights.masked_fill(sinks, 0.0), mask, position)
+        far = super().value_term(weights.masked_fill(~sinks, 0.0), places, position)
         return near if near is None or far is None else near + far

@@ -1,0 +1,135 @@
+"""An attention in parts: what each key gives to what it makes of each query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+
+from seqattn.analysis.capture import capture
+from seqattn.attention.base import AttentionOutput
+from seqattn.attention.experts import MixtureOfAttention
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.attention.masks import Mask
+from seqattn.positions.base import Position
+
+Openable = MultiHeadAttention | MixtureOfAttention
+"""Attentions whose output is a sum over keys, where their kernel has weights."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One call of an attention, seen from the E heads that its output projection reads.
+
+    `contributions` summed over keys, and the projection's bias, make up the output.
+    """
+
+    observed: Tensor
+    """(B, H, T, S) the kernel's weights, as `capture` shows them."""
+    weights: Tensor
+    """(B, E, T, S) what values are multiplied by: those weights and all gates on them."""
+    values: Tensor
+    """(B, E, S, Dh)."""
+    terms: Tensor | None
+    """(B, E, T, S, Dh) what positions add for each key, its weight included; None for nothing."""
+    projection: nn.Linear
+    """From E * Dh to D."""
+    output: Tensor
+    """(B, T, D)."""
+
+    @property
+    def shares(self) -> Tensor:
+        """(B, T, S) the mean over heads; rows sum to 1, or to 0 with nothing to see."""
+        return shares_of(self.weights.sum(dim=1))
+
+    def contributions(self) -> Tensor:
+        """(B, T, S, D) what each key gives to the output of each query."""
+        heads = self.projection.weight.unflatten(1, (self.values.shape[1], -1))  # (D, E, Dh)
+        moved = torch.einsum("besd,oed->beso", self.values, heads)
+        given = torch.einsum("bets,beso->btso", self.weights, moved)
+        if self.terms is None:
+            return given
+        return given + torch.einsum("betsd,oed->btso", self.terms, heads)
+
+
+def shares_of(amounts: Tensor) -> Tensor:
+    """Amounts (..., S), none below 0, over their sum; 0 where all are 0."""
+    total = amounts.sum(dim=-1, keepdim=True)
+    return amounts / total.masked_fill(total == 0, 1.0)
+
+
+def can_open(attention: nn.Module) -> TypeGuard[Openable]:
+    """Whether `opened` takes it apart."""
+    return isinstance(attention, Openable) and attention.abilities.weights
+
+
+@contextmanager
+def opened(model: nn.Module, gradients: bool = False) -> Iterator[dict[str, Parts]]:
+    """Takes apart what the attentions of `model` make within the block, and changes none of it.
+
+    Args:
+        model: any module that holds attentions.
+        gradients: as `capture`'s.
+
+    Yields:
+        The last call of each by its name, such as `decoder.layers.0.cross_attention`; those that
+        `can_open` refuses are left out.
+    """
+    parts: dict[str, Parts] = {}
+    with ExitStack() as stack:
+        maps = stack.enter_context(capture(model, gradients))
+        for name, module in model.named_modules():
+            if not can_open(module):
+                continue
+
+            def keep(
+                attention: Openable,
+                args: tuple[Any, ...],
+                kwargs: dict[str, Any],
+                result: AttentionOutput,
+                name: str = name,
+            ) -> None:
+                parts[name] = _parts(attention, args, maps[name][-1], result.output)
+
+            hook = module.register_forward_hook(keep, with_kwargs=True)
+            stack.callback(hook.remove)
+        yield parts
+
+
+def _parts(attention: Openable, args: tuple[Any, ...], weights: Tensor, output: Tensor) -> Parts:
+    """Of a call without a cache. Args: args: of `Attention.forward`; weights: as observed."""
+    query, keys_values, mask, position = args[:4]
+    heads, terms = attention.gated_heads, _value_terms(attention, weights, mask, position)
+    if terms is not None:
+        flat = _gated(attention, query, terms.flatten(3))
+        terms = flat.unflatten(3, terms.shape[3:])
+    values = keys_values.values.repeat_interleave(heads // keys_values.values.shape[1], dim=1)
+    gated = _gated(attention, query, weights)
+    return Parts(weights, gated, values, terms, attention.output, output)
+
+
+def _gated(attention: Openable, query: Tensor, x: Tensor) -> Tensor:
+    """x (B, H, T, N) of the kernel's heads, times all gates: (B, E, T, N)."""
+    if isinstance(attention, MixtureOfAttention):
+        routes = attention.route(query)
+        gates, chosen = (part.transpose(1, 2)[..., None] for part in (routes.gates, routes.chosen))
+        every = x.new_zeros(len(x), attention.num_experts, *x.shape[2:])
+        x = every.scatter(1, chosen.expand_as(x), x * gates.to(x.dtype))
+    return x if attention.gates is None else x * attention.gates.to(x.dtype)[:, None, None]
+
+
+def _value_terms(
+    attention: Openable, weights: Tensor, mask: Mask, position: Position
+) -> Tensor | None:
+    """What positions add to the context for each key alone: (B, H, T, S, Dh)."""
+    kernel = attention.kernel
+    if not isinstance(kernel, SoftmaxKernel) or "value_term" not in position.hooks:
+        return None
+    keys = torch.eye(weights.shape[-1]).to(weights)
+    terms = [kernel.value_term(weights * key, mask, position) for key in keys]
+    return torch.stack([term for term in terms if term is not None], dim=3)
