@@ -33,7 +33,6 @@ def bundle_document(
     curves = learning_curves(run)
     size = sum(parameter.numel() for parameter in bundle.model.parameters())
     facts = {
-        "bundle": str(bundle.path),
         "parameters": f"{size:,}",
         "weights file": f"{(bundle.path / WEIGHTS).stat().st_size / 1e6:,.1f} MB",
         "vocabulary": _vocabulary(bundle),
@@ -64,7 +63,7 @@ def saved_scores(scores: Mapping[str, Any]) -> list[ScoreDocument]:
     return [
         {"name": name, "value": float(value), "signature": str(scores.get(name + mark, ""))}
         for name, value in scores.items()
-        if not name.endswith(mark)
+        if isinstance(value, int | float)
     ]
 
 

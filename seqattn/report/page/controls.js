@@ -11,6 +11,7 @@ export function controlsOf(looks) {
   const slots = Object.keys(SLOTS).filter((slot) => attentions.some((one) => one.slot === slot));
   if (!slots.includes(selection.slot) && slots.length) selection.slot = slots[0];
   const layers = 1 + Math.max(0, ...attentions.map((one) => one.layer));
+  selection.layer ??= layers - 1;
   const heads = Math.max(1, ...attentions.map((one) => one.weights?.shape[0] ?? 1));
   const range = (count, name) => Array.from({ length: count }, (_, number) => [number, `${name} ${number + 1}`]);
   const fields = {

@@ -18,7 +18,9 @@ export function curveCharts(bundles) {
     }
   });
   if (!charts.size) return element("p", { class: "note" }, "the run's measurements are not beside the bundle");
-  return element("div", { class: "charts" }, [...charts].map(([name, lines]) => chart(name, lines)));
+  const measured = ([, lines]) => (lines.some((line) => line.split === "val") ? 0 : 1);
+  const sorted = [...charts].sort((a, b) => measured(a) - measured(b));
+  return element("div", { class: "charts" }, sorted.map(([name, lines]) => chart(name, lines)));
 }
 
 function chart(name, lines) {
@@ -28,7 +30,7 @@ function chart(name, lines) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const y = scale(low, high > low ? high : low + 1, HEIGHT - BOTTOM, TOP);
   const ticks = [low, (low + high) / 2, high].map((value) =>
-    [drawn("line", { class: "rule", x1: LEFT, x2: WIDTH - 12, y1: y(value), y2: y(value) }), drawn("text", { x: LEFT - 5, y: y(value) + 4, "text-anchor": "end" }, rounded(value, 2))]);
+    [drawn("line", { class: "rule", x1: LEFT, x2: WIDTH - 12, y1: y(value), y2: y(value) }), drawn("text", { x: LEFT - 5, y: y(value) + 4, "text-anchor": "end" }, String(Number(value.toPrecision(3))))]);
   const ends = [0, Math.max(...steps)].map((step, place) =>
     drawn("text", { x: x(step), y: HEIGHT - 6, "text-anchor": place ? "end" : "start" }, `${step.toLocaleString("en")}${place ? " steps" : ""}`));
   const paths = lines.map((line) => drawn("path", {

@@ -20,7 +20,7 @@ import { viewOf } from "./views.js";
 export class Panel {
   constructor({ run, bundle, look, sentence, other, pointed }) {
     Object.assign(this, { run, bundle, look, sentence, other, pointed });
-    this.changing = element("div", {});
+    this.changing = element("div", { class: "parts" });
     this.links = null;
     this.node = element("article", { class: "panel", "aria-label": bundle.name }, this.head(), this.changing, this.lasting());
     this.draw();
@@ -35,7 +35,7 @@ export class Panel {
     const figures = [];
     if (look.score !== null) figures.push(`${run.score} ${rounded(look.score, 1)}`);
     if (look.source_use !== null) figures.push(`source use ${Math.round(100 * look.source_use)} % (${run.source_use})`);
-    const said = this.isText ? [outputText(look, this.other?.target), outputLegend(look, this.other)] : [element("p", { class: "output" }, look.output || "(no answer)")];
+    const said = this.isText ? [outputText(look, this.other), outputLegend(look, this.other)] : [element("p", { class: "output" }, look.output || "(no answer)")];
     return element("header", {}, element("h3", {}, bundle.name), element("p", { class: "figures" }, figures.join(" · ")), said, look.notes.map((note) => element("p", { class: "note" }, note)));
   }
 
@@ -43,6 +43,7 @@ export class Panel {
   draw() {
     const view = viewOf(this.look, selection);
     this.links = null;
+    this.view = view;
     if (view.reason) {
       this.changing.replaceChildren(part("links and map", element("p", { class: "note reason" }, view.reason)), this.maps());
       return;
@@ -50,14 +51,13 @@ export class Panel {
     const told = element("output", { class: "readout", "aria-live": "polite" }, "point at a word, or walk with arrow keys");
     const point = (side, place) => {
       const words = side && this.wordsOf(side, view);
-      this.pointAt(side, words ? words[place] : null);
+      this.links.point(side, side ? [place] : []);
       this.pointed(this, side && this.sideName(side, view), words ? words[place] : null);
       if (side === "said") told.textContent = this.links.describe(place);
     };
-    this.view = view;
     this.links = linksOf(view, point);
     const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]));
-    this.changing.replaceChildren(part("links", this.links.node, told), this.maps(), part("map", element("p", { class: "note" }, view.title), map));
+    this.changing.replaceChildren(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map), this.maps());
   }
 
   /** Shows the links of a word of a side ("read" or "said"); of all for null. */
@@ -96,12 +96,12 @@ export class Panel {
   /** What stays whatever is selected. */
   lasting() {
     const { look } = this;
-    if (!this.isText) return element("div", {}, part("context", answerText(look, this.sentence.context)), part("answers", answerList(look)));
+    if (!this.isText) return element("div", { class: "parts" }, part("context", answerText(look, this.sentence.context)), part("answers", answerList(look)));
     const explanation = look.explanations.find((one) => one.method === this.run.source_use && one.source) ?? look.explanations.find((one) => one.source) ?? look.explanations[0];
     const hypotheses = look.hypotheses.map((one) => [one.text, one.score, one.log_probability]);
     const tree = element("div", {}, beamTree(look.beam));
     const all = element("label", { class: "legend" }, element("input", { type: "checkbox", change: (event) => tree.replaceChildren(beamTree(look.beam, event.target.checked)) }), " pruned candidates, too");
-    return element("div", {},
+    return element("div", { class: "parts" },
       part("source against what was said", sharesOf(look, explanation)),
       part("beam", look.beam.length ? all : null, tree),
       part("n best", tableOf({ title: "hypotheses, best first", columns: ["output", "score", "log-probability"], rows: hypotheses })));

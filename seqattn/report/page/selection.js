@@ -2,9 +2,9 @@
 
 const listeners = new Set();
 
-/** By "weights" or a method; slot, layer, and head ("mean" or a number) of the weights; the side
- * of contributions, "source" or "prefix". */
-export const selection = { by: "weights", slot: "cross", layer: 0, head: "mean", side: "source" };
+/** By "weights" or a method; slot, layer (null: the last), and head ("mean" or a number) of the
+ * weights; the side of contributions, "source" or "prefix". */
+export const selection = { by: "weights", slot: "cross", layer: null, head: "mean", side: "source" };
 
 /** Changes some of it, and tells who listens. */
 export function choose(changes) {

@@ -1,6 +1,7 @@
 /** A sentence with a panel for each bundle, side by side. */
 
 import { controlsOf } from "./controls.js";
+import { difference } from "./difference.js";
 import { element } from "./dom.js";
 import { Panel } from "./panel.js";
 import { onChoice } from "./selection.js";
@@ -17,10 +18,16 @@ export function showSentence(run, sentence, place) {
     const other = sentence.looks.length === 2 ? sentence.looks[1 - number] : null;
     panels.push(new Panel({ run, bundle: run.bundles[number], look, sentence, other, pointed }));
   });
-  const redraw = () => panels.forEach((panel) => panel.draw());
+  const apart = element("div", {});
+  const compare = () => apart.replaceChildren(...difference(run.bundles, panels.map((panel) => panel.view)));
+  const redraw = () => {
+    panels.forEach((panel) => panel.draw());
+    compare();
+  };
+  compare();
   ends = [controls.end, onChoice(redraw)];
   const references = sentence.references.map((text) => element("p", {}, element("b", {}, sentence.context === null ? "reference " : "right "), text));
   const head = element("header", { class: "sentence" }, element("h2", {}, sentence.text), references);
-  place.replaceChildren(head, controls.node, element("div", { class: "panels" }, panels.map((panel) => panel.node)));
+  place.replaceChildren(head, controls.node, element("div", { class: "panels" }, panels.map((panel) => panel.node)), apart);
   return redraw;
 }
