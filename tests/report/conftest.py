@@ -2,6 +2,7 @@
 
 import pytest
 
+from seqattn.bundle.choices import choices
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from tests.bundle.conftest import configuration, corpus, tokenizer, untrained  # noqa: F401
 from tests.report.made import documents, report
@@ -14,8 +15,8 @@ def homes(tmp_path_factory, tokenizer):  # noqa: F811
     other = train_tokenizer(corpus(), corpus(), TokenizerConfig(vocab_size=30), home / "vocabulary")
     rnn, spans = configuration("rnn"), configuration("span_rnn")
     untrained(home / "mha" / "model", tokenizer, configuration())
-    linear = configuration(attention="linear", model="transformer")
-    untrained(home / "other" / "model", other, linear)
+    mixed = {**configuration(), "encoder_attention": choices("attention")["xca"]}
+    untrained(home / "other" / "model", other, mixed)
     untrained(home / "rnn" / "model", tokenizer, rnn)
     untrained(home / "spans" / "model", tokenizer, spans)
     return home

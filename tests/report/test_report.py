@@ -78,10 +78,10 @@ def test_bundles_of_different_vocabularies_show_their_own_pieces(shown):
 
 def test_a_mechanism_without_weights_and_a_method_that_cannot_be_had_give_reasons(shown):
     look = shown[1][0]["looks"][1]
-    own = [one for one in look["attentions"] if one["name"].endswith("self_attention")]
-    assert own
-    assert {one["weights"] for one in own} == {None}
-    assert all("without weights" in one["reason"] for one in own)
+    own = [one for one in look["attentions"] if one["slot"] == "encoder"]
+    assert [one["weights"] for one in own] == [None]
+    assert "without weights" in own[0]["reason"]
+    assert all(one["weights"] for one in look["attentions"] if one not in own)
     refused = [one for one in look["explanations"] if one["source"] is None]
     assert refused
     assert all(one["reason"] and one["prefix"] is None for one in refused)

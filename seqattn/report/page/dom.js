@@ -28,5 +28,6 @@ export function rounded(value, digits = 3) {
   if (value === null || value === undefined) return "none";
   if (Number.isInteger(value)) return String(value);
   const size = Math.abs(value);
-  return size >= 1e5 || size < 1e-4 ? value.toExponential(2) : value.toFixed(size >= 100 ? 1 : digits);
+  const tiny = 10 ** -digits / 2;
+  return size >= 1e5 || size < tiny ? value.toExponential(1) : value.toFixed(size >= 100 ? 1 : digits);
 }
