@@ -215,6 +215,7 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
         "=QA": f"={folder}/QA",
         "input=FILE": f"input={folder}/FILE",
         "[DIR1,DIR2]": f"[{tmp_path}/DIR1,{tmp_path}/DIR2]",
+        "[RUN2": f"[{run}",
         "output=DIR2": f"output={tmp_path}/converted",
         "output=FILE": f"output={tmp_path}/out",
         "output=DIR": f"output={tmp_path}",

@@ -20,6 +20,8 @@ USUAL = ("alti", "rollout", "value_norm", "attention", "relevance", "input_x_gra
 """Methods that a page shows unless told otherwise: quick ones, of each family."""
 _SHARING = ("alti", "value_norm", "relevance", "input_x_gradient")
 """Methods that share an output among source and prefix, the best first."""
+_BY_ATTENTION = ("alti", "value_norm", "relevance")
+"""Those of them that see the prefix by self-attention alone."""
 NORMS = "norms of cross-attention"
 _ACROSS = "cross_attention"
 
@@ -87,11 +89,16 @@ def explanations_of(
 
 def source_measure(models: Sequence[nn.Module]) -> str:
     """How source use is measured alike in all of these models; "" where it cannot be."""
+    looks_back = all(len(_decoder_attentions(model)) > 1 for model in models)
     for name in _SHARING:
-        fits = (isinstance(model, Seq2SeqModel) for model in models)
-        if name in METHODS and all(fits) and not any(map(METHODS[name].why_not, models)):  # type: ignore[arg-type]
-            return name
-    return NORMS if all(len(_decoder_attentions(model)) > 1 for model in models) else ""
+        if name in METHODS and (looks_back or name not in _BY_ATTENTION):
+            fits = (
+                isinstance(model, Seq2SeqModel) and not METHODS[name].why_not(model)
+                for model in models
+            )
+            if all(fits):
+                return name
+    return NORMS if looks_back else ""
 
 
 def source_use(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from seqattn.analysis.explanations import METHODS
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.report.contributions import chosen_methods, source_measure
 from seqattn.report.documents import SentenceDocument, SummaryDocument
@@ -25,7 +26,8 @@ def looks_into(
     Args:
         bundles: all of texts, or all of spans.
         search: of their kind; of a beam search the tree is shown.
-        methods: of contributions; None for the usual ones.
+        methods: of contributions; None for the usual ones. That by which source use is measured is
+            shown beside them.
         tokens: tokens of a side that maps of weights show, the first ones.
 
     Raises:
@@ -33,6 +35,8 @@ def looks_into(
     """
     names = chosen_methods(methods)
     measure = source_measure([bundle.model for bundle in bundles])
+    if measure in METHODS and measure not in names:
+        names.append(measure)  # for the shares of source and output
     return [
         QuestionLook(bundle, search, tokens)
         if isinstance(bundle, SpanBundle)

@@ -146,10 +146,11 @@ def test_source_use_is_a_share_and_measured_alike_for_all(homes, monkeypatch):
     models = [seqattn.load(homes / name / "model").model for name in ("mha", "other")]
     measure = source_measure(models)
     assert measure in METHODS or measure == NORMS
+    rnn = seqattn.load(homes / "rnn" / "model").model
+    assert source_measure([rnn]) in ("input_x_gradient", "")
     for name in list(METHODS):
         monkeypatch.delitem(METHODS, name)
     assert source_measure(models) == NORMS
-    rnn = seqattn.load(homes / "rnn" / "model").model
     assert source_measure([*models, rnn]) == ""
     read = Read(torch.tensor([[5, 6, 7, EOS]]), torch.tensor([[8, 9, EOS]]))
     assert source_use(rnn, read, "", {}) is None

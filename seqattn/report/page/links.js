@@ -6,6 +6,7 @@ import { drawn, element, rounded } from "./dom.js";
 
 const ROW = 24; // pixels, as in the style
 const FAINT = 0.15; // of the largest: links below it are drawn only for the word pointed at
+const MANY = 80; // words of both sides, of which only the strongest link of each is drawn
 
 /**
  * Draws a view. Returns its node, and `point(side, places)`, which shows the links of some
@@ -17,6 +18,9 @@ export function linksOf(view, told) {
   const lines = drawn("svg", { viewBox: `0 0 100 ${height}`, preserveAspectRatio: "none", "aria-hidden": "true", style: `height:${height}px` });
   const sides = { read: tokens(view.columnLabels, "read"), said: tokens(view.rowLabels, "said") };
   const value = (row, column) => view.values[row * view.columns + column];
+
+  const isLong = view.rows + view.columns > MANY;
+  const strongest = Array.from({ length: view.rows }, (_, row) => order(view, row)[0]);
 
   function line(row, column, strength) {
     const [from, to] = [(column + 0.5) * ROW, (row + 0.5) * ROW];
@@ -47,8 +51,9 @@ export function linksOf(view, told) {
     for (let row = 0; row < view.rows; row += 1) {
       for (let column = 0; column < view.columns; column += 1) {
         const strength = value(row, column) / most;
+        const shown = Math.abs(strength) >= FAINT && (!isLong || column === strongest[row]);
         const own = some && places.includes(side === "said" ? row : column);
-        if (own ? Math.abs(strength) > 0.005 : !some && Math.abs(strength) >= FAINT) {
+        if (own ? Math.abs(strength) > 0.005 : !some && shown) {
           kept.push(line(row, column, some ? strength : strength * 0.8));
         }
       }
@@ -99,16 +104,22 @@ export function linksOf(view, told) {
   }
 
   const column = (name, title) => element("div", { class: "tokens", role: "group", "aria-label": title }, sides[name]);
-  const node = element("div", { class: "links", keydown: walked, pointerleave: () => told(null, null) }, column("read", "what was read"), lines, column("said", "what was predicted"));
+  const node = element("div", { class: isLong ? "links long" : "links", keydown: walked, pointerleave: () => told(null, null) }, column("read", "what was read"), lines, column("said", "what was predicted"));
   point(null, []);
   return { node, point, describe: (row) => described(view, row) };
 }
 
+/** The columns of a row, the strongest first. */
+function order(view, row) {
+  const values = view.values.subarray(row * view.columns, (row + 1) * view.columns);
+  return Array.from(values.keys()).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]));
+}
+
 /** The three strongest of a row, in words. */
 function described(view, row) {
-  const values = Array.from(view.values.subarray(row * view.columns, (row + 1) * view.columns));
-  const best = values.map((value, place) => [value, place]).sort((a, b) => Math.abs(b[0]) - Math.abs(a[0])).slice(0, 3);
-  return `${view.rowLabels[row]} ← ${best.map(([value, place]) => `${view.columnLabels[place]} ${rounded(value)}`).join(", ")}`;
+  const best = order(view, row).slice(0, 3);
+  const told = best.map((column) => `${view.columnLabels[column]} ${rounded(view.values[row * view.columns + column])}`);
+  return `${view.rowLabels[row]} ← ${told.join(", ")}`;
 }
 
 function sum(places, value) {

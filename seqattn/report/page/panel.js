@@ -22,7 +22,8 @@ export class Panel {
     Object.assign(this, { run, bundle, look, sentence, other, pointed });
     this.changing = element("div", { class: "parts" });
     this.links = null;
-    this.node = element("article", { class: "panel", "aria-label": bundle.name }, this.head(), this.changing, this.lasting());
+    const body = this.isText ? [this.changing, this.lasting()] : [this.lasting(), this.changing];
+    this.node = element("article", { class: "panel", "aria-label": bundle.name }, this.head(), body);
     this.draw();
   }
 
@@ -97,7 +98,7 @@ export class Panel {
   lasting() {
     const { look } = this;
     if (!this.isText) return element("div", { class: "parts" }, part("context", answerText(look, this.sentence.context)), part("answers", answerList(look)));
-    const explanation = look.explanations.find((one) => one.method === this.run.source_use && one.source) ?? look.explanations.find((one) => one.source) ?? look.explanations[0];
+    const explanation = look.explanations.find((one) => one.method === this.run.source_use);
     const hypotheses = look.hypotheses.map((one) => [one.text, one.score, one.log_probability]);
     const tree = element("div", {}, beamTree(look.beam));
     const all = element("label", { class: "legend" }, element("input", { type: "checkbox", change: (event) => tree.replaceChildren(beamTree(look.beam, event.target.checked)) }), " pruned candidates, too");

@@ -27,7 +27,7 @@ export function showSentence(run, sentence, place) {
   compare();
   ends = [controls.end, onChoice(redraw)];
   const references = sentence.references.map((text) => element("p", {}, element("b", {}, sentence.context === null ? "reference " : "right "), text));
-  const head = element("header", { class: "sentence" }, element("h2", {}, sentence.text), references);
+  const head = element("header", { class: "sentence" }, element("h2", { class: sentence.text.length > 160 ? "long" : null }, sentence.text), references);
   place.replaceChildren(head, controls.node, element("div", { class: "panels" }, panels.map((panel) => panel.node)), apart);
   return redraw;
 }
