@@ -11,7 +11,8 @@ import seqattn.benchmarks.suite
 import seqattn.runs.analyze
 import seqattn.runs.compare
 import seqattn.runs.convert
-import seqattn.runs.fit  # noqa: F401
+import seqattn.runs.fit
+import seqattn.runs.report  # noqa: F401
 from seqattn.cli.main import run_verb
 from tests.cli.small import data_of, train, train_arguments, write_corpus, write_questions
 
@@ -69,6 +70,7 @@ class Places(NamedTuple):
             "evaluate": [bundle, "output=out"],
             "convert": [bundle, "output=out", "heads=mqa", "scores=false"],
             "analyze": [bundle, "text=a dog", "output=out"],
+            "report": [bundle, "output=out.html"],
             "compare": [f"evaluations=[{self.scored}]"],
             "benchmark": ["suite=attention"],
             "prepare": [
