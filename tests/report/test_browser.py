@@ -203,6 +203,18 @@ def test_dark_and_light_follow_the_system_and_the_switch(opened):
     opened.prefer("light")
 
 
+def test_a_dark_page_is_light_on_paper_and_dark_again_afterwards(opened):
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    opened.prefer("dark")
+    dark, white = opened.run(paper), "rgb(255, 255, 255)"
+    opened.run("dispatchEvent(new Event('beforeprint'))")
+    assert opened.run(paper) == white
+    assert (pixels(opened, ".grid-map canvas") == [8, 48, 107]).all(axis=2).any()
+    opened.run("dispatchEvent(new Event('afterprint'))")
+    assert opened.run(paper) == dark != white
+    opened.prefer("light")
+
+
 @pytest.mark.parametrize("width", [400, 1000, 2000])
 def test_no_width_scrolls_the_page_sideways(opened, width):
     opened.resize(width)

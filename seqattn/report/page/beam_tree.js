@@ -23,7 +23,7 @@ export function beamTree(nodes, pruned = false) {
   const width = WIDTH * taken.length + 20;
   const height = HEIGHT * (Math.max(...taken.filter(Boolean)) + 1);
   const said = `beam search: ${taken.length - 1} steps, ${nodes.length} candidates`;
-  const svg = drawn("svg", { class: "beam", width, height, role: "img", "aria-label": said }, edges, drawn("circle", { cx: root[0], cy: root[1], r: 4 }), marks);
+  const svg = drawn("svg", { class: "beam", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said }, edges, drawn("circle", { cx: root[0], cy: root[1], r: 4 }), marks);
   return element("div", { class: "scroll", tabindex: 0, "aria-label": said, role: "group" }, svg);
 }
 
