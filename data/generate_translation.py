@@ -21,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import translation_lexicon as lexicon
 from generating import Draws, write
@@ -30,13 +31,15 @@ from translation_grammar import (
     Clause,
     Phrase,
     Sentence,
-    english_phrase,
+    alignment,
     english_sentence,
-    german_phrase,
     german_sentence,
     join,
+    prepositional,
 )
 from translation_lexicon import Adjective, Noun, Verb
+from translation_links import marked
+from translation_tags import parts_of_speech
 
 SEED = 20
 DRAWS = 20_000
@@ -97,16 +100,20 @@ class Sampler(Draws):
         if verb is None:
             adjective = self.pick(adjectives_for(subject.noun))
             degree = self.pick(lexicon.DEGREES[: 2 if negated else 4])
-            return join(degree[0], adjective.english), join(degree[1], adjective.german)
+            english, german = (
+                join(marked(degree[side], "degree"), marked(word, "adjective"))
+                for side, word in enumerate((adjective.english, adjective.german))
+            )
+            return english, german
         kind = self.pick(verb.adjuncts) if verb.adjuncts and self.chance(0.3) else ""
         if not kind:
             return "", ""
         if kind == "manner":
-            return self.pick(lexicon.MANNERS)
+            english, german = self.pick(lexicon.MANNERS)
+            return marked(english, "manner"), marked(german, "manner")
         english, german, case, after = self.pick(lexicon.PREPOSITIONS[kind])
         phrase = self.phrase(lexicon.nouns_of(frozenset({after}), subject.noun.english))
-        german = re.sub("^in dem ", "im ", join(german, german_phrase(phrase, case)))
-        return join(english, english_phrase(phrase)), german
+        return prepositional((english, german), case, phrase)
 
     def adverb(self, clause: Clause, may_front: bool) -> Clause:
         """Add an adverb of time to a clause that can bear one, perhaps in front."""
@@ -248,24 +255,29 @@ def held_out_kinds(sentence: Sentence) -> set[str]:
     return kinds
 
 
-Pair = tuple[str, str]
+class Pair(NamedTuple):
+    """A sentence in both languages, and its structure."""
+
+    english: str
+    german: str
+    sentence: Sentence
 
 
 def words(pairs: Sequence[Pair]) -> tuple[set[str], set[str]]:
     """Collect the words of each side."""
-    english, german = (re.findall(r"\w+", " ".join(side)) for side in zip(*pairs, strict=True))
-    return set(english), set(german)
+    english, german, _ = zip(*pairs, strict=True)
+    return set(re.findall(r"\w+", " ".join(english))), set(re.findall(r"\w+", " ".join(german)))
 
 
 def split() -> dict[str, list[Pair]]:
     """Draw the corpus and divide it into train, val and test."""
-    sampler, pools = Sampler(SEED), {kind: dict[str, str]() for kind in ("none", *TEST_BLOCKS)}
+    sampler, pools = Sampler(SEED), {kind: dict[str, Pair]() for kind in ("none", *TEST_BLOCKS)}
     for _ in range(DRAWS):
         sentence = sampler.sentence()
         kinds, english = held_out_kinds(sentence) or {"none"}, english_sentence(sentence)
         if len(kinds) == 1 and len(english.split()) in WORDS_ALLOWED:
-            pools[kinds.pop()][english] = german_sentence(sentence)
-    seen, size = list(pools["none"].items()), SIZES["train"]
+            pools[kinds.pop()][english] = Pair(english, german_sentence(sentence), sentence)
+    seen, size = list(pools["none"].values()), SIZES["train"]
     parts, known = {"train": seen[:size]}, words(seen[:size])
 
     def understood(pairs: Sequence[Pair], count: int) -> list[Pair]:
@@ -277,7 +289,7 @@ def split() -> dict[str, list[Pair]]:
         return chosen[:count]
 
     parts["val"] = understood(seen[size:], SIZES["val"])
-    blocks = [understood(list(pools[kind].items()), n) for kind, n in TEST_BLOCKS.items()]
+    blocks = [understood(list(pools[kind].values()), n) for kind, n in TEST_BLOCKS.items()]
     parts["test"] = [pair for block in blocks for pair in block]
     return parts
 
@@ -286,8 +298,13 @@ def corpus() -> dict[str, str]:
     """Give the text of each file by its name."""
     texts = {}
     for part, pairs in split().items():
-        for language, lines in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
-            texts[f"{part}.{language}"] = "\n".join(lines) + "\n"
+        english, german, sentences = zip(*pairs, strict=True)
+        sides = {"en": english, "de": german}
+        if part != "train":
+            sides["align"] = tuple(map(alignment, sentences))
+            sides["pos"] = tuple(map(parts_of_speech, sentences))
+        for suffix, lines in sides.items():
+            texts[f"{part}.{suffix}"] = "\n".join(lines) + "\n"
     return texts
 
 

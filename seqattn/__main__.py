@@ -11,7 +11,10 @@ ABOUT = {
     "compare": "shows evaluations side by side, and draws them by source length",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
     "report": "makes a page on what bundles make of some sentences, in one file",
+    "heads": "tells what each head does and how much it matters, and takes heads out",
+    "probe": "tells what the encoder's states hold of context and of labels, layer by layer",
     "convert": "makes a bundle with fewer key heads, or with weights in int8, from a bundle",
+    "serve": "answers requests with a bundle, as JSON over HTTP",
     "benchmark": "measures speed beside what one would use instead",
 }
 """What each verb is for."""

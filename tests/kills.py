@@ -45,7 +45,7 @@ ALWAYS = (
     f"trainer.max_steps={STEPS}", "trainer.val_check_interval=3", "checkpoint.every_steps=1",
     "checkpoint.count=2", "loader.step_batches=2", "trainer.log_every_n_steps=1",
 )  # fmt: skip
-TIMED = ("tokens_per_second", "waiting_share")
+TIMED = ("tokens_per_second", "waiting_share", "seconds_left", "peak_memory_mb")
 """Columns of metrics that no two runs have alike."""
 
 

@@ -25,9 +25,10 @@ MAY_IMPORT = {
     "tasks": {*BELOW_TASKS, "data.batch", "data.span_batch", "metrics"},
     "bundle": {*BELOW_TASKS, "tasks", "analysis", "data", "metrics"},
     "analysis": BELOW_TASKS,
+    "server": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
     "benchmarks": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
     "report": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
-    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "report"},
+    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "server", "report"},
     "config": {"runs", "bundle"},
     "cli": {"config", "runs", "benchmarks", "bundle"},
 }
@@ -42,6 +43,9 @@ HOMES_OF_OTHERS = {
     "rouge_score": {"metrics"},
     "torchmetrics": {"metrics"},
     "transformers": {"benchmarks"},
+    "fastapi": {"server"},
+    "starlette": {"server"},
+    "uvicorn": {"server"},
 }
 
 

@@ -137,7 +137,8 @@ def test_the_support_table_is_what_the_attentions_declare():
 
 def test_there_are_commands_of_each_kind():
     programs = {shlex.split(command)[1] for command in commands("python ", "README.md")}
-    verbs = ("prepare", "generate", "evaluate", "compare", "analyze", "report", "convert")
+    verbs = {"prepare", "generate", "evaluate", "compare", "analyze", "report", "convert"}
+    verbs |= {"heads", "probe"}
     assert programs >= {"train.py", *(f"scripts/{verb}.py" for verb in verbs)}
     assert len(TRAININGS) > 20
     assert len(commands("python scripts/benchmark.py", "benchmarks.md")) >= 6
@@ -206,6 +207,9 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
     verb = Path(script).stem
     if "=QA" in command:
         request.getfixturevalue("answering")
+    words = [line.split() for line in (folder / "test.en").read_text().splitlines()]
+    tags = [" ".join(f"L{len(word)}" for word in line) for line in words]
+    (tmp_path / "LABELS").write_text("\n".join(tags))
     if verb == "compare":
         for name in ("DIR1", "DIR2"):
             words = [f"bundle={run}/model", "lengths=[3]", f"output={tmp_path}/{name}"]
@@ -221,6 +225,7 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
         "output=DIR": f"output={tmp_path}",
         "data.root=DIR": f"data.root={folder}",
         "=OUT": f"={tmp_path}/OUT",
+        "=LABELS": f"={tmp_path}/LABELS",
     }
     for placeholder, place in places.items():
         arguments = [argument.replace(placeholder, place) for argument in arguments]
@@ -241,7 +246,7 @@ def test_the_python_of_the_pages_runs(folder, run, answering, tmp_path, capfd):
         "max_epochs=4": "max_steps=2, lightning={'limit_val_batches': 1}",
         "dim=128, ": "dim=16, ",
     }
-    for page in ("README.md", "python.md"):
+    for page in ("README.md", "explanations.md", "python.md"):
         for block in blocks(page, "python"):
             for written, meant in replaced.items():
                 block = block.replace(written, meant)

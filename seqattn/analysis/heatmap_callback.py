@@ -29,11 +29,11 @@ class HeatmapCallback(Callback):
         figure = self.draw() if trainer.state.fn == "fit" else None
         if figure is None:
             return
-        step = trainer.global_step
+        step = trainer.global_step  # which loggers count from 0
         figure.suptitle(f"{figure.get_suptitle()}, step {step:,}")
         path = save(figure, self.directory / f"cross_attention_step_{step:06d}.png")
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_figure("attention/cross", figure, step)
+                logger.experiment.add_figure("attention/cross", figure, step - 1)
             elif isinstance(logger, WandbLogger):
-                logger.log_image("attention/cross", [str(path)], step=step)
+                logger.log_image("attention/cross", [str(path)], step=step - 1)

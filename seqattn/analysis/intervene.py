@@ -99,10 +99,13 @@ def permuted(seed: int = 0) -> Edit:
 
 
 def without_heads(*heads: int) -> Edit:
-    """An edit: no weights for these heads, counted from 0."""
+    """An edit: no weights for these heads, counted from 0; a `UserError` for others."""
 
     def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
-        kept = weights.new_ones(weights.shape[1])
+        count = weights.shape[1]
+        if not all(0 <= head < count for head in heads):
+            raise UserError(f"heads must be from 0 to {count - 1}, got {list(heads)}")
+        kept = weights.new_ones(count)
         kept[list(heads)] = 0.0
         return weights * kept[:, None, None]
 

@@ -131,6 +131,8 @@ class Kernel(Watched, nn.Module, ABC):
     abilities: ClassVar[Abilities]
     exceptions: Mapping[str, str] = {}  # laws of `LAWS` that cannot hold here, each with the reason
     max_length: int | None = None  # longest sequence in tokens, None where there is no limit
+    mixes_values: ClassVar[bool] = True  # whether a context holds the values of other tokens
+    unlike_heads: str = ""  # why no head can be taken from among the others; "" where any can
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -238,6 +240,7 @@ class Attention(Mixer):
     """Attention with its projections: queries from one sequence, keys and values from another."""
 
     num_heads: int
+    kept_heads: tuple[int, ...] | None = None  # those that pruning left; None for all
     exceptions: Mapping[str, str] = {}  # as a kernel's
     # (gated_heads,) what the context of each head is multiplied by; None for 1
     gates: Tensor | None = None
@@ -247,6 +250,11 @@ class Attention(Mixer):
     @property
     def gated_heads(self) -> int:
         """How many heads `gates` has a number for."""
+        return self.num_heads
+
+    @property
+    def position_heads(self) -> int:
+        """For how many heads a position scheme is made, those that are pruned included."""
         return self.num_heads
 
     @abstractmethod

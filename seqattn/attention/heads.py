@@ -1,11 +1,14 @@
 """Multi-head, grouped-query and multi-query attention: one class; and from one to another."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from seqattn.attention.base import Attention, AttentionOutput, HeadShape, KernelFactory
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
-from seqattn.checking import Count, Dropout, checked
+from seqattn.checking import BadValue, Count, Dropout, checked
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
@@ -23,14 +26,21 @@ class KernelAttention(Attention):
         num_kv_heads: int,
         kernel: KernelFactory,
         dropout: float,
+        kept_heads: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         if query_dim % num_heads:
             raise UserError(f"num_heads must divide query_dim ({query_dim}), got {num_heads}")
         if num_heads % num_kv_heads:
             raise UserError(f"num_kv_heads must divide num_heads ({num_heads}), got {num_kv_heads}")
+        self.unpruned_heads, head_dim = num_heads, query_dim // num_heads
+        if kept_heads is not None:
+            num_heads, num_kv_heads = _counts(kept_heads, num_heads, num_heads // num_kv_heads)
+            self.kept_heads = tuple(kept_heads)
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
-        self.kernel = kernel(HeadShape(num_heads, num_kv_heads, query_dim // num_heads, dropout))
+        self.kernel = kernel(HeadShape(num_heads, num_kv_heads, head_dim, dropout))
+        if kept_heads is not None and self.kernel.unlike_heads:
+            raise UserError(f"{self.name} cannot lose heads: {self.kernel.unlike_heads}")
         self.abilities = self.kernel.abilities
         self.exceptions = self.kernel.exceptions
         self.max_length = self.kernel.max_length
@@ -41,8 +51,24 @@ class KernelAttention(Attention):
     def name(self) -> str:
         return type(self.kernel).__name__
 
+    @property
+    def position_heads(self) -> int:
+        return self.unpruned_heads
+
     def make_cache(self, beams: int) -> Cache:
         return self.kernel.make_cache(beams)
+
+
+def _counts(kept: Sequence[int], num_heads: int, group: int) -> tuple[int, int]:
+    """How many query and key heads are left of `num_heads` in groups of `group`."""
+    if not kept or list(kept) != sorted({head for head in kept if 0 <= head < num_heads}):
+        most = num_heads - 1
+        raise BadValue("kept_heads", f"must be some of 0 to {most} in their order, got {kept}")
+    sizes = set((left := Counter(head // group for head in kept)).values())
+    if len(sizes) > 1:
+        reason = f"must leave as many query heads to each key head, got {list(kept)}"
+        raise BadValue("kept_heads", reason)
+    return len(kept), len(left)
 
 
 @checked
@@ -62,6 +88,9 @@ class MultiHeadAttention(KernelAttention):
         kernel: makes the kernel from the shape of the heads.
         dropout: share of attention weights dropped in training.
         bias: whether the four projections have a bias.
+        kept_heads: of `num_heads`, counted from 0, those that pruning left, in their order; None
+            for all. A key head stays while one of its query heads does, which must be as many for
+            each; widths of heads, and what positions give a head, stay as they were.
 
     A kernel with `abilities.shared` has no query projection: the keys' serves both.
 
@@ -78,18 +107,20 @@ class MultiHeadAttention(KernelAttention):
         kernel: KernelFactory,
         dropout: Dropout = 0.0,
         bias: bool = True,
+        kept_heads: list[int] | None = None,
     ) -> None:
-        super().__init__(query_dim, num_heads, num_kv_heads, kernel, dropout)
+        super().__init__(query_dim, num_heads, num_kv_heads, kernel, dropout, kept_heads)
         if self.abilities.shared and num_kv_heads != num_heads:
             raise UserError(
                 f"{self.name} shares queries and keys, so num_kv_heads must be num_heads "
                 f"({num_heads}), got {num_kv_heads}"
             )
-        width = query_dim // num_heads * num_kv_heads
-        self.query = None if self.abilities.shared else nn.Linear(query_dim, query_dim, bias=bias)
+        head_dim = self.kernel.head_dim
+        inner, width = head_dim * self.num_heads, head_dim * self.num_kv_heads
+        self.query = None if self.abilities.shared else nn.Linear(query_dim, inner, bias=bias)
         self.key = nn.Linear(memory_dim, width, bias=bias)
         self.value = nn.Linear(memory_dim, width, bias=bias)
-        self.output = nn.Linear(query_dim, query_dim, bias=bias)
+        self.output = nn.Linear(inner, query_dim, bias=bias)
         for projection in (self.query, self.key, self.value, self.output):
             if projection is not None:
                 nn.init.xavier_uniform_(projection.weight)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.bundle.choices import choices as shipped
@@ -44,7 +45,13 @@ def train(config: DictConfig) -> float | None:
         settings = settle("train", config, run_dir=str(home))
         told = [one for one in HydraConfig.get().overrides.task if not is_filled(one)]
         kept = [one for one in told if one.partition("=")[0] not in ("resume", "run_dir")]
-        own = {TARGET: "seqattn.runs.train.Training", "choices": choices(), "overrides": kept}
+        own: dict[str, object] = {
+            TARGET: "seqattn.runs.train.Training",
+            "choices": choices(),
+            "overrides": kept,
+        }
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            own["sweep"] = home.parent.name
         run = build({**settings, **own})
         result: float | None = run.find_rate() if run.find_lr else run.run().monitored
         return result
@@ -85,7 +92,10 @@ _RUNS = {
     "compare": "compare.Comparison",
     "analyze": "analyze.Analysis",
     "report": "report.Report",
+    "heads": "heads.HeadAnalysis",
+    "probe": "probe.Probing",
     "convert": "convert.Conversion",
+    "serve": "serve.Serving",
 }
 VERBS: dict[str, Action] = {
     "train": train,

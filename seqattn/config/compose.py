@@ -33,6 +33,8 @@ CARRIED = {
     "evaluate": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "convert": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "report": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
+    "heads": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
+    "probe": {"data": "data"},
 }
 """For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
 _OWN = r"bundle\d+_"

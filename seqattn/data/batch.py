@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,10 @@ BatchT = TypeVar("BatchT", bound="Tensors")
 
 @dataclass(frozen=True)
 class Tensors:
-    """A batch, whose tensors are moved together."""
+    """A batch, whose tensors are moved together, and cut together along their rows."""
+
+    counts: ClassVar[Mapping[str, str]]
+    """Its numbers of tokens, and the ids (B, L) that each is of."""
 
     def to(self: BatchT, device: torch.device | str, non_blocking: bool = False) -> BatchT:
         """The same batch on another device."""
@@ -28,6 +31,17 @@ class Tensors:
     def pin_memory(self: BatchT) -> BatchT:
         """The same batch in page-locked memory; `DataLoader(pin_memory=True)` calls it."""
         return self._each(Tensor.pin_memory)
+
+    def halves(self: BatchT) -> list[BatchT]:
+        """The first and the second half of the rows, as wide as now; none of a single row."""
+        middle = len(getattr(self, next(iter(self.counts.values())))) // 2
+        if not middle:
+            return []
+        parts = [self._each(lambda x: x[:middle]), self._each(lambda x: x[middle:])]
+        return [replace(part, **part._counted()) for part in parts]
+
+    def _counted(self) -> dict[str, int]:
+        return {name: int((getattr(self, of) != PAD).sum()) for name, of in self.counts.items()}
 
     def _each(self: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:
         parts = {part.name: getattr(self, part.name) for part in fields(self)}
@@ -48,6 +62,10 @@ class Batch(Tensors):
         target_tokens: how many positions of `target_output` are real; a loss divides by it.
     """
 
+    counts: ClassVar[Mapping[str, str]] = {
+        "source_tokens": "source",
+        "target_tokens": "target_output",
+    }
     source: Tensor
     target_input: Tensor
     target_output: Tensor

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
+import numpy as np
 from lightning.pytorch import LightningDataModule
 
 from seqattn.data.base import Source, Texts
@@ -113,6 +114,19 @@ class TextData(LightningDataModule):
         """The validation batches of this rank, always the same, the longest first."""
         self.setup("validate")
         return self._loader("val", shuffle=False)
+
+    def first(self, split: str, rows: int = 16, tokens: int = 2048) -> Any:
+        """The first rows of a split as a batch, whatever batches it is cut into.
+
+        Args:
+            split: that is ready.
+            rows: at most.
+            tokens: padded tokens of a side, at most, where there are two rows.
+        """
+        data = self._splits[split]
+        longest = np.maximum(data.source_lengths[:rows], data.target_lengths[:rows])
+        padded = np.maximum.accumulate(longest) * np.arange(1, len(longest) + 1)
+        return data.batch(range(max(1, int((padded <= tokens).sum()))))
 
     @property
     def longest(self) -> tuple[int, int]:

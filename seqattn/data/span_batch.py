@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -70,6 +70,10 @@ class SpanBatch(Tensors):
         question_tokens: real tokens of all questions.
     """
 
+    counts: ClassVar[Mapping[str, str]] = {
+        "context_tokens": "context",
+        "question_tokens": "question",
+    }
     question: Tensor
     context: Tensor
     match: Tensor

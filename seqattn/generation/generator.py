@@ -180,7 +180,7 @@ def _too_large(batch: Batch) -> str:
 def generate_from_windows(
     generator: Generator,
     sources: Sequence[Sequence[Sequence[int]]],
-    first: int = 0,
+    places: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> list[list[Hypothesis]]:
     """Hypotheses for each source from all of its windows, those with the best scores first.
@@ -188,7 +188,7 @@ def generate_from_windows(
     Args:
         generator: the model with its search.
         sources: the ids of each source's windows; one of a source that is read as a whole.
-        first: the place of the first source in the user's input.
+        places: each source's place in the user's input; None where these are all of it.
         progress: called after each batch; it is told the share of windows done, in sources.
 
     Returns:
@@ -196,16 +196,16 @@ def generate_from_windows(
     """
     each = [
         (window, place + number * _WINDOW)
-        for place, windows in enumerate(sources, first)
+        for place, windows in zip(range(len(sources)) if places is None else places, sources)
         for number, window in enumerate(windows)
     ]
-    windows, places = [window for window, _ in each], [place for _, place in each]
+    windows = [window for window, _ in each]
 
     def tell(done: int, total: int) -> None:
         if progress is not None:
             progress(done * len(sources) // total, len(sources))
 
-    found = iter(generator.generate(windows, places, tell))
+    found = iter(generator.generate(windows, [place for _, place in each], tell))
     results = []
     for source in sources:
         parts = [next(found) for _ in source]

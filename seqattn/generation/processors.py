@@ -1,6 +1,7 @@
 """What a hypothesis may not say next."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,3 +57,29 @@ class NoRepeatNgram(Processor):
         # without a list of them, for which a GPU would have to be waited for
         bans = torch.where(again, -torch.inf, torch.inf).to(scores.dtype)
         scores.scatter_reduce_(1, ngrams[..., -1], bans, "amin")
+
+
+@checked
+@dataclass(frozen=True)
+class ForcedPrefix(Processor):
+    """Begins every hypothesis with the same tokens, which count at the model's own probability.
+
+    A search so finds what it would if no other beginning were there.
+
+    Args:
+        ids: the tokens, begin and end left out.
+        then: processors of what follows; they do not see what is forced before it stands.
+    """
+
+    ids: Sequence[int]
+    then: Sequence[Processor] = ()
+
+    def __call__(self, scores: Tensor, said: Tensor) -> None:
+        place = said.shape[1]
+        if place < len(self.ids):
+            forced = scores[:, self.ids[place]].clone()
+            scores.fill_(-torch.inf)
+            scores[:, self.ids[place]] = forced
+            return
+        for processor in self.then:
+            processor(scores, said)

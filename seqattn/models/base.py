@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
+from seqattn.layers.embedding import Embedding
 from seqattn.models.head import DecoderOutput, Head, SourceTokens
 from seqattn.ops.vocabulary_loss import TokenLoss
 
@@ -65,6 +66,8 @@ class State(Protocol):
 class Seq2SeqModel(nn.Module, ABC):
     """An encoder-decoder: `encode` once, `start` once, then as many calls as there are tokens."""
 
+    source_embedding: Embedding
+    target_embedding: Embedding
     head: Head
     has_weights: bool = False
     """Whether its decoder can say where in the source it looked."""

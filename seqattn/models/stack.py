@@ -141,8 +141,12 @@ class LayerStack(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = make_norm(shape.norm, shape.dim) if shape.pre_norm else nn.Identity()
         mixers: list[Mixer] = [layer.self_attention for layer in layers]
-        heads = [mixer.num_heads for mixer in mixers if isinstance(mixer, Attention)]
+        heads = [mixer.position_heads for mixer in mixers if isinstance(mixer, Attention)]
         stack = Stack(shape.dim, heads[0] if heads else 1, len(layers), bidirectional)
+        kept = [getattr(mixer, "kept_heads", None) for mixer in mixers]
+        if any(kept):
+            whole = stack.heads(0)
+            stack = replace(stack, kept_heads=[one or whole for one in kept])
         self.position = position(stack)
         check_position(self.position, mixers)
         limits = [self.position.max_length, *(mixer.max_length for mixer in mixers)]
@@ -214,7 +218,7 @@ class Decoder(LayerStack):
 
 def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
     """Refuses a position scheme that some layer's self-attention cannot take."""
-    heads = {mixer.num_heads for mixer in mixers if isinstance(mixer, Attention)}
+    heads = {mixer.position_heads for mixer in mixers if isinstance(mixer, Attention)}
     if len(heads) > 1 and position.hooks - {"embed"}:
         counts = " and ".join(map(str, sorted(heads)))
         raise UserError(

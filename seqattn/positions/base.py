@@ -1,6 +1,6 @@
 """What a position scheme may do: five hooks, each the identity until a scheme overrides it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -15,17 +15,23 @@ class Stack:
         num_heads: query heads H of its self-attention.
         layers: how many layers it has.
         bidirectional: an encoder, where queries also see what follows them; False for a decoder.
+        kept_heads: of each layer the heads that pruning left; () where it left all.
     """
 
     dim: int
     num_heads: int
     layers: int = 1
     bidirectional: bool = True
+    kept_heads: Sequence[Sequence[int]] = ()
 
     @property
     def head_dim(self) -> int:
         """Width of a head Dh."""
         return self.dim // self.num_heads
+
+    def heads(self, layer: int) -> list[int]:
+        """The heads that a layer has, by their numbers among `num_heads`."""
+        return list(self.kept_heads[layer] if self.kept_heads else range(self.num_heads))
 
 
 class Position(nn.Module):
@@ -90,11 +96,16 @@ class Position(nn.Module):
 
 
 class LayeredPosition(Position):
-    """A scheme whose layers have parameters of their own, each in a part that `make` makes."""
+    """A scheme whose layers have parameters of their own, each in a part that `make` makes.
 
-    def __init__(self, stack: Stack, make: Callable[[], Position]) -> None:
+    Args:
+        stack: what it serves.
+        make: makes the part of a layer, for so many heads.
+    """
+
+    def __init__(self, stack: Stack, make: Callable[[int], Position]) -> None:
         super().__init__(stack)
-        parts = [make() for _ in range(stack.layers)]
+        parts = [make(len(stack.heads(layer))) for layer in range(stack.layers)]
         self.hooks = frozenset().union(*(part.hooks for part in parts))
         self.parts = nn.ModuleList(parts)
 

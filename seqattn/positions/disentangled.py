@@ -23,7 +23,7 @@ class DisentangledPosition(LayeredPosition):
     """
 
     def __init__(self, stack: Stack, max_distance: Reach = 64) -> None:
-        super().__init__(stack, lambda: DisentangledLayer(stack, max_distance))
+        super().__init__(stack, lambda heads: DisentangledLayer(stack, max_distance, heads))
 
 
 class DisentangledLayer(Position):
@@ -31,10 +31,10 @@ class DisentangledLayer(Position):
 
     hooks = frozenset({"score_term"})
 
-    def __init__(self, stack: Stack, max_distance: int) -> None:
+    def __init__(self, stack: Stack, max_distance: int, heads: int) -> None:
         super().__init__(stack)
         self.max_distance = max_distance
-        self.alpha = nn.Parameter(torch.ones(stack.num_heads))
+        self.alpha = nn.Parameter(torch.ones(heads))
         self.table = nn.Parameter(torch.empty(2 * max_distance + 1).normal_(std=0.02))
 
     def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class DeBERTaPosition(LayeredPosition):
     def __init__(
         self, stack: Stack, max_relative_positions: Width = 128, released: bool = False
     ) -> None:
-        super().__init__(stack, lambda: DeBERTaLayer(stack, self))
+        super().__init__(stack, lambda heads: DeBERTaLayer(stack, self, heads))
         self.reach = max_relative_positions
         self.released = released
         self.table = nn.Parameter(
@@ -78,11 +78,11 @@ class DeBERTaLayer(Position):
     hooks = frozenset({"score_term"})
     tables: tuple[Tensor, Tensor] | None = None  # all of Kr and Qr, once they are `prepared`
 
-    def __init__(self, stack: Stack, shared: DeBERTaPosition) -> None:
+    def __init__(self, stack: Stack, shared: DeBERTaPosition, heads: int) -> None:
         super().__init__(stack)
         self._shared = (shared,)  # a tuple, so that its parameters are not counted as the layer's
-        self.key = nn.Linear(stack.dim, stack.num_heads * stack.head_dim, bias=False)
-        self.query = nn.Linear(stack.dim, stack.num_heads * stack.head_dim)
+        self.key = nn.Linear(stack.dim, heads * stack.head_dim, bias=False)
+        self.query = nn.Linear(stack.dim, heads * stack.head_dim)
         for projection in (self.key, self.query):
             nn.init.xavier_uniform_(projection.weight)
         nn.init.zeros_(self.query.bias)
@@ -128,8 +128,8 @@ class DeBERTaLayer(Position):
         if self.tables is not None:
             return self.tables[number][:, part]
         vectors = (self.key, self.query)[number](self._shared[0].table[part])
-        heads = vectors.unflatten(1, (self.stack.num_heads, -1)).transpose(0, 1)
-        return heads * self.score_scale(self.stack.head_dim)  # (R, D) -> (H, R, Dh)
+        heads = vectors.unflatten(1, (-1, self.stack.head_dim)).transpose(0, 1)
+        return heads * self.score_scale(self.stack.head_dim)  # (R, H*Dh) -> (H, R, Dh)
 
     def score_scale(self, head_dim: int) -> float:
         return float((3 * head_dim) ** -0.5)

@@ -1,5 +1,6 @@
 """Relative positions: what a query and a key at a distance get, learned or fixed."""
 
+import copy
 import math
 from typing import Annotated
 
@@ -98,7 +99,7 @@ class ShawPosition(LayeredPosition):
     """
 
     def __init__(self, stack: Stack, max_distance: Reach = 16, values: bool = False) -> None:
-        super().__init__(stack, lambda: ShawLayer(stack, max_distance, values))
+        super().__init__(stack, lambda _: ShawLayer(stack, max_distance, values))
 
 
 class ShawLayer(Position):
@@ -130,7 +131,20 @@ class ShawLayer(Position):
         return collect(weights, rows, len(self.values)) @ self.values  # (B, H, T, R) -> (.., Dh)
 
 
-class ALiBiPosition(Position):
+class HeadwisePosition(Position):
+    """A scheme that gives each head numbers of its own, the same in every layer."""
+
+    heads: list[int] | slice = slice(None)  # those that a layer has
+
+    def at_layer(self, layer: int) -> Position:
+        if not self.stack.kept_heads:
+            return self
+        part = copy.copy(self)
+        part.heads = self.stack.heads(layer)
+        return part
+
+
+class ALiBiPosition(HeadwisePosition):
     """Attention with linear biases, -m_h * |i - j| (Press et al. 2022, arXiv 2108.12409, eq. 3).
 
     In a decoder, where j <= i, that is the paper's -m_h * (i - j); an encoder's is symmetric.
@@ -140,7 +154,7 @@ class ALiBiPosition(Position):
     hooks = frozenset({"score_term"})
 
     def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        slopes = alibi_slopes(self.stack.num_heads, q)[:, None, None]  # (H, 1, 1)
+        slopes = alibi_slopes(self.stack.num_heads, q)[self.heads, None, None]  # (H, 1, 1)
         distance = distances(q_positions, k_positions).abs()
         if distance.dim() == 2:
             distance = distance[None]  # (T, S) -> (1, T, S)
@@ -161,7 +175,7 @@ def alibi_slopes(num_heads: int, like: Tensor) -> Tensor:
 
 
 @checked
-class T5Position(Position):
+class T5Position(HeadwisePosition):
     """The bias of T5, one table for all layers (Raffel et al. 2020, arXiv 1910.10683, sec. 2.1).
 
     Scores are not scaled by 1/sqrt(Dh), as in T5. An encoder's buckets tell before from after; a
@@ -194,7 +208,7 @@ class T5Position(Position):
         self.register_buffer("buckets", buckets, persistent=False)
 
     def score_term(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        values = self.table(self.buckets).T[None, :, None]  # (1, H, 1, 2*max_distance + 1)
+        values = self.table(self.buckets).T[None, self.heads, None]  # (1, H, 1, 2*max_distance + 1)
         rows = table_rows(q_positions, k_positions, -self.max_distance, len(self.buckets))
         return read(values, rows, q.dtype)
 

@@ -1,1 +1,1 @@
-"""A use case each: train, evaluate, generate, convert, analyze, report, compare."""
+"""A use case each, as the verbs: train, evaluate, generate, convert, analyze, report, heads, ..."""

@@ -1,4 +1,4 @@
-"""A bundle made from another: with fewer key and value heads, or with weights in int8."""
+"""A bundle made from another: with fewer heads, or with weights in int8."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from seqattn.attention.heads import MultiHeadAttention, pool_key_heads
-from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
+from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.choices import SLOTS
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import write_bundle
-from seqattn.bundle.nodes import build, describe, import_path
+from seqattn.bundle.nodes import import_path
+from seqattn.bundle.pruning import cross_node
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
 from seqattn.data.span_batch import Questions
@@ -26,6 +27,7 @@ from seqattn.models.transformer import Transformer
 from seqattn.ops.int8 import multiplies_int8, round_weights
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.evaluate import ScoredRun, answers_to
+from seqattn.runs.head_importance import pruned_by_importance
 from seqattn.runs.tables import print_table
 from seqattn.tokens import BOS, EOS
 
@@ -41,7 +43,8 @@ class Report(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Conversion(ScoredRun):
     """Pools key and value heads, each new one the mean of the old ones that it stands for
-    (Ainslie et al. 2023, arXiv 2305.13245), and rounds the weights to int8, or does one of them.
+    (Ainslie et al. 2023, arXiv 2305.13245), or removes heads; and rounds the weights to int8, or
+    does one of these.
 
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`; it is
@@ -51,7 +54,9 @@ class Conversion(ScoredRun):
             heads, or is gqa where `num_kv_heads` is given.
         num_kv_heads: key and value heads G to pool to, dividing those that are there.
         slots: of encoder, decoder and cross, those whose heads are pooled.
-        uptrain_steps: optimizer steps of further training after heads are pooled.
+        prune: heads to remove, of all attentions together the least important on the split
+            (Michel et al. 2019, arXiv 1905.10650); one stays in each.
+        uptrain_steps: optimizer steps of further training after heads are pooled or removed.
         quantize: int8 for matrices of whole numbers, as `round_weights` says; None for none.
         scores: whether it is scored before and after, where the data can be read.
 
@@ -63,6 +68,7 @@ class Conversion(ScoredRun):
     heads: Literal["gqa", "mqa"] | None = None
     num_kv_heads: Count | None = None
     slots: list[str] = field(default_factory=lambda: list(SLOTS))
+    prune: Count | None = None
     uptrain_steps: CountOrNone = 0
     quantize: Literal["int8"] | None = None
     scores: bool = True
@@ -73,11 +79,13 @@ class Conversion(ScoredRun):
             raise UserError(f"heads=mqa has one key head; leave {kept} out")
         if self.heads == "gqa" and self.num_kv_heads is None:
             raise UserError("heads=gqa needs to know how many key heads: add num_kv_heads=N")
-        if not (self._pools or self.quantize):
-            ways = "heads=mqa, num_kv_heads=N or quantize=int8"
+        if self._pools and self.prune:
+            raise UserError("heads are pooled or pruned, one after the other; leave prune out")
+        if not (self._pools or self.prune or self.quantize):
+            ways = "heads=mqa, num_kv_heads=N, prune=N or quantize=int8"
             raise UserError(f"convert needs to know what to change: add {ways}")
-        if self.uptrain_steps and not self._pools:
-            raise UserError("uptrain_steps follows pooled heads; leave it out, or add heads=mqa")
+        if self.uptrain_steps and not (self._pools or self.prune):
+            raise UserError("uptrain_steps follows fewer heads; leave it out, or add heads=mqa")
 
     @property
     def _pools(self) -> bool:
@@ -87,7 +95,7 @@ class Conversion(ScoredRun):
         """Converts, scores, trains on where that is asked for, and writes; returns the directory.
 
         Raises:
-            UserError: where the bundle cannot be used, or its attentions not be pooled.
+            UserError: where the bundle cannot be used, or its attentions not have fewer heads.
         """
         output = Path(self.output).expanduser()
         if output.exists():
@@ -96,11 +104,13 @@ class Conversion(ScoredRun):
         if bundle.config.get("quantize"):
             made = "is quantized already; convert the bundle that it was made from"
             raise UserError(f"{self.bundle} {made}")
-        pooled = self._pooled(bundle) if self._pools else None
+        fewer = self._pooled(bundle) if self._pools else None
+        if self.prune:
+            fewer = pruned_by_importance(self, bundle, self.prune)
         data = self._read(bundle)
         reports = {"before": self._report(bundle, data)}
-        if pooled is not None:
-            bundle = pooled
+        if fewer is not None:
+            bundle = fewer
             reports["after"] = self._report(bundle, data)
         if self.uptrain_steps:
             from seqattn.runs.uptraining import uptrain  # Lightning takes seconds to import
@@ -145,7 +155,7 @@ class Conversion(ScoredRun):
         if set(self.slots) == set(SLOTS) and not any(own.values()):
             choices = {**config.get("choices", {}), "attention": self.heads or "gqa"}
             return {**config, "attention": _fewer(shared, count, "self-"), "choices": choices}
-        usual = {"encoder": shared, "decoder": shared, "cross": _cross(shared)}
+        usual = {"encoder": shared, "decoder": shared, "cross": cross_node(shared)}
         pooled = {
             f"{slot}_attention": _fewer(own[slot] or usual[slot], count, f"{slot} ")
             for slot in self.slots
@@ -167,7 +177,7 @@ class Conversion(ScoredRun):
     def _report(self, bundle: TextBundle | SpanBundle, data: Texts | Questions | None) -> Report:
         model, scores = bundle.model, list[TextScore]()
         figures = {"parameters": f"{sum(part.numel() for part in model.parameters()):,}"}
-        if self._pools:
+        if self._pools or self.prune:
             target, source = _cache_bytes(model)
             figures["cache, bytes a target token"] = f"{target:,}"
             figures["source keys and values, bytes a token"] = f"{source:,}"
@@ -198,15 +208,8 @@ class Conversion(ScoredRun):
             notes.append("this CPU has no products of int8 (VNNI): it is decoded in float32")
         if not self.quantize:
             notes.append(f"go on training by init_from={self.output}")
-        kind = self.quantize or self.heads or "gqa"
+        kind = self.quantize or self.heads or ("pruned" if self.prune else "gqa")
         print_table(f"{self.bundle} as {kind}", rows, list(reports), notes)
-
-
-def _cross(node: Any) -> Any:
-    """The node of the cross-attention that stands beside a self-attention."""
-    if isinstance(node, list):
-        return [_cross(layer) for layer in node]
-    return describe(cross_default(build(node, "attention")), "cross_attention")
 
 
 def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
@@ -219,6 +222,8 @@ def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
             f"the {where}attention is a {kind.__name__}, which has no key heads to pool; name the "
             "slots that have, such as slots=[cross]"
         )
+    if node.get("kept_heads"):
+        raise UserError(f"the {where}attention is pruned; pool first, and prune what comes of it")
     now = node["num_kv_heads"]
     if now % num_kv_heads:
         raise UserError(

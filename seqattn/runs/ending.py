@@ -20,8 +20,11 @@ from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import Monitored
 from seqattn.training.checkpoint_files import read, weights
 from seqattn.training.checkpoints import Checkpoints
-from seqattn.training.loggers import go_on_from
+from seqattn.training.loggers import WandbRun, go_on_from
 from seqattn.training.screen import duration, progress
+
+REPORT = "report.html"
+"""The page of a run, where it has one."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,9 @@ def _scored(
 
 
 def hyperparameters(fitting: Fitting) -> dict[str, Any]:
-    """All settings, and how large the model is."""
+    """All settings, how large the model is, and what the run is made with."""
     size = sum(parameter.numel() for parameter in fitting.model.parameters())
-    return {**fitting.run.settings, "parameters": size}
+    return {**fitting.run.settings, "parameters": size, "environment": fitting.environment}
 
 
 def _load_average(fitting: Fitting, kept: Checkpoints, monitored: Monitored) -> str:
@@ -158,6 +161,10 @@ def _log(loggers: Sequence[Any], fitting: Fitting, result: TrainingResult) -> No
             logger.log_hyperparams(hyperparameters(fitting), found, result.steps)
         else:
             logger.log_metrics(found, step=result.steps)
+        if isinstance(logger, WandbRun) and logger.artifacts:
+            aliases = [fitting.run.checkpoint.average]
+            logger.keep(result.bundle, "model", aliases)
+            logger.keep(result.run_dir / REPORT, "report", aliases)
         logger.finalize("success")
         if isinstance(logger, WandbLogger):
             if logger.experiment.settings.mode == "online":

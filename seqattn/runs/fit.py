@@ -27,7 +27,8 @@ from seqattn.storage import write_whole
 from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored
 from seqattn.training.checkpoint_files import CheckpointFiles, newest_whole, step_of
 from seqattn.training.checkpoints import Checkpoints
-from seqattn.training.loggers import connect, go_on_from, made_loggers
+from seqattn.training.loggers import connect, go_on_from, log_settings, made_loggers
+from seqattn.training.monitors import ClipShare, DeviceFigures
 from seqattn.training.progress import EpochLines, TrainingBar
 from seqattn.training.screen import EVERY
 from seqattn.training.sharding import FullySharded
@@ -63,7 +64,8 @@ def fit(run: TrainingOptions) -> TrainingResult:
         if start.checkpoint is None:
             fitting.bundle.tokenizer.save(home / "tokenizer")
         if not run.trainer.fast_dev_run:
-            connect(loggers, home)
+            tags = [f"{group}={choice}" for group, choice in run.choices.items()]
+            connect(loggers, home, tags, run.sweep)
     rendezvous.agreed(str)  # every rank is ready to train
     times = {"preparing": time.perf_counter() - began}
     began = time.perf_counter()
@@ -114,12 +116,13 @@ def _usual_callbacks(
                 text = yaml.safe_dump(content, sort_keys=False)
                 write_whole(home / f"{name}.yaml", text.encode())
             go_on_from(trainer.loggers, trainer.global_step)
-            for logger in trainer.loggers:
-                logger.log_hyperparams(hyperparameters(fitting))
+            log_settings(trainer.loggers, hyperparameters(fitting), trainer.global_step)
 
     return [
         Finite(),
         lines,
+        ClipShare(),
+        DeviceFigures(),
         *([TrainingBar(lines)] if on_terminal else []),
         LastValidation(),
         *run.checkpoint.stopping(run.task.monitors[monitored.name]),

@@ -6,25 +6,35 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from lightning import Callback, seed_everything
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from seqattn.analysis.health_callback import (
+    AttentionHealth,
+    Reading,
+    reading_of_questions,
+    reading_of_texts,
+)
 from seqattn.analysis.heatmap_callback import HeatmapCallback
 from seqattn.bundle.architecture import Vocabularies
 from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.data.batch import Batch
 from seqattn.data.module import Seq2SeqData, SpanData
-from seqattn.data.span_batch import Questions
+from seqattn.data.span_batch import Questions, SpanBatch
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
 from seqattn.generation.base import Progress, inference
 from seqattn.metrics.text import named
 from seqattn.runs.analyze import draw_question, draw_text
 from seqattn.runs.bundle_run import outputs_for
+from seqattn.runs.environment import environment
 from seqattn.runs.evaluate import answers_to
 from seqattn.runs.pretrained import fill_embeddings
 from seqattn.runs.run_directory import rank
@@ -33,7 +43,8 @@ from seqattn.runs.task_options import FinalOptions
 from seqattn.tasks.base import Optimization, Validation
 from seqattn.tasks.seq2seq import Seq2SeqTask, TextValidation
 from seqattn.tasks.span_task import SpanTask, SpanValidation
-from seqattn.training.callbacks import SampleTexts, Throughput
+from seqattn.training.callbacks import Throughput
+from seqattn.training.samples import SampleTable
 from seqattn.training.screen import progress
 
 _VALIDATED = 256  # sentences that greedy validation generates at once
@@ -91,12 +102,15 @@ class Fitting(ABC):
         validation = replace(self.validation(), every=every, limit=limit)
         self.task = self.task_type(self.model, optimization, validation)
         unit, count = self.tokens
+        self.environment = environment(run.trainer)
         self.throughput = Throughput(unit, attrgetter(count))
         self.callbacks: list[Callback] = [
             self.throughput,
-            SampleTexts(self.samples, home / "samples"),
+            SampleTable(self.samples, home / "samples" / "samples.csv"),
             HeatmapCallback(self.draw, home / "heatmaps"),
         ]
+        if task.validation.attention_health:
+            self.callbacks.append(AttentionHealth(partial(self.reading, self.data.first("val"))))
 
     def rebuild(self, weights: Mapping[str, Tensor]) -> None:
         """A new model in place of one in shards. Args: weights: whole, by the task's names."""
@@ -123,6 +137,10 @@ class Fitting(ABC):
     @abstractmethod
     def samples(self) -> list[tuple[str, str, str]]:
         """Source, output and reference of some rows of the last validation."""
+
+    @abstractmethod
+    def reading(self, batch: Any, device: torch.device) -> Reading:
+        """How the model reads a batch, its attentions watched, on a device."""
 
     @abstractmethod
     def draw(self) -> Figure | None:
@@ -163,6 +181,10 @@ class TextFitting(Fitting):
     def samples(self) -> list[tuple[str, str, str]]:
         sources = self.rows.sources
         return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
+
+    def reading(self, batch: Batch, device: torch.device) -> Reading:
+        batch = batch.to(device)
+        return reading_of_texts(self.model, batch.source, batch.target_input)
 
     def draw(self) -> Figure | None:
         pairs = zip(self.rows.sources, self.rows.targets, strict=True)
@@ -213,6 +235,9 @@ class SpanFitting(Fitting):
             (asked[s.row], s.hypothesis or none, " | ".join(s.references) or none)
             for s in self.task.samples
         ]
+
+    def reading(self, batch: SpanBatch, device: torch.device) -> Reading:
+        return reading_of_questions(self.model, batch.to(device))
 
     def draw(self) -> Figure | None:
         asked = (self.rows.questions[0], self.rows.contexts[0])

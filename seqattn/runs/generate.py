@@ -138,7 +138,8 @@ class Generation(BundleRun):
         progress: Progress | None,
     ) -> Iterator[str]:
         texts, first = [text for _, text in part], part[0][0] - 1 if part else 0
-        found = generate_from_windows(generator, bundle.encode(texts), first, progress)
+        places = range(first, first + len(texts))
+        found = generate_from_windows(generator, bundle.encode(texts), places, progress)
         for (number, text), hypotheses in zip(part, found, strict=True):
             outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
             best: dict[str, Hypothesis] = {}

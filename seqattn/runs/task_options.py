@@ -29,10 +29,13 @@ class ValidationOptions:
     Args:
         every: epochs from one time to the next; 0 for never.
         sentences: the first rows of the validation split that are scored; 0 for all.
+        attention_health: whether entropy, mass on `</s>`, dead and uniform heads of every attention
+            are logged, for the first sentences of the split.
     """
 
     every: CountOrNone = 1
     sentences: CountOrNone = 200
+    attention_health: bool = True
 
 
 @checked

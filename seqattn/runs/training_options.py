@@ -68,6 +68,7 @@ class TrainingOptions:
         seed: of weights, batches and dropout.
         choices: names that the values go by, for messages.
         overrides: the command line that it came from, kept to resume by.
+        sweep: the folder of the jobs that it is one of, by which wandb groups runs.
 
     Raises:
         UserError: for values that cannot be, or cannot be together.
@@ -100,6 +101,7 @@ class TrainingOptions:
     seed: Seed = 1
     choices: Mapping[str, str] = field(default_factory=dict)
     overrides: Sequence[str] = ()
+    sweep: str | None = None
 
     def __post_init__(self) -> None:
         self._check_fit()

@@ -1,7 +1,8 @@
 """What every task has in common: how its weights move, and how a run goes on where it stopped."""
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
 from seqattn.checking import CountOrNone, Dropout, checked
+from seqattn.ops.memory import ran_out
+from seqattn.tasks.halving import BatchLoss, by_halves
 from seqattn.training.agreement import Agreement
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.place import draw_seed
@@ -52,17 +55,6 @@ class Sample(NamedTuple):
     row: int
     hypothesis: str
     references: Sequence[str]
-
-
-class BatchLoss(NamedTuple):
-    """A batch's loss summed over its units (real tokens, questions), and how many they are."""
-
-    total: Tensor
-    units: Tensor
-    number: int
-    """The units as a number, which logged means are weighted by."""
-    means: Mapping[str, Tensor]
-    """What else is logged, over the batch's units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +115,12 @@ class SummedTask(LightningModule):
         """Some outputs of the last validation that made any."""
         self.window_units = torch.zeros((), dtype=torch.long)
         """Units since the last optimizer step, on this rank."""
+        self.gradient_norm = torch.zeros(())
+        """Of the last optimizer step, before it was clipped."""
         self.agreement = Agreement()
-        self._sums_settled = False
+        self._sums_settled = self._halved = False
+        self._taken: tuple[Any, int] = (None, 0)
+        """The last batch in training, and its number."""
 
     @abstractmethod
     def training_loss(self, batch: Any) -> BatchLoss:
@@ -135,19 +131,75 @@ class SummedTask(LightningModule):
         """What the loss metric is updated with for a batch."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        with auxiliary_losses(self.model) as losses, padded_right():
+        self._taken = batch, batch_idx
+        with padded_right():
+            found = self._fitting(batch)
+        means = {f"train/{name}": mean for name, mean in found.means.items()}
+        self.log_dict(means, batch_size=found.number)
+        self.window_units = self.window_units.to(found.units.device) + found.units
+        return self._scaled(found)
+
+    def _fitting(self, batch: Any) -> BatchLoss:
+        """The loss of a batch, by its halves where the memory is too small for it."""
+        try:
+            return self._loss(batch)
+        except RuntimeError as error:
+            if not self._can_halve(error):
+                raise
+        return self._by_halves()
+
+    def _loss(self, batch: Any) -> BatchLoss:
+        """The loss of a batch with what its attentions add to it."""
+        with auxiliary_losses(self.model) as losses:
             total, units, number, means = self.training_loss(batch)
-        loss = total.detach() / units
-        means = {"loss": loss, **means}
-        self.log_dict({f"train/{name}": x for name, x in means.items()}, batch_size=number)
-        self.window_units = self.window_units.to(units.device) + units
+        means = {"loss": total.detach() / units, **means}
         if losses:
             total = total + torch.stack([part.loss for part in losses]).sum() * units
-            balance = torch.stack([part.balance for part in losses]).mean()
-            self.log("train/balance", balance, batch_size=number)
+            means["balance"] = torch.stack([part.balance for part in losses]).mean()
+        return BatchLoss(total, units, number, means)
+
+    def _scaled(self, found: BatchLoss) -> Tensor:
         # Lightning divides by the number of accumulated batches, `on_before_optimizer_step` by the
         # units of all of them
-        return total / _UNITS * self.trainer.accumulate_grad_batches
+        return found.total / _UNITS * self.trainer.accumulate_grad_batches
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Lightning's; a batch whose gradients do not fit goes on in halves.
+
+        Not where gradients of other batches are there, which it may have added to, nor where
+        other ranks were given some.
+        """
+        alone = self.trainer.world_size == 1
+        alone = alone and all(part.grad is None for part in self.model.parameters())
+        try:
+            return super().backward(loss, *args, **kwargs)
+        except RuntimeError as error:
+            if not (alone and self._can_halve(error)):
+                raise
+        self.zero_grad()
+        with padded_right(), self.trainer.precision_plugin.forward_context():
+            loss = self._scaled(self._by_halves())
+        super().backward(loss, *args, **kwargs)
+
+    def _can_halve(self, error: RuntimeError) -> bool:
+        """Whether the batch, at which this error came, can go on in halves."""
+        sharded = any(isinstance(part, DTensor) for part in self.model.parameters())
+        if sharded or self.trainer.precision == "16-mixed":
+            return False  # other ranks would not gather weights again; gradients need their scale
+        return ran_out(error) and bool(self._taken[0].halves())
+
+    def _by_halves(self) -> BatchLoss:
+        if not self._halved:
+            print(
+                "a batch is too large for the memory and goes on in halves, which takes longer; "
+                "a smaller loader.max_tokens avoids it",
+                file=sys.stderr,
+            )
+        self._halved = True
+        batch, number = self._taken
+        self._draw(number)
+        weights = [part for part in self.model.parameters() if part.requires_grad]
+        return by_halves(self._loss, batch, weights)
 
     @property
     def generates_now(self) -> bool:
@@ -196,6 +248,7 @@ class SummedTask(LightningModule):
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         if isinstance(norm, DTensor):  # of gradients in shards
             norm = norm.full_tensor()
+        self.gradient_norm = norm
         self.log("train/gradient_norm", norm, batch_size=1)
         self.agreement.settle(norm, optimizer, self.trainer)
 
@@ -217,10 +270,13 @@ class SummedTask(LightningModule):
         self._sums_settled = False
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Draws depend on the batch's place alone, whatever was drawn before."""
-        trainer = self.trainer
         if not self._sums_settled:
             self._settle_sums(batch)
+        self._draw(batch_idx)
+
+    def _draw(self, batch_idx: int) -> None:
+        """Draws depend on the batch's place alone, whatever was drawn before."""
+        trainer = self.trainer
         step, turn = divmod(batch_idx, trainer.accumulate_grad_batches)
         number = turn * trainer.world_size + trainer.global_rank
         torch.manual_seed(draw_seed(self.optimization.seed, self.current_epoch, step, number))

@@ -12,7 +12,8 @@ from seqattn.metrics.means import TokenScores
 from seqattn.metrics.text import Scorer
 from seqattn.models.base import Seq2SeqModel
 from seqattn.ops.vocabulary_loss import TokenLoss
-from seqattn.tasks.base import BatchLoss, Optimization, Sample, SummedTask, Validation
+from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
+from seqattn.tasks.halving import BatchLoss
 from seqattn.tokens import PAD
 
 
@@ -84,10 +85,10 @@ class Seq2SeqTask(SummedTask):
 
     def training_loss(self, batch: Batch) -> BatchLoss:
         forcing = self.optimization.teacher_forcing(self.global_step)
-        if not self.optimization.teacher_forcing.whole:
-            self.log("train/teacher_forcing", forcing, batch_size=1)
         sums = self.loss(batch, forcing)
         means = {"nll": sums.nll / sums.tokens}
+        if not self.optimization.teacher_forcing.whole:
+            means["teacher_forcing"] = sums.nll.new_tensor(forcing)
         return BatchLoss(sums.smoothed, sums.tokens, batch.target_tokens, means)
 
     def validation_sums(self, batch: Batch) -> TokenLoss:

@@ -15,7 +15,8 @@ from seqattn.metrics.means import SpanPlaces
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.models.span_base import SpanModel
 from seqattn.ops.precision import wide
-from seqattn.tasks.base import BatchLoss, Optimization, Sample, SummedTask, Validation
+from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
+from seqattn.tasks.halving import BatchLoss
 
 
 @checked

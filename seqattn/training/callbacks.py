@@ -5,11 +5,9 @@ import sys
 import time
 from collections.abc import Callable
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
 from seqattn.errors import UserError
 from seqattn.training.place import Place
@@ -19,7 +17,8 @@ class Throughput(Callback):
     """Tokens a second, share of padding, and share of time spent waiting for data.
 
     Waiting is all time between the end of a step and the start of the next, validation left out.
-    Padding is of the whole run, where it was resumed too; tokens and times are of this process.
+    Padding and tokens seen are of the whole run, where it was resumed too; speed and times are of
+    this process.
 
     Args:
         unit: which tokens are counted, in words.
@@ -32,7 +31,7 @@ class Throughput(Callback):
         count: Callable[[Any], int] = attrgetter("target_tokens"),
     ) -> None:
         self.unit, self.count = unit, count
-        self.tokens = self.steps = 0
+        self.tokens = self.steps = self._tokens_before = 0
         self.busy_seconds = self.waiting_seconds = self._padding = self._began = 0.0
         self._ended = math.inf
         self._reported = (0, 0.0)
@@ -75,15 +74,18 @@ class Throughput(Callback):
             rate = (self.tokens - tokens) / max(self.seconds - seconds, 1e-9)
             self._reported = (self.tokens, self.seconds)
             rates = {**self.summary(), "tokens_per_second": rate}
+            rates["tokens"] = self._tokens_before + self.tokens
             rates["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
             logged = {f"train/{name}": value for name, value in rates.items()}
             pl_module.log_dict(logged, batch_size=1)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps, "padding": self._padding}
+        seen = self._tokens_before + self.tokens
+        return {"steps": self.steps, "padding": self._padding, "tokens": seen}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.steps, self._padding = state_dict["steps"], state_dict["padding"]
+        self._tokens_before = state_dict.get("tokens", 0) - self.tokens
 
 
 class Monitored(Callback):
@@ -168,33 +170,3 @@ class Finite(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not math.isfinite(float(trainer.callback_metrics.get("val/loss", 0.0))):
             raise Diverged(Place.of(trainer, True))
-
-
-class SampleTexts(Callback):
-    """Logs some of the last validation's hypotheses beside their references.
-
-    Args:
-        samples: gives (source, hypothesis, reference) texts.
-        directory: where they are written, a file for each validation.
-    """
-
-    def __init__(self, samples: Callable[[], list[tuple[str, str, str]]], directory: Path) -> None:
-        self.samples = samples
-        self.directory = directory
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
-            return
-        rows = self.samples()
-        if not rows or trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return
-        step = trainer.global_step
-        text = "\n\n".join(f"source     {s}\nhypothesis {h}\nreference  {r}" for s, h, r in rows)
-        self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / f"step_{step:06d}.txt").write_text(text + "\n", encoding="utf-8")
-        for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_text("samples", text.replace("\n", "  \n"), step)
-            elif isinstance(logger, WandbLogger):
-                columns = ["source", "hypothesis", "reference"]
-                logger.log_text("samples", columns, [list(row) for row in rows], step=step)

@@ -8,12 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
+from seqattn.checking import check
 from seqattn.errors import UserError
 from seqattn.storage import write_whole
+
+_LONGEST_TAG = 64
+"""Characters that wandb takes."""
 
 
 class Figures(ExperimentWriter):
@@ -86,6 +91,36 @@ class CSVFile(CSVLogger):
         return self._experiment
 
 
+class WandbRun(WandbLogger):
+    """Lightning's log to wandb, which can keep files of a run beside its figures.
+
+    Args:
+        artifacts: whether the bundle, and the report where there is one, are kept in the end.
+        **options: as of Lightning's.
+    """
+
+    def __init__(self, artifacts: bool = False, **options: Any) -> None:
+        check(WandbRun, {"artifacts": artifacts})
+        super().__init__(**options)
+        self.artifacts = artifacts
+
+    def keep(self, path: Path, kind: str, aliases: Sequence[str]) -> None:
+        """Keeps a file or a directory as an artifact; nothing where it is not there.
+
+        Args:
+            path: what is copied.
+            kind: such as model; with the run's id it makes the artifact's name.
+            aliases: that this version of it goes by, beside latest.
+        """
+        if not path.exists():
+            return
+        import wandb
+
+        artifact = wandb.Artifact(f"{kind}-{self.experiment.id}", type=kind)
+        (artifact.add_dir if path.is_dir() else artifact.add_file)(str(path))
+        self.experiment.log_artifact(artifact, aliases=list(aliases))
+
+
 def made_loggers(makers: Mapping[str, Callable[..., Any]]) -> list[Any]:
     """Lightning loggers. Args: makers: of each, by any names.
 
@@ -115,18 +150,41 @@ def go_on_from(loggers: Sequence[Any], step: int) -> None:
             logger.experiment.purge_step = step
 
 
-def connect(loggers: Sequence[Any], home: Path) -> None:
+def log_settings(loggers: Sequence[Any], settings: Mapping[str, Any], step: int) -> None:
+    """Tells the loggers what a run is made with; TensorBoard shows it as a text.
+
+    Args:
+        loggers: of the run, on its first rank.
+        settings: plain values.
+        step: optimizer steps that the run goes on from.
+    """
+    for logger in loggers:
+        logger.log_hyperparams(settings)
+        if isinstance(logger, TensorBoardLogger):
+            text = yaml.safe_dump(dict(settings), sort_keys=False)
+            logger.experiment.add_text("settings", f"```yaml\n{text}```", step)
+
+
+def connect(
+    loggers: Sequence[Any], home: Path, tags: Sequence[str] = (), group: str | None = None
+) -> None:
     """Begins the wandb run, or goes on with it; offline where wandb cannot be reached.
 
     Args:
         loggers: of the run; others than wandb's need nothing.
         home: the run's directory, which keeps the id.
+        tags: of the run, beside those that a logger was given.
+        group: of the run, unless a logger was given one.
 
     Raises:
         UserError: where wandb knows nobody.
     """
     for logger in loggers:
         if isinstance(logger, WandbLogger):
+            given = logger._wandb_init
+            given["group"] = given.get("group") or group
+            both = dict.fromkeys([*(given.get("tags") or ()), *tags])
+            given["tags"] = [tag[:_LONGEST_TAG] for tag in both]
             _connect(logger, home / "wandb.id")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from lightning import Callback, LightningModule, Trainer
 
 from seqattn.training.callbacks import Monitored, Throughput
+from seqattn.training.monitors import logs_now
 from seqattn.training.screen import EVERY, Screen, duration
 
 _REFRESHED = 0.5
@@ -18,6 +19,8 @@ _UNTOLD = ("nll", "rouge1", "rouge2", "rougeLsum", "chrF")
 
 class EpochLines(Callback):
     """A line on standard error after each validation, and every so often between them.
+
+    Loggers get the seconds that are left.
 
     Args:
         throughput: what it reports the speed from.
@@ -61,9 +64,13 @@ class EpochLines(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         now, step = time.monotonic(), trainer.global_step
-        if now - self._told < self.every or not trainer.is_global_zero or step == self._first:
+        if step == self._first:
             return
         left = (now - self._began) / (step - self._first) * (self.total - step)
+        if logs_now(trainer) and math.isfinite(left):
+            pl_module.log("train/seconds_left", left, batch_size=1)
+        if now - self._told < self.every or not trainer.is_global_zero:
+            return
         ends = [f"{duration(left)} left"] if math.isfinite(left) else []
         self._tell(trainer, pl_module, ends)
 

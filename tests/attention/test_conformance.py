@@ -1,6 +1,8 @@
 """The laws that every attention of conf/attention obeys, with every position it takes."""
 
 import copy
+from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pytest
@@ -8,8 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.analysis import capture
+from seqattn.analysis.explanations.parts import opened
 from seqattn.attention.base import LAWS
 from seqattn.attention.masks import Mask, positions_of
+from seqattn.positions import ShawPosition
 from tests.builders import (
     DIM,
     HEADS,
@@ -204,6 +208,47 @@ def test_observed_weights_skip_masked_keys_sum_to_one_and_change_nothing(name, n
         assert (weights[~allowed] == 0).all(), scheme
         if attention.abilities.normalised:
             torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float(), msg=said(scheme))
+
+
+def accounted(attention, x, memory, mask, position=None):
+    """What keys give (B, T, S, D), held to the outputs of tokens together with the bias."""
+    with torch.no_grad(), opened(attention) as parts:
+        output = attend(attention, x, memory, mask, position)
+    given = parts[""].contributions()
+    made, real = given.sum(dim=2) + attention.output.bias, mask.real_queries
+    real = EVERYONE if real is None else real
+    torch.testing.assert_close(made[real], output[real], **CLOSE)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("name", "names"), with_schemes(n for n in attention_variants() if abilities_of(n).weights)
+)
+def test_weights_times_values_through_the_projection_make_up_the_output(name, names):
+    holds(name, "accounts")
+    attention = built(name)
+    attention.gates = torch.rand(attention.gated_heads)
+    x = torch.randn(B, T, DIM)
+    real = torch.tensor([[1] * T, [0, 1, 1, 1, 0]], dtype=torch.bool)
+    tried = positions(names)
+    if "value_term" in attention.abilities.hooks:
+        shaw = partial(ShawPosition, max_distance=2, values=True)
+        tried.append(("shaw with values", make_position(shaw)))
+    masks = [replace(mask, real_queries=real) for mask in masks_of(name, real)]
+    for (_, position), mask in product(tried, masks):
+        given = accounted(attention, x, x, mask, position)
+        allowed = mask.dense().expand(B, HEADS, T, T)[:, 0]
+        assert (given[~allowed] == 0).all()
+        assert (given[allowed] != 0).any()
+
+
+@pytest.mark.parametrize("name", [n for n in fitting("cross") if abilities_of(n).weights])
+def test_they_do_so_across_to_a_padded_source(name):
+    holds(name, "accounts")
+    real = torch.tensor([[1] * S, [0, 0, 1, 1, 1, 1, 0]], dtype=torch.bool)
+    mask = Mask(torch.arange(T), positions_of(real), real)
+    given = accounted(built(name), torch.randn(B, T, DIM), torch.randn(B, S, DIM), mask)
+    assert (given.transpose(1, 2)[~real] == 0).all()
 
 
 @pytest.mark.parametrize("name", attention_variants())

@@ -7,12 +7,6 @@ import datasets  # noqa: F401  what is imported here is there in every forked co
 import matplotlib.pyplot  # noqa: F401
 import pytest
 
-import seqattn.benchmarks.suite
-import seqattn.runs.analyze
-import seqattn.runs.compare
-import seqattn.runs.convert
-import seqattn.runs.fit
-import seqattn.runs.report  # noqa: F401
 from seqattn.cli.main import run_verb
 from tests.cli.small import data_of, train, train_arguments, write_corpus, write_questions
 
@@ -71,6 +65,9 @@ class Places(NamedTuple):
             "convert": [bundle, "output=out", "heads=mqa", "scores=false"],
             "analyze": [bundle, "text=a dog", "output=out"],
             "report": [bundle, "output=out.html"],
+            "serve": [bundle, "port=0"],
+            "heads": [bundle, "output=out", "sentences=4", "points=2"],
+            "probe": [bundle, "word=dog", "output=out.json"],
             "compare": [f"evaluations=[{self.scored}]"],
             "benchmark": ["suite=attention"],
             "prepare": [

@@ -198,7 +198,9 @@ def refused_before_work(*overrides):
     raise AssertionError(f"{' '.join(overrides)} is not refused")
 
 
-PROGRESS = re.compile(r"(training |kept all |dropped |epoch |step |job )")
+PROGRESS = re.compile(
+    r"(training |a batch .* goes on in halves|kept all |dropped |epoch |step |job )"
+)
 
 
 def refusal(capfd, verb, *arguments):

@@ -327,14 +327,15 @@ def test_a_start_that_is_no_bundle_is_refused(capfd, corpus, tmp_path):
     [
         (
             [],
-            "convert needs to know what to change: add heads=mqa, num_kv_heads=N or quantize=int8",
+            "convert needs to know what to change: add heads=mqa, num_kv_heads=N, prune=N or "
+            "quantize=int8",
         ),
         (["heads=gqa"], "heads=gqa needs to know how many key heads: add num_kv_heads=N"),
         (["heads=mha"], "heads must be one of gqa, mqa or null, got 'mha'"),
         (["quantize=int4"], "quantize must be one of int8 or null, got 'int4'"),
         (
             ["quantize=int8", "uptrain_steps=2"],
-            "uptrain_steps follows pooled heads; leave it out, or add heads=mqa",
+            "uptrain_steps follows fewer heads; leave it out, or add heads=mqa",
         ),
         (
             ["heads=mqa", "num_kv_heads=2"],
@@ -431,3 +432,46 @@ def test_a_recurrent_bundle(capfd, corpus, tmp_path, refused):
 def test_the_data_of_a_bundle_can_be_elsewhere(convert, corpus):
     _, out = convert("heads=mqa", *data_of(corpus), "split=test")
     assert "test BLEU" in out
+
+
+# --- heads that are removed ---------------------------------------------------------------------
+
+
+def test_pruned_heads_are_gone_from_the_weights(convert):
+    new, out = convert("prune=5")
+    assert "as pruned" in out
+    attentions = attentions_of(new)
+    assert sum(attention.num_heads for attention in attentions) == 3 * HEADS - 5
+    for attention in attentions:
+        assert attention.query.weight.shape == (attention.num_heads * HEAD_DIM, DIM)
+        assert attention.output.weight.shape == (DIM, attention.num_heads * HEAD_DIM)
+
+
+def attentions_of(path):
+    return [m for m in seqattn.load(path).model.modules() if isinstance(m, MultiHeadAttention)]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_the_heads_that_are_left(convert, capfd, corpus, tmp_path):
+    new, _ = convert("prune=5", "scores=false")
+    words = [f"init_from={new}", *data_of(corpus), f"run_dir={tmp_path}/run", "trainer=cpu"]
+    steps = ("trainer.max_steps=1", "trainer.max_epochs=-1", "schedule.warmup_steps=1")
+    succeed(capfd, "train", *words, *steps)
+    before, after = attentions_of(new), attentions_of(tmp_path / "run" / "model")
+    assert [one.kept_heads for one in before] == [one.kept_heads for one in after]
+    assert not torch.equal(before[0].query.weight, after[0].query.weight)
+
+
+def test_a_pruned_bundle_is_not_pooled(convert, capfd, tmp_path):
+    new, _ = convert("prune=2", "scores=false")
+    pruned = next(
+        slot for slot in SLOTS if seqattn.load(new).config.get(f"{slot}_attention") is not None
+    )
+    words = (f"bundle={new}", f"output={tmp_path}/other", "heads=mqa", f"slots=[{pruned}]")
+    assert "attention is pruned; pool first" in refusal(capfd, "convert", *words)
+
+
+def test_heads_of_a_model_that_answers_by_spans_are_not_pruned(capfd, answering, tmp_path):
+    words = (f"bundle={answering}/model", f"output={tmp_path}/new", "prune=1")
+    text = refusal(capfd, "convert", *words)
+    assert "pruning takes a Transformer that gives texts" in text

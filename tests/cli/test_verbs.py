@@ -34,6 +34,7 @@ from tests.cli.small import (
     train_arguments,
     write_corpus,
 )
+from tests.training.wandb_files import read
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ["a dog sees a ball .", "the child hears two birds ."]
@@ -82,8 +83,7 @@ def test_a_run_leaves_its_bundle_settings_checkpoints_and_measurements(trained, 
         "model/model.safetensors",
         "model/scores.json",
         "model/tokenizer.json",
-        "samples/step_000002.txt",
-        "samples/step_000004.txt",
+        "samples/samples.csv",
         "tokenizer/joint.model",
         "tokenizer/tokenizer.json",
     }
@@ -117,7 +117,7 @@ def test_the_end_of_a_training_says_what_came_of_it_and_is_quiet_elsewhere(
         columns = csv.DictReader(file).fieldnames
     logged = {column.removeprefix("train/") for column in columns}
     assert {"loss", "lr", "gradient_norm", "tokens_per_second"} <= logged
-    assert {"padding_share", "waiting_share"} <= logged
+    assert {"padding_share", "waiting_share", "tokens", "seconds_left", "clip_share"} <= logged
     for word in (
         "steps",
         "weights kept",
@@ -242,9 +242,20 @@ def test_wandb_works_offline_without_an_account(capfd, corpus, tmp_path, monkeyp
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     words = ["logger=wandb", "logger.wandb.mode=offline", f"run_dir={tmp_path}/run"]
+    words += ["logger.wandb.artifacts=true", "callbacks=[gradients]", "callbacks.gradients.every=2"]
     succeed(capfd, "train", *train_arguments(corpus, *words))
     wandb.teardown()
-    assert list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+    [file] = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
+    found = read(file)
+    assert {"attention=mha", "task=translation"} <= set(found.tags)
+    assert {"torch", "device", "threads"} <= found.config["environment"].keys()
+    assert found.config["parameters"] > 1000
+    assert found.artifacts["model"] == ["best", "latest"]
+    tables = [row["samples/nrows"] for row in found.rows if "samples/nrows" in row]
+    assert tables == [3, 4]  # source, reference, and a row for each validation
+    logged = {name for row in found.rows for name in row}
+    health = "attention/decoder.layers.0.cross_attention/entropy"
+    assert {health, "gradients/encoder/bins", "train/loss", "final/val/bleu"} <= logged
 
 
 # --- attention, slot by slot --------------------------------------------------------------------
@@ -618,7 +629,9 @@ def test_capture_watches_a_loaded_bundle(loaded):
 # --- help, settings, sweeps ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["train", "generate", "evaluate", "analyze", "convert"])
+@pytest.mark.parametrize(
+    "verb", ["train", "generate", "evaluate", "analyze", "heads", "probe", "convert"]
+)
 def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     script = "train.py" if verb == "train" else f"scripts/{verb}.py"
     monkeypatch.setattr(sys, "argv", [script, "--help"])
@@ -660,11 +673,9 @@ def test_a_sweep_makes_a_run_for_each_job(capfd, corpus, tmp_path):
     assert ended.code == 0, ended.err
     names = sorted(path.name for path in run_dir.iterdir())
     assert names == ["0", "1", "jobs.tsv", "multirun.yaml"]
-    chosen = [
-        yaml.safe_load((run_dir / job / "config.yaml").read_text())["choices"]["attention"]
-        for job in ("0", "1")
-    ]
-    assert chosen == ["mha", "gqa"]
+    configs = [yaml.safe_load((run_dir / job / "config.yaml").read_text()) for job in ("0", "1")]
+    assert [config["choices"]["attention"] for config in configs] == ["mha", "gqa"]
+    assert [config["sweep"] for config in configs] == ["sweep", "sweep"]
 
 
 @pytest.mark.slow

@@ -155,5 +155,88 @@ def test_the_german_verb_stands_where_the_clause_wants_it(
         negated=negated,
         object=generator.Phrase(nouns["dog"], lexicon.A),
     )
-    assert grammar.german_clause(clause, "final") == final
-    assert grammar.german_clause(clause, "second") == second
+    assert grammar.plain(grammar.german_clause(clause, "final")) == final
+    assert grammar.plain(grammar.german_clause(clause, "second")) == second
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_every_word_is_linked_and_a_german_one_surely_to_one_english_word_at_most(part):
+    sides = (lines(f"{part}.{suffix}") for suffix in ("en", "de", "align"))
+    for english, german, written in zip(*sides, strict=True):
+        links = [re.fullmatch(r"(\d+)([-p])(\d+)", link).groups() for link in written.split()]
+        assert len({(i, j) for i, _, j in links}) == len(links), written
+        assert {int(i) for i, _, _ in links} == set(range(len(english.split()))), english
+        assert {int(j) for _, _, j in links} == set(range(len(german.split()))), german
+        surely = [j for _, kind, j in links if kind == "-"]
+        assert len(set(surely)) == len(surely), german
+
+
+@pytest.mark.parametrize(
+    ("english", "german", "links"),
+    [
+        (
+            "Yesterday his friend switched on the small radio.",
+            "Gestern hat sein Freund das kleine Radio eingeschaltet.",
+            "0-0 1-2 2-3 3p1 3-7 4p7 5-4 6-5 7-6",
+        ),
+        (
+            "Some mothers want to buy the cakes, which Paul took.",
+            "Einige Mütter wollen die Kuchen kaufen, die Paul genommen hat.",
+            "0-0 1-1 2-2 3p2 3p5 4-5 5-3 6-4 7-6 8-7 9-8 9p9",
+        ),
+        (
+            "The strong friend, who can send many uncles two cheap pictures, cannot show her "
+            "mother pictures.",
+            "Der starke Freund, der vielen Onkeln zwei billige Bilder schicken kann, kann ihrer "
+            "Mutter keine Bilder zeigen.",
+            "0-0 1-1 2-2 3-3 4-10 5-9 6-4 7-5 8-6 9-7 10-8 11-11 11-14 12-16 13-12 14-13 15-15",
+        ),
+    ],
+)
+def test_links_are_those_that_a_person_draws(english, german, links):
+    number = lines("test.en").index(english)
+    assert (lines("test.de")[number], lines("test.align")[number]) == (german, links)
+
+
+@pytest.mark.parametrize(
+    ("verb", "tense", "negated", "noun", "english", "german", "links"),
+    [
+        ("pick", "present", False, "a", "he picks up a dog", "er holt einen Hund ab",
+         "0-0 1-1 1p4 2p1 2-4 3-2 4-3"),
+        ("invite", "present", True, "the", "he does not invite the dog",
+         "er lädt den Hund nicht ein", "0-0 1p1 1p5 2-4 3-1 3-5 4-2 5-3"),
+        ("look", "past", True, "a", "he did not look for a dog", "er hat keinen Hund gesucht",
+         "0-0 1-1 2-2 3-4 4p4 5p2 6-3"),
+        ("see", "want", True, "the", "he does not want to see the dog",
+         "er will den Hund nicht sehen", "0-0 1p1 2-4 3-1 4p1 4p5 5-5 6-2 7-3"),
+    ],
+)  # fmt: skip
+def test_what_one_language_says_by_more_words_is_linked_by_the_rules_of_the_readme(
+    generator, verb, tense, negated, noun, english, german, links
+):
+    grammar, lexicon = sys.modules["translation_grammar"], generator.lexicon
+    nouns = {one.english: one for one in lexicon.NOUNS}
+    article = {"a": lexicon.A, "the": lexicon.THE}[noun]
+    clause = generator.Clause(
+        subject=generator.Phrase(nouns["he"]),
+        verb={one.base: one for one in lexicon.VERBS}[verb],
+        tense=tense,
+        negated=negated,
+        object=generator.Phrase(nouns["dog"], article),
+    )
+    sentence = grammar.Sentence(clause)
+    said = (grammar.english_sentence(sentence), grammar.german_sentence(sentence))
+    assert said == (english.capitalize() + ".", german[0].upper() + german[1:] + ".")
+    assert grammar.alignment(sentence) == links
+
+
+def test_a_preposition_of_several_words_and_one_that_holds_an_article(generator):
+    grammar, lexicon = sys.modules["translation_grammar"], generator.lexicon
+    nouns = {noun.english: noun for noun in lexicon.NOUNS}
+    garden, church = (generator.Phrase(nouns[n], lexicon.THE) for n in ("garden", "church"))
+    in_garden = grammar.prepositional(("in", "in"), "dative", garden)
+    before = grammar.prepositional(("in front of", "vor"), "dative", church)
+    assert tuple(map(grammar.plain, in_garden)) == ("in the garden", "im Garten")
+    assert grammar.links(*in_garden) == "0-0 1p0 2-1"
+    assert tuple(map(grammar.plain, before)) == ("in front of the church", "vor der Kirche")
+    assert grammar.links(*before) == "0p0 1-0 2p0 3-1 4-2"

@@ -1,6 +1,7 @@
 """Bans, minimum lengths and the coverage penalty, in every search, against searches in lists."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from seqattn.analysis import capture
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
-from seqattn.generation.processors import NoRepeatNgram, Processor
+from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram, Processor
 from seqattn.tokens import BOS, EOS
 from tests.builders import POSITIONS, heads, load_choice, make_transformer
 from tests.generation.table_model import TableModel
@@ -288,3 +289,56 @@ def test_coverage_without_weights_is_refused_in_words(make_model):
         "generation.coverage_penalty needs a model whose attention to the source has weights, and "
         "this one's has none; set generation.coverage_penalty=0"
     )
+
+
+def beginning_with(ids, follow):
+    """`follow` where a hypothesis may only begin with these tokens."""
+
+    def scores(prefix):
+        place, own = len(prefix), follow(prefix)
+        if place >= len(ids):
+            return own
+        return [score if token == ids[place] else -math.inf for token, score in enumerate(own)]
+
+    return scores
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("ids", [[4], [5, 5], [5, 4, 5]])
+def test_a_wide_beam_finds_the_best_of_all_outputs_that_begin_so(ids, n):
+    model = TableModel(6, scale=1.0)
+    begun = [ForcedPrefix(ids, no_repeat(n))]
+    search = BeamSearch(LengthLimit(0.0, 5), 700, 9, 1.0, False, processors=begun)
+    for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
+
+        def follow(prefix, source=source):
+            whole = model.following(source, prefix)
+            return whole if len(prefix) < len(ids) else allowed(lambda p: whole, n, 0)(prefix)
+
+        assert_same(found, exhaustive(beginning_with(ids, follow), 5, 1.0)[:9])
+
+
+@pytest.mark.parametrize(
+    "search",
+    [GreedySearch(), Sampling(seed=3), BeamSearch(LengthLimit(0.0, 4), 700, early_stopping=False)],
+    ids=["greedy", "sampling", "beam"],
+)
+def test_what_a_search_would_begin_with_itself_changes_nothing_when_forced(search):
+    model = TableModel(6, scale=1.0)
+    for source, (free, *_) in zip(SOURCES, Generator(model, search).generate(SOURCES)):
+        place = [SOURCES.index(source)]  # which seeds a sample
+        for length in range(len(free.ids) + 1):
+            begun = replace(search, processors=[ForcedPrefix(free.ids[:length])])
+            assert Generator(model, begun).generate([source], place)[0][0] == free
+
+
+def test_a_transformer_goes_on_from_a_forced_beginning_as_from_one_it_has_read():
+    model, ids = make_transformer(), [7, 7, 5]
+    search = GreedySearch(LengthLimit(0.0, 9), processors=[ForcedPrefix(ids)])
+    for source, (found,) in zip(SOURCES, Generator(model, search).generate(SOURCES)):
+        said = list(ids)
+        while len(said) < 9 and said[-1] != EOS:
+            with torch.inference_mode():
+                logits = model(torch.tensor([source]), torch.tensor([[BOS, *said]]))[0, -1]
+            said.append(1 + int(logits[1:].argmax()))  # padding is never said
+        assert list(found.ids) == [token for token in said if token != EOS]

@@ -13,10 +13,10 @@ from seqattn.training.callbacks import (
     Finite,
     LastValidation,
     Monitored,
-    SampleTexts,
     Throughput,
 )
 from seqattn.training.progress import EpochLines
+from seqattn.training.samples import SampleTable
 from seqattn.training.screen import duration, progress
 
 
@@ -54,6 +54,8 @@ def trainer(**attributes):
             "is_last_batch": False,
             "should_stop": False,
             "precision": "32-true",
+            "gradient_clip_val": 1.0,
+            "fit_loop": SimpleNamespace(_should_accumulate=lambda: False),
             **attributes,
         }
     )
@@ -110,6 +112,8 @@ def test_padding_and_the_steps_that_are_logged_are_of_the_whole_run_speed_of_thi
         again.on_train_batch_end(owner, module, None, full, 0)
     [logged] = module.logged
     assert logged["train/padding_share"] == pytest.approx(2 / 16 / 3)
+    assert logged["train/tokens"] == 10 + 2 * 2  # of both processes
+    assert again.state_dict()["tokens"] == 14
     assert logged["train/tokens_per_second"] == 4 / 4
     assert again.summary()["tokens_per_second"] == 1.0
     assert again.seconds == 4.0
@@ -175,11 +179,12 @@ def test_a_run_that_goes_on_tells_nothing_of_a_validation_that_it_has_not_done()
 
 
 def test_without_a_terminal_a_line_comes_every_so_often_with_the_time_left(clock, capsys):
-    lines, owner = EpochLines(Throughput(), every=30.0), trainer(global_step=0)
-    lines.on_train_start(owner, Module())
+    lines, owner, module = EpochLines(Throughput(), every=30.0), trainer(global_step=0), Module()
+    lines.on_train_start(owner, module)
     for owner.global_step in range(1, 9):
         clock.seconds += 10
-        lines.on_train_batch_end(owner, Module())
+        lines.on_train_batch_end(owner, module)
+    assert module.logged == [{"train/seconds_left": 2400.0 - 10 * step} for step in (2, 4, 6, 8)]
     first, second = capsys.readouterr().err.splitlines()
     assert first == "epoch 3 · step 3 · 0 target tokens/s · 39 min 30 s left"
     assert second.startswith("epoch 3 · step 6 · ")
@@ -253,19 +258,7 @@ def test_a_score_of_an_earlier_epoch_is_not_told_again(capsys):
 )
 def test_nothing_is_told_outside_training_or_by_another_rank(state, capsys, tmp_path):
     EpochLines(Throughput()).on_validation_end(trainer(**state), Module())
-    samples = SampleTexts(lambda: [("a", "b", "c")], tmp_path / "samples")
+    samples = SampleTable(lambda: [("a", "b", "c")], tmp_path / "samples" / "samples.csv")
     samples.on_validation_end(trainer(**state), Module())
     assert capsys.readouterr().err == ""
     assert not (tmp_path / "samples").exists()
-
-
-def test_samples_are_written_a_file_for_each_validation(tmp_path):
-    rows = [("ein Hund", "a cat", "a dog"), ("x", "y", "z")]
-    samples = SampleTexts(lambda: rows, tmp_path / "samples")
-    samples.on_validation_end(trainer(), Module())
-    [file] = (tmp_path / "samples").iterdir()
-    assert file.name == "step_000012.txt"
-    assert file.read_text() == (
-        "source     ein Hund\nhypothesis a cat\nreference  a dog\n\n"
-        "source     x\nhypothesis y\nreference  z\n"
-    )

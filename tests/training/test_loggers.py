@@ -5,11 +5,19 @@ import os
 
 import pytest
 import wandb
-from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqattn.errors import UserError
-from seqattn.training.loggers import CSVFile, connect, go_on_from, made_loggers
+from seqattn.training.loggers import (
+    CSVFile,
+    WandbRun,
+    connect,
+    go_on_from,
+    log_settings,
+    made_loggers,
+)
+from tests.training.wandb_files import read
 
 
 def rows(home):
@@ -69,6 +77,16 @@ def test_tensorboard_shows_each_step_once(tmp_path):
     assert found == list(enumerate(map(float, values)))
 
 
+def test_tensorboard_shows_the_settings_as_a_text(tmp_path):
+    logger = TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
+    log_settings([logger], {"model": {"dim": 16}, "parameters": 7}, 4)
+    logger.finalize("success")
+    [event] = EventAccumulator(logger.log_dir).Reload().Tensors("settings/text_summary")
+    assert event.step == 4
+    text = "```yaml\nmodel:\n  dim: 16\nparameters: 7\n```"
+    assert event.tensor_proto.string_val[0].decode() == text
+
+
 @pytest.fixture
 def anonymous(tmp_path, monkeypatch):
     """Nobody's machine: no key, no folder of settings."""
@@ -81,18 +99,34 @@ def anonymous(tmp_path, monkeypatch):
 
 def wandb_logger(home, **options):
     settings = wandb.Settings(silent=True, init_timeout=2)
-    return WandbLogger(save_dir=str(home), project="seqattn", settings=settings, **options)
+    return WandbRun(save_dir=str(home), project="seqattn", settings=settings, **options)
 
 
 @pytest.mark.slow
-def test_a_wandb_run_has_one_id_however_often_it_goes_on(tmp_path, anonymous):
-    for _ in range(2):
-        logger = wandb_logger(tmp_path, mode="offline")
-        connect([logger], tmp_path)
-        name = (tmp_path / "wandb.id").read_text()
-        assert logger.experiment.id == name
+def test_a_wandb_run_has_one_id_group_and_tags_however_often_it_goes_on(tmp_path, anonymous):
+    bundle = tmp_path / "model"
+    bundle.mkdir()
+    (bundle / "config.yaml").write_text("format: a\n")
+    for segment in range(2):
+        logger = wandb_logger(tmp_path, mode="offline", tags=["mine"])
+        connect([logger], tmp_path, ["attention=mha", "x" * 99], "a sweep")
+        log_settings([logger], {"model": {"dim": 16}, "environment": {"commit": "c0"}}, 0)
+        logger.log_metrics({"loss": 1.5 + segment}, 3 + segment)
+        logger.keep(bundle, "model", ["best"])
+        logger.keep(tmp_path / "report.html", "report", ["best"])  # which is not there
         logger.experiment.finish()
-    assert list((tmp_path / "wandb").glob(f"offline-run-*/run-{name}.wandb"))
+    wandb.teardown()  # all is written then
+    name = (tmp_path / "wandb.id").read_text()
+    files = sorted((tmp_path / "wandb").glob(f"offline-run-*/run-{name}.wandb"))
+    found = [read(file) for file in files]
+    assert [one.id for one in found] == [name, name]
+    for segment, one in enumerate(found):
+        assert (one.group, one.tags) == ("a sweep", ["mine", "attention=mha", "x" * 64])
+        assert one.config["model"] == {"dim": 16}
+        assert one.config["environment"] == {"commit": "c0"}
+        [row] = one.rows
+        assert (row["loss"], row["trainer/global_step"]) == (1.5 + segment, 3 + segment)
+        assert one.artifacts == {"model": ["best", "latest"]}
 
 
 @pytest.mark.slow

@@ -8,9 +8,12 @@ from seqattn.analysis.explanations.alti import ALTI
 from seqattn.analysis.explanations.attention import CrossAttention
 from seqattn.analysis.explanations.base import Explanation, Method
 from seqattn.analysis.explanations.flow import Flow
+from seqattn.analysis.explanations.gradients import InputXGradient, IntegratedGradients
+from seqattn.analysis.explanations.occlusion import Occlusion
 from seqattn.analysis.explanations.relevance import Relevance
 from seqattn.analysis.explanations.rollout import Rollout
 from seqattn.analysis.explanations.value_norm import ValueNorm
+from seqattn.analysis.explanations.value_zeroing import ValueZeroing
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
 
@@ -18,6 +21,7 @@ __all__ = ["METHODS", "Explanation", "Method", "explain"]
 
 _ALL: tuple[Method, ...] = (
     CrossAttention(), ValueNorm(), Rollout(), Flow(), Relevance(), ALTI(),
+    InputXGradient(), IntegratedGradients(), Occlusion(), ValueZeroing(),
 )  # fmt: skip
 METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 """Every method by its name."""

@@ -26,8 +26,8 @@ class ALTI(Method):
 
     What a branch gives, y, is a sum of a vector for each token: what attention takes from it and,
     for the token itself, the residual connection, both through the norm where it stands after
-    them. A token's part is max(0, ||y|| - ||y - its vector||) (eq. 6 and 7), as a share of all
-    tokens'. Biases have no part, and feed-forward sublayers mix no tokens.
+    them. A token's part is max(0, ||y|| - ||y - its vector||), as a share of all tokens'. Biases
+    have no part, and feed-forward sublayers mix no tokens.
     """
 
     name: ClassVar[str] = "alti"

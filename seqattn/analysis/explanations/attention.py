@@ -1,4 +1,4 @@
-"""Attention weights as they are, and weighed by what they multiply."""
+"""Attention weights as they are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from seqattn.models.transformer import Transformer
 class CrossAttention(Method):
     """The weights from target to source, the mean over heads and decoder layers.
 
-    What an alignment's weights do not sum to 1 by is left. The target's prefix gets nothing.
+    Where an alignment's weights sum to less than 1, the difference is left. The target's prefix
+    gets nothing.
     """
 
     name: ClassVar[str] = "attention"

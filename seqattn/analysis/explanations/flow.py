@@ -21,8 +21,9 @@ class Flow(Method):
     """The maximum flow through the layers, whose capacities are the matrices of rollout.
 
     From each target token at the top to each token read at the bottom, as shares of their sum
-    (section 4 of the paper), carried over to the decoder and across as rollout is. T * (S + T)
-    flow problems a sentence, solved side by side.
+    (section 3 of the paper), carried over to the decoder and across as rollout is. T * (S + T)
+    flow problems a sentence, solved side by side: under a second for 15 tokens a side, half a
+    minute for 40.
     """
 
     name: ClassVar[str] = "flow"
@@ -46,13 +47,17 @@ class Flow(Method):
 
 
 def _of_sentence(mixing: Mixing, row: int, places: Tensor, length: int) -> Mixing:
-    """One sentence's, its padding left out, in float64."""
-    encoder = [matrix[row][places][:, places].double() for matrix in mixing.encoder]
+    """One sentence's, its padding left out, in float64 on the CPU."""
+
+    def exact(part: Tensor) -> Tensor:
+        return part.to("cpu", torch.float64)
+
+    encoder = [exact(matrix[row][places][:, places]) for matrix in mixing.encoder]
     decoder = [
         DecoderMixing(
-            own[row, :length, :length].double(),
-            cross[row, :length, places].double(),
-            kept[row, :length].double(),
+            exact(own[row, :length, :length]),
+            exact(cross[row, :length, places]),
+            exact(kept[row, :length]),
         )
         for own, cross, kept in mixing.decoder
     ]
@@ -65,24 +70,21 @@ def flows_of(mixing: Mixing) -> Tensor:
     Args:
         mixing: of one sentence: matrices (S, S), (T, T) and (T, S), and (T,).
     """
-    sizes, decoder, across = [len(mixing.decoder[0].own)], [], []
-    for own, cross, kept in reversed(mixing.decoder):
-        top = len(sizes) - 1
-        decoder += [Link(top, top + 1, kept.diag()), Link(top + 1, top + 2, own)]
-        across.append((top, cross))
-        sizes += [len(own)] * 2
-    bottom, memory = len(sizes) - 1, len(sizes)
-    sizes.append(mixing.decoder[0].cross.shape[1])
-    links = sorted(
-        [*decoder, *(Link(top, memory, cross) for top, cross in across)], key=lambda x: x.above
-    )
-    for matrix in reversed(mixing.encoder):
-        links.append(Link(len(sizes) - 1, len(sizes), matrix))
-        sizes.append(len(matrix))
-    targets, sources = torch.arange(sizes[0]), torch.arange(sizes[-1])
-    flows = mixing.decoder[0].own.new_zeros(len(targets), len(sources) + len(targets))
-    start, end = torch.cartesian_prod(targets, sources).unbind(1)
+    length, tokens = mixing.decoder[0].cross.shape
+    memory = 2 * len(mixing.decoder) + 1  # groups of nodes above the encoder's outputs
+    decoder, across = [], []
+    for n, (own, cross, kept) in enumerate(reversed(mixing.decoder)):
+        decoder += [Link(2 * n, 2 * n + 1, kept.diag()), Link(2 * n + 1, 2 * n + 2, own)]
+        across.append(Link(2 * n, memory, cross))
+    encoder = [
+        Link(memory + n, memory + n + 1, matrix)
+        for n, matrix in enumerate(reversed(mixing.encoder))
+    ]
+    sizes = [length] * memory + [tokens] * (len(encoder) + 1)
+    flows = mixing.decoder[0].cross.new_zeros(length, tokens + length)
+    start, end = torch.cartesian_prod(torch.arange(length), torch.arange(tokens)).unbind(1)
+    links = [*decoder, *across, *encoder]
     flows[start, end] = maximum_flow(links, sizes, start, len(sizes) - 1, end)
-    start, end = torch.tril_indices(len(targets), len(targets))
-    flows[start, len(sources) + end] = maximum_flow(decoder, sizes, start, bottom, end)
+    start, end = torch.tril_indices(length, length)
+    flows[start, tokens + end] = maximum_flow(decoder, sizes, start, memory - 1, end)
     return flows

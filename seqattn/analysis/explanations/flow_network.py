@@ -10,8 +10,8 @@ from torch import Tensor
 
 _LEAST = 1e-12
 """Below this a capacity, or what a node holds, is rounding."""
-_NUMBERS = 1 << 22
-"""Numbers of a link's flows that are worked on at once."""
+_NUMBERS = 1 << 19
+"""Numbers of flows that are worked on at once, which a processor's cache holds."""
 
 
 class Link(NamedTuple):
@@ -32,7 +32,7 @@ def maximum_flow(
     ways to the sink through what room is left, until what is left over has no way.
 
     Args:
-        links: those from upper groups first; no way leads back up.
+        links: quickest where a link stands after those that lead to it; none leads back up.
         sizes: how many nodes each group has.
         sources: (P,) nodes of group 0.
         group: of the sinks.
@@ -41,8 +41,7 @@ def maximum_flow(
     Returns:
         (P,).
     """
-    largest = max(link.capacity.numel() for link in links)
-    step = max(1, _NUMBERS // largest)
+    step = max(1, _NUMBERS // sum(link.capacity.numel() for link in links))
     parts = zip(sources.split(step), sinks.split(step))
     return torch.cat([_Flows(links, sizes, one, group, end).run() for one, end in parts])
 
@@ -62,8 +61,8 @@ class _Flows:
         pairs, like = len(sources), links[0].capacity
         self.flows = [like.new_zeros(pairs, *link.capacity.shape) for link in links]
         self.held = [like.new_zeros(pairs, size) for size in sizes]
-        given = sum(link.capacity.sum(dim=1) for link in links if link.above == 0)
-        self.held[0][torch.arange(pairs), sources] = given[sources]
+        given = torch.stack([link.capacity.sum(dim=1) for link in links if link.above == 0])
+        self.held[0][torch.arange(pairs), sources] = given.sum(dim=0)[sources]
         self.far = sum(sizes)
         """A distance longer than any way."""
 

@@ -69,12 +69,11 @@ def can_open(attention: nn.Module) -> TypeGuard[Openable]:
 
 
 @contextmanager
-def opened(model: nn.Module, gradients: bool = False) -> Iterator[dict[str, Parts]]:
+def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
     """Takes apart what the attentions of `model` make within the block, and changes none of it.
 
     Args:
         model: any module that holds attentions.
-        gradients: as `capture`'s.
 
     Yields:
         The last call of each by its name, such as `decoder.layers.0.cross_attention`; those that
@@ -82,7 +81,7 @@ def opened(model: nn.Module, gradients: bool = False) -> Iterator[dict[str, Part
     """
     parts: dict[str, Parts] = {}
     with ExitStack() as stack:
-        maps = stack.enter_context(capture(model, gradients))
+        maps = stack.enter_context(capture(model))
         for name, module in model.named_modules():
             if not can_open(module):
                 continue

@@ -13,6 +13,7 @@ from seqattn.analysis.capture import capture
 from seqattn.analysis.explanations.base import Explanation
 from seqattn.analysis.explanations.parts import Parts, can_open, opened
 from seqattn.layers.sublayers import Residual
+from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
 from seqattn.models.transformer import Transformer
@@ -21,7 +22,7 @@ from seqattn.tokens import BOS, PAD
 
 @dataclass(frozen=True)
 class Branch:
-    """An attention on its residual branch."""
+    """An attention on a residual connection."""
 
     parts: Parts
     x: Tensor
@@ -71,38 +72,36 @@ def decoder_input(target: Tensor) -> Tensor:
     return torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
 
 
-def run_transformer(
-    model: Transformer, source: Tensor, target: Tensor, gradients: bool = False
-) -> Layers:
-    """Reads sources (B, S) and predicts targets (B, T). Args: gradients: as `capture`'s."""
+def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layers:
+    """Reads sources (B, S) and predicts targets (B, T)."""
     inputs: dict[nn.Module, Tensor] = {}
 
     def keep(layer: nn.Module, args: tuple[Any, ...]) -> None:
         inputs[layer] = args[0]
 
     with ExitStack() as stack:
-        parts = stack.enter_context(opened(model, gradients))
+        parts = stack.enter_context(opened(model))
         for layer in (*model.encoder.layers, *model.decoder.layers):
             stack.callback(layer.register_forward_pre_hook(keep).remove)
         logits = model(source, decoder_input(target))
-    encoder = [
-        Branch(parts[f"encoder.layers.{n}.self_attention"], inputs[layer], layer.attend)
-        for n, layer in enumerate(model.encoder.layers)
-    ]
+
+    def own(name: str, layer: nn.Module) -> Branch:
+        assert isinstance(layer, EncoderLayer | DecoderLayer)
+        return Branch(parts[f"{name}.self_attention"], inputs[layer], layer.attend)
+
+    encoder = [own(f"encoder.layers.{n}", one) for n, one in enumerate(model.encoder.layers)]
     decoder = []
     for n, layer in enumerate(model.decoder.layers):
         name = f"decoder.layers.{n}"
-        own = Branch(parts[f"{name}.self_attention"], inputs[layer], layer.attend)
-        cross = Branch(parts[f"{name}.cross_attention"], own.joined, layer.cross)
-        decoder.append(DecoderBranches(own, cross))
+        first = own(name, layer)
+        cross = Branch(parts[f"{name}.cross_attention"], first.joined, layer.cross)
+        decoder.append(DecoderBranches(first, cross))
     return Layers(encoder, decoder, logits)
 
 
-def run_recurrent(
-    model: Recurrent, source: Tensor, target: Tensor, gradients: bool = False
-) -> Aligned:
+def run_recurrent(model: Recurrent, source: Tensor, target: Tensor) -> Aligned:
     """As `run_transformer`, of a recurrent model."""
-    with capture(model, gradients) as maps:
+    with capture(model) as maps:
         memory = model.encode(source)
         state = model.start(memory, cached=False)
         logits = model.decode(decoder_input(target), state)

@@ -16,6 +16,7 @@ from seqattn.analysis.explanations.passes import (
     why_no_cross,
     why_no_layers,
 )
+from seqattn.analysis.intervene import intervene
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
 from seqattn.models.transformer import Transformer
@@ -46,7 +47,8 @@ class Relevance(Method):
         if isinstance(model, Recurrent):
             return _of_alignment(model, source, target)
         assert isinstance(model, Transformer)
-        layers = run_transformer(model, source, target, gradients=True)
+        with intervene(model, {"*": _differentiable}):
+            layers = run_transformer(model, source, target)
         weights = [branch.parts.observed for branch in layers.encoder]
         weights += [branch.parts.observed for pair in layers.decoder for branch in pair]
         count = len(layers.encoder)
@@ -56,6 +58,11 @@ class Relevance(Method):
             rows.append(torch.cat((source_part[:, t], prefix[:, t]), dim=1))
         shares = shares_of(torch.stack(rows, dim=1))
         return shared_out(target, *shares.split((source.shape[1], target.shape[1]), dim=2))
+
+
+def _differentiable(weights: Tensor, visible: Tensor | None) -> Tensor:
+    """An edit: the same weights, of which the context is made, and which have gradients."""
+    return weights if weights.requires_grad else weights.requires_grad_()
 
 
 def _maps(logits: Tensor, target: Tensor, weights: list[Tensor]) -> list[list[Tensor]]:
@@ -110,7 +117,8 @@ def _normalised(relevance: Tensor) -> Tensor:
 
 
 def _of_alignment(model: Recurrent, source: Tensor, target: Tensor) -> Explanation:
-    aligned = run_recurrent(model, source, target, gradients=True)
+    with intervene(model, {"*": _differentiable}):
+        aligned = run_recurrent(model, source, target)
     maps = _maps(aligned.logits, target, aligned.calls)
     rows = [torch.cat(calls, dim=1).sum(dim=1) for calls in maps]
     return shared_out(target, shares_of(torch.stack(rows, dim=1)))

@@ -25,9 +25,9 @@ from seqattn.models.transformer import Transformer
 class ValueNorm(Method):
     """||a f(x)||: the length of what each source token adds to what cross-attention gives.
 
-    f is the value and output projections, and heads are summed before the length is taken (eq. 4
-    of the paper). Lengths are shares of their sum; the mean over decoder layers. In a recurrent
-    model f is what the read-out makes of an annotation.
+    f is the value and output projections, and heads are summed before the length is taken. Lengths
+    are given as shares of their sum, the mean over decoder layers. In a recurrent model f is what
+    the read-out makes of an annotation.
     """
 
     name: ClassVar[str] = "value_norm"

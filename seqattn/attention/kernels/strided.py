@@ -45,6 +45,8 @@ class FactorizedKernel(BlockwiseKernel):
             )
         self.stride = stride
         self.patterns = patterns
+        if len(patterns) > 1:
+            self.unlike_heads = "half of them see what the other half does not"
         size = shape.num_heads // shape.num_kv_heads
         self._run = 1 if size % len(patterns) == 0 else size  # neighbouring heads of one pattern
 

@@ -29,6 +29,7 @@ class XCAKernel(EncoderKernel):
     """
 
     abilities = Abilities(normalised=False)
+    mixes_values = False
 
     def __init__(self, shape: HeadShape, tau: Positive = 1.0) -> None:
         super().__init__(shape)

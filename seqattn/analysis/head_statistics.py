@@ -1,0 +1,118 @@
+"""What attention weights say of each head: how broad it looks, and where its weight rests."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+DEAD = 0.9
+"""Share of a head's weight on one key of each sentence from which on the head counts as dead: it
+rests there whatever the query, as heads without anything to do look at a mark (Clark et al. 2019,
+arXiv 1906.04341, section 3.2; a sink, Xiao et al. 2023, arXiv 2309.17453)."""
+UNIFORM = 0.95
+"""Relative entropy from which on a head counts as uniform."""
+
+
+def distributions(weights: Tensor) -> Tensor:
+    """Weights (B, H, T, S) whose rows sum to 1; NaN in rows without weight."""
+    positive = weights.float().clamp(min=0.0)
+    return positive / positive.sum(dim=-1, keepdim=True)
+
+
+def relative_entropy(weights: Tensor, visible: Tensor | None = None) -> Tensor:
+    """Entropy of each query's weights, as a share of the largest that it could have.
+
+    Args:
+        weights: (B, H, T, S), a query's in a row.
+        visible: bool, broadcastable to them, True where a query may look; None for everywhere.
+
+    Returns:
+        (B, H, T) from 0 (one key) to 1 (all visible keys alike); NaN where a query sees fewer than
+        two keys, or gives no weight.
+    """
+    shares = distributions(weights)
+    seen = shares.new_tensor(float(shares.shape[-1]))
+    if visible is not None:
+        seen = visible.expand_as(shares).sum(dim=-1).float()
+    found = torch.special.entr(shares).sum(dim=-1) / seen.log()
+    return found.masked_fill(seen < 2, torch.nan)
+
+
+def mass_on(weights: Tensor, keys: Tensor) -> Tensor:
+    """The share of each query's weight (B, H, T) on some keys. Args: keys: (B, S) bool."""
+    return (distributions(weights) * keys[:, None, None, :]).sum(dim=-1)
+
+
+def sink_mass(weights: Tensor, queries: Tensor) -> Tensor:
+    """The share of a sentence's weight on the key that gets most of it, over all its queries.
+
+    Args:
+        weights: (B, H, T, S).
+        queries: bool, broadcastable to (B, H, T), True where a query counts.
+
+    Returns:
+        (B, H) NaN for a sentence without such a query.
+    """
+    counted = queries.expand(weights.shape[:-1])[..., None]
+    rows = distributions(weights).masked_fill(~counted, 0.0)
+    return rows.sum(dim=2).amax(dim=-1) / counted.sum(dim=(2, 3))
+
+
+class HeadStatistics(NamedTuple):
+    """Of each head of an attention, (H,), over all queries that count; NaN where none does."""
+
+    entropy: Tensor
+    """Mean relative entropy, 0 to 1."""
+    end: Tensor
+    """Mean share of weight on `</s>`."""
+    sink: Tensor
+    """Mean over sentences of the share of weight on one key."""
+
+    @property
+    def dead(self) -> Tensor:
+        """(H,) bool, whether a head rests on one key of each sentence; see `DEAD`."""
+        return self.sink >= DEAD
+
+    @property
+    def uniform(self) -> Tensor:
+        """(H,) bool, whether a head looks everywhere alike; see `UNIFORM`."""
+        return self.entropy >= UNIFORM
+
+
+class HeadCounter:
+    """Gathers the statistics of an attention's heads over its calls."""
+
+    def __init__(self) -> None:
+        self._entropy: list[Tensor] = []
+        self._end: list[Tensor] = []
+        self._sink: list[Tensor] = []
+
+    def update(
+        self, weights: Tensor, visible: Tensor | None, queries: Tensor, ends: Tensor
+    ) -> None:
+        """Adds a call.
+
+        Args:
+            weights: (B, H, T, S).
+            visible: as in `relative_entropy`.
+            queries: (B, T) bool, True where a query is a token.
+            ends: (B, S) bool, True where a key is `</s>`; sentences without count for no `end`.
+        """
+        heads = weights.shape[1]
+        entropy = relative_entropy(weights, visible)
+        entropy = entropy.masked_fill(~queries[:, None], torch.nan)  # (B, H, T)
+        chosen = ~entropy.isnan()
+        end = mass_on(weights, ends).masked_fill(
+            ~(chosen & ends.any(dim=1)[:, None, None]), torch.nan
+        )
+        self._entropy.append(entropy.transpose(0, 1).reshape(heads, -1))
+        self._end.append(end.transpose(0, 1).reshape(heads, -1))
+        self._sink.append(sink_mass(weights, chosen).transpose(0, 1))
+
+    def statistics(self) -> HeadStatistics:
+        """Of all calls so far."""
+        found = (
+            torch.cat(parts, dim=1).nanmean(dim=1)
+            for parts in (self._entropy, self._end, self._sink)
+        )
+        return HeadStatistics(*found)

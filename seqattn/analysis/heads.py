@@ -1,0 +1,178 @@
+"""What each head of each attention looks at, over some sentences, and the role that this gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from seqattn.analysis.head_sums import Looks, Sums, watching
+from seqattn.models.base import Seq2SeqModel
+from seqattn.tokens import BOS, EOS, PAD
+
+POSITIONAL, ALIGNED, MARKED, BROAD = 0.9, 0.5, 0.5, 0.8
+"""From where on a head has a role, as `role_of` says."""
+_BATCH = 32
+
+
+class Pair(NamedTuple):
+    """Ids of a source and of its target, each with its end mark."""
+
+    source: Sequence[int]
+    target: Sequence[int]
+
+    @property
+    def read(self) -> list[int]:
+        """What the decoder reads: the begin mark, and the target without its end."""
+        return [BOS, *self.target[:-1]]
+
+
+class HeadFigures(NamedTuple):
+    """What a head does, each figure a mean over the queries of all sentences.
+
+    None where there is nothing to take a mean of: a decoder sees no place after its own, places of
+    two languages are no neighbours, and an expert may be chosen by no token.
+    """
+
+    entropy: float | None
+    """Of the weights, in nats."""
+    relative_entropy: float | None
+    """Divided by that of uniform weights over the keys that the query sees, where it sees two."""
+    confidence: float | None
+    """The largest weight, that of `</s>` left out (Voita et al. 2019, arXiv 1905.09418)."""
+    mark: float | None
+    """Mass on the source's `</s>`; in a decoder's own, which has none, on `<s>`."""
+    before: float | None
+    """Mass on the place before the query's own, where there is one that it sees."""
+    own: float | None
+    """Mass on the query's own place."""
+    after: float | None
+    """Mass on the place after it."""
+    rare: float | None
+    """Mass on the rarest token of the sentence (of all as rare), by counts in all sentences."""
+    rare_if_uniform: float | None
+    """What uniform weights would give it."""
+    place: int | None
+    """The place, relative to the query's, of most of its largest weights; from -3 to 3."""
+    positional: float | None
+    """The share of its largest weights that are there, of the queries that see that place and
+    another one."""
+    alignment: float | None
+    """How often its largest weight is on the source token without which the model finds the target
+    token least likely."""
+
+    @property
+    def role(self) -> str:
+        """The first that fits of positional, alignment, end (begin in a decoder) and broad; mixed.
+
+        Positional: at least 0.9 of its largest weights are at one relative place (Voita et al.
+        2019, arXiv 1905.09418). Alignment: at least 0.5 of them, of cross-attention, are on the
+        source token that decides. End or begin: at least 0.5 of its mass is on the mark, a head at
+        rest (Clark et al. 2019, arXiv 1906.04341). Broad: at least 0.8 of the entropy of uniform
+        weights.
+        """
+        if self.entropy is None:
+            return "unused"
+        found = {
+            "positional": (self.positional, POSITIONAL),
+            "alignment": (self.alignment, ALIGNED),
+            "begin" if self.alignment is None and self.after is None else "end": (
+                self.mark,
+                MARKED,
+            ),
+            "broad": (self.relative_entropy, BROAD),
+        }
+        fitting = (name for name, (x, least) in found.items() if x is not None and x >= least)
+        return next(fitting, "mixed")
+
+
+def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[HeadFigures]]:
+    """The figures of every head of every attention with weights, by the attention's name.
+
+    Sentences count by their tokens; neither batches nor padding matter. The heads of a mixture are
+    its experts, each over the tokens that chose it.
+
+    Args:
+        model: in eval mode.
+        pairs: sentences with their targets.
+    """
+    counts = [Counter(token for side in sides for token in side) for sides in _sides(pairs)]
+    sums: dict[str, Sums] = {}
+    for first in range(0, len(pairs), _BATCH):
+        batch = pairs[first : first + _BATCH]
+        device = next(model.parameters()).device
+        source, read = (
+            _padded([torch.tensor(one) for one in side], PAD).to(device) for side in _sides(batch)
+        )
+        with torch.no_grad(), watching(model) as seen:
+            model(source, read)
+        decides = _padded([deciding_tokens(model, pair) for pair in batch], -1).to(device)
+        for name, calls in seen.items():
+            reads_source = name.startswith("encoder.")
+            across = not name.endswith("self_attention")
+            keys, known = (source, counts[0]) if reads_source or across else (read, counts[1])
+            queries = source if reads_source else read
+            looks = Looks(
+                *calls.joined(), keys, queries != PAD, _rarest(keys, known),
+                decides if across else None,
+            )  # fmt: skip
+            sums.setdefault(name, Sums(calls.heads)).add(looks)
+    return {
+        name: [_figures(found, head) for head in range(found.heads)] for name, found in sums.items()
+    }
+
+
+def _sides(pairs: Sequence[Pair]) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
+    return [pair.source for pair in pairs], [pair.read for pair in pairs]
+
+
+def _padded(rows: Sequence[Tensor], filling: int) -> Tensor:
+    return pad_sequence(list(rows), batch_first=True, padding_value=filling)
+
+
+def _rarest(keys: Tensor, counts: Counter[int]) -> Tensor:
+    """Which of the keys (B, S) are as rare as the rarest of their sentence, marks left out."""
+    most = 1 + counts.total()
+    by_key = [
+        [counts[key] if key not in (PAD, BOS, EOS) else most for key in row]
+        for row in keys.tolist()
+    ]
+    found = torch.tensor(by_key, device=keys.device)
+    least = found.min(dim=1, keepdim=True).values
+    return (found == least) & (found < most)
+
+
+def _figures(sums: Sums, head: int) -> HeadFigures:
+    place, share = sums.commonest_place(head)
+    names = ("entropy", "relative_entropy", "confidence", "mark", "before", "own", "after", "rare")
+    means = [sums.mean(name, head) for name in (*names, "rare_if_uniform")]
+    return HeadFigures._make([*means, place, share, sums.mean("alignment", head)])
+
+
+@torch.no_grad()
+def deciding_tokens(model: Seq2SeqModel, pair: Pair) -> Tensor:
+    """For each target token the place of the source token without which it is least likely: (T,).
+
+    Each source token is left out in turn, its end mark never. -1 for the target's end mark, and
+    where the source has one token alone.
+    """
+    device = next(model.parameters()).device
+    source = list(pair.source)
+    decides = torch.full((len(pair.target),), -1)
+    words = len(source) - 1
+    if words < 2:
+        return decides
+    said = torch.tensor(pair.target, device=device)[None, :, None]
+    found = []
+    for first in range(0, words, _BATCH):
+        without = [source[:j] + source[j + 1 :] for j in range(first, min(first + _BATCH, words))]
+        memory = model.encode(torch.tensor(without, device=device))
+        read = torch.tensor([pair.read], device=device).expand(len(without), -1)
+        likely = model.log_probabilities(read, model.start(memory, cached=False)).log_probabilities
+        found.append(likely.gather(2, said.expand(len(without), -1, -1))[..., 0])  # (J, T)
+    decides[:-1] = torch.cat(found).argmin(dim=0)[:-1].cpu()
+    return decides

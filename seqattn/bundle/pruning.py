@@ -1,0 +1,181 @@
+"""A bundle whose attentions have fewer heads: some are removed from its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqattn.attention.base import Attention
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
+from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.choices import SLOTS
+from seqattn.bundle.nodes import Node, build, describe
+from seqattn.errors import UserError
+
+Heads = Mapping[str, Sequence[int]]
+"""For each attention, by its name, some of the heads that it has now, counted from 0."""
+
+
+class Units:
+    """Heads that can be removed, in units that can go alone.
+
+    Where several query heads share a key head, but not all of them, they go together, so that each
+    key head that stays serves as many. One unit stays in each attention.
+
+    Args:
+        model: that has the heads.
+        names: its attentions.
+        count: how many query heads are to go.
+
+    Raises:
+        UserError: where an attention cannot lose heads, or there are not so many that can go.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str], count: int) -> None:
+        self.units = {name: _units(name, model.get_submodule(name)) for name in names}
+        self.count = count
+        most = sum(sum(map(len, several[1:])) for several in self.units.values())
+        if count > most:
+            raise UserError(
+                f"prune must be at most {most}, for one key head and its query heads stay in each "
+                f"of {len(self.units)} attentions; got {count}"
+            )
+
+    def least_important(self, importance: Mapping[str, Tensor]) -> Heads:
+        """The heads that stay in each attention where the least important ones of all go.
+
+        Args:
+            importance: for each attention a number for each of its heads; a unit has their mean.
+
+        Raises:
+            UserError: where units are too large for just so many.
+        """
+        ranked = sorted(
+            (float(importance[name][unit].mean()), name, unit)
+            for name, several in self.units.items()
+            for unit in several
+        )
+        gone: dict[str, list[int]] = {name: [] for name in self.units}
+        left = self.count
+        for _, name, unit in ranked:
+            heads = sum(map(len, self.units[name]))
+            if len(unit) <= left and len(gone[name]) + len(unit) < heads:
+                gone[name] += unit
+                left -= len(unit)
+        if left:
+            size = max(len(several[0]) for several in self.units.values())
+            raise UserError(
+                f"prune must be a sum of groups of {size} query heads that share a key head, got "
+                f"{self.count}"
+            )
+        return {
+            name: [head for unit in several for head in unit if head not in gone[name]]
+            for name, several in self.units.items()
+            if gone[name]
+        }
+
+
+def _units(name: str, attention: nn.Module) -> list[list[int]]:
+    """The heads of an attention in units that can go alone."""
+    assert isinstance(attention, Attention)
+    if not isinstance(attention, MultiHeadAttention) or attention.kernel.unlike_heads:
+        reason = getattr(getattr(attention, "kernel", None), "unlike_heads", "")
+        kind = attention.name if reason else type(attention).__name__
+        raise UserError(
+            f"{name} is a {kind}, which cannot lose heads"
+            f"{f': {reason}' if reason else ''}; pruning takes multi-head attention whose heads "
+            "are alike, such as mha, gqa, mqa, sliding_window, linear or entmax"
+        )
+    shared = attention.num_heads // attention.num_kv_heads
+    size = 1 if attention.num_kv_heads == 1 else shared
+    return [list(range(first, first + size)) for first in range(0, attention.num_heads, size)]
+
+
+def pruned(bundle: TextBundle, kept: Heads) -> TextBundle:
+    """A bundle of the same weights but for those of the heads that do not stay.
+
+    Args:
+        bundle: of a Transformer.
+        kept: for each attention that loses heads, those that stay.
+    """
+    config, tokenizer = _config(bundle, kept), bundle.tokenizer
+    sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
+    model: Any = Architecture.of(config).build(sizes)
+    keep_heads(bundle.model, model, kept)
+    device = next(bundle.model.parameters()).device
+    return replace(bundle, model=model.to(device).eval(), config=config, scores={})
+
+
+def _config(bundle: TextBundle, kept: Heads) -> dict[str, Node]:
+    """The configuration in which each layer of a slot says which heads it has."""
+    config, shared = dict(bundle.config), bundle.config["attention"]
+    for slot in SLOTS:
+        own = f"{slot}_attention"
+        node = config.get(own) or (cross_node(shared) if slot == "cross" else shared)
+        nodes = node if isinstance(node, list) else [node]
+        name = "encoder.layers.{}.self_attention"
+        if slot != "encoder":
+            name = f"decoder.layers.{{}}.{'cross' if slot == 'cross' else 'self'}_attention"
+        names = [
+            name.format(number)
+            for number in range(len(getattr(bundle.model, name.partition(".")[0]).layers))
+        ]
+        if any(name in kept for name in names):
+            config[own] = [
+                _of_layer(nodes[number % len(nodes)], kept.get(name))
+                for number, name in enumerate(names)
+            ]
+    return config
+
+
+def cross_node(node: Node) -> Node:
+    """The node of the cross-attention that stands beside a self-attention."""
+    if isinstance(node, list):
+        return [cross_node(layer) for layer in node]
+    return describe(cross_default(build(node, "attention")), "cross_attention")
+
+
+def _of_layer(node: Node, kept: Sequence[int] | None) -> Node:
+    if kept is None:
+        return node
+    before = node.get("kept_heads") or range(node["num_heads"])
+    return {**node, "kept_heads": [before[head] for head in kept]}
+
+
+@torch.no_grad()
+def keep_heads(source: nn.Module, target: nn.Module, kept: Heads) -> None:
+    """Copies weights to a model that has some of the heads of `source`, and all else.
+
+    What kernels and positions have by head goes with it.
+
+    Args:
+        source: a Transformer.
+        target: the same with `kept_heads`.
+        kept: for each attention that has fewer, those of `source`'s that it has.
+    """
+    parts: dict[str, tuple[int, Sequence[int]]] = {}
+    for name, heads in kept.items():
+        attention: Any = source.get_submodule(name)
+        shared = attention.num_heads // attention.num_kv_heads
+        groups = sorted({head // shared for head in heads})
+        parts |= {f"{name}.{of}.": (attention.num_kv_heads, groups) for of in ("key", "value")}
+        parts[f"{name}."] = attention.num_heads, heads
+        if name.endswith("self_attention"):
+            stack, _, layer, _ = name.split(".")
+            parts[f"{stack}.position.parts.{layer}."] = attention.num_heads, heads
+    old = dict(chain(source.named_parameters(), source.named_buffers()))
+    for name, new in chain(target.named_parameters(), target.named_buffers()):
+        tensor = old[name]
+        for axis in range(new.dim()):
+            if tensor.shape[axis] != new.shape[axis]:
+                count, heads = next(parts[part] for part in parts if name.startswith(part))
+                index = torch.tensor(heads, device=tensor.device)
+                by_head = tensor.unflatten(axis, (count, -1)).index_select(axis, index)
+                tensor = by_head.flatten(axis, axis + 1)
+        new.copy_(tensor)

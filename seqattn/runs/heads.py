@@ -1,0 +1,168 @@
+"""What each head of a bundle does, how much it matters, and the score as heads are taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from seqattn.analysis.capture import makers
+from seqattn.analysis.head_plots import AblationCurve, ablation_curves, head_map
+from seqattn.analysis.head_rows import AttentionHeads, HeadRow, attention_heads
+from seqattn.analysis.heads import head_figures
+from seqattn.analysis.importance import (
+    Head,
+    by_attention,
+    gates_without,
+    head_importance,
+    least_first,
+    random_order,
+)
+from seqattn.analysis.intervene import intervene
+from seqattn.analysis.plots import save
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.nodes import describe
+from seqattn.checking import Count, CountOrNone, checked
+from seqattn.data.base import Texts
+from seqattn.errors import UserError
+from seqattn.metrics.text import TextScore
+from seqattn.runs.bundle_run import outputs_for
+from seqattn.runs.evaluate import ScoredRun, write_json
+from seqattn.runs.head_importance import pairs_of
+from seqattn.runs.tables import print_table
+from seqattn.training.screen import progress
+
+RANDOM = 3
+"""Random orders in which heads are taken out, whose mean is the baseline."""
+_COLUMNS = ("role", "importance", "entropy", "relative", "confidence", "mark", "-1", "0", "+1",
+            "rare", "aligned")  # fmt: skip
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class HeadAnalysis(ScoredRun):
+    """Figures, roles and importance of all heads, and the curve of their ablation.
+
+    Args:
+        bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
+        output: the directory for heads.json, heads.png and ablation.png.
+        sentences: of the split, the first so many.
+        points: steps of the curve, from all heads to none; 0 for no curve.
+    """
+
+    output: str
+    sentences: Count = 200
+    points: CountOrNone = 8
+
+    def run(self) -> dict[str, Any]:
+        """Measures, draws, writes and prints; returns what is in heads.json.
+
+        Raises:
+            UserError: where the bundle or the data cannot be used.
+        """
+        bundle = self.load(self.generation)
+        if isinstance(bundle, SpanBundle):
+            raise UserError(f"{self.bundle} answers by spans; heads takes an encoder-decoder")
+        texts = self.read_texts(bundle)
+        texts = texts._replace(
+            sources=texts.sources[: self.sentences],
+            targets=texts.targets[: self.sentences],
+            references=texts.references[: self.sentences],
+        )
+        pairs = pairs_of(bundle, texts.sources, texts.targets)
+        if not pairs:
+            raise UserError(f"the {self.split} split has no pairs to look into")
+        importance = by_attention(head_importance(bundle.model, pairs))
+        figures = head_figures(bundle.model, pairs)
+        curve = self._curve(bundle, texts, importance) if self.points and importance else None
+        attentions = {
+            name: attention_heads(bundle.model, name, figures.get(name), importance.get(name))
+            for name in sorted(dict(makers(bundle.model)), key=_slot)
+        }
+        results = {
+            "bundle": self.bundle,
+            "split": self.split,
+            "sentences": len(pairs),
+            "attentions": {name: found.plain() for name, found in attentions.items()},
+            "ablation": None if curve is None else curve._asdict(),
+            "generation": describe(self.generation),
+        }
+        directory = Path(self.output).expanduser()
+        save(head_map(attentions, f"heads of {self.bundle}"), directory / "heads.png")
+        if curve is not None:
+            save(ablation_curves(curve), directory / "ablation.png")
+        write_json(directory / "heads.json", results)
+        self._print(attentions, curve, len(pairs))
+        return results
+
+    def _curve(
+        self, bundle: TextBundle, texts: Texts, importance: Mapping[str, Tensor]
+    ) -> AblationCurve:
+        """The first score of the task as heads are taken out, in several orders."""
+        orders = [least_first(importance), *(random_order(importance, n) for n in range(RANDOM))]
+        count = len(orders[0])
+        out = sorted({round(count * point / self.points) for point in range(self.points + 1)})
+        known: dict[frozenset[Head], TextScore] = {}
+        with progress("taking heads out", "passes") as tell:
+            for done, (order, heads) in enumerate(product(orders, out), 1):
+                gone = frozenset(order[:heads])
+                if gone not in known:
+                    with intervene(bundle.model, gates=gates_without(bundle.model, gone)):
+                        said = outputs_for(bundle, self.generation, texts.sources).texts
+                    known[gone] = self.scorer.score(said, texts.references, texts.sources)[0]
+                tell(done, len(orders) * len(out))
+        by_order = [[known[frozenset(order[:heads])].value for heads in out] for order in orders]
+        first = known[frozenset()]
+        return AblationCurve(first.name, first.signature, out, by_order[0], by_order[1:])
+
+    def _print(
+        self, attentions: Mapping[str, AttentionHeads], curve: AblationCurve | None, pairs: int
+    ) -> None:
+        rows, notes = {}, []
+        for name, heads in attentions.items():
+            place = f"{heads.slot} {heads.layer}" if heads.layer else name
+            for number, head in enumerate(heads.heads, 1):
+                rows[f"{place}.{number}"] = _cells(head)
+            notes += [f"{place}: {reason}" for reason in heads.reasons]
+        notes.append(
+            f"over {pairs:,} pairs of {self.split}: means over tokens; entropy in nats, and as a "
+            "share of that of uniform weights; a role is the first that fits of positional (0.9 of "
+            "the largest weights at one place), alignment (0.5 on the token that decides), end or "
+            "begin (0.5 of the mass on the mark), broad (0.8 of uniform entropy)"
+        )
+        print_table(f"heads of {self.bundle}", rows, _COLUMNS, notes)
+        if curve is not None:
+            found = {"least important first": [f"{x:.2f}" for x in curve.by_importance]}
+            means = [
+                f"{sum(several) / RANDOM:.2f}" for several in zip(*curve.at_random, strict=True)
+            ]
+            found[f"at random, mean of {RANDOM}"] = means
+            print_table(
+                f"{curve.name} by heads taken out", found, list(map(str, curve.out)),
+                [f"{curve.name}: {curve.signature}", f"written to {self.output}"],
+            )  # fmt: skip
+
+
+def _slot(name: str) -> tuple[bool, bool]:
+    """What sorts attentions by slot: encoder, decoder, cross; in one slot they keep their order."""
+    return not name.startswith("encoder."), not name.endswith("self_attention")
+
+
+def _cells(head: HeadRow) -> list[str]:
+    figures = head.figures
+    role = head.role
+    if role == "positional" and figures is not None:
+        role = f"positional {figures.place:+d}"
+    shown: list[float | None] = [head.importance]
+    if figures is None:
+        return [role, *map(_number, shown), *["-"] * (len(_COLUMNS) - 2)]
+    shown += [*figures[:8], figures.alignment]
+    return [role, *map(_number, shown)]
+
+
+def _number(x: float | None) -> str:
+    return "-" if x is None else f"{x:.2f}"

@@ -1,0 +1,1 @@
+"""A bundle behind HTTP: one model thread, requests that are searched together, JSON."""

@@ -1,0 +1,144 @@
+"""Answers to questions, and explanations of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from seqattn.analysis.explanations import explain
+from seqattn.bundle.bundle import Bundle, SpanBundle
+from seqattn.bundle.nodes import TARGET, import_path
+from seqattn.data.reading import question_source
+from seqattn.errors import UserError
+from seqattn.generation.span_search import Answered
+from seqattn.server.figures import Figures
+from seqattn.server.limits import Limits, too_many
+from seqattn.server.model_thread import Shared
+from seqattn.server.outputs import numbers, whole
+from seqattn.server.schemas import (
+    Answer,
+    AnswerRequest,
+    Answers,
+    ExplainRequest,
+    ExplainResponse,
+    Generated,
+    GenerateRequest,
+)
+from seqattn.server.searches import search_for
+from seqattn.server.texts import Texts
+
+
+def reads_questions(bundle: Bundle) -> bool:
+    """Whether it was trained on questions with contexts."""
+    node = bundle.config.get("task")
+    task = import_path(node[TARGET], "task") if isinstance(node, dict) else None
+    return getattr(task, "reads", "pairs") == "questions"
+
+
+def pairs_of(asked: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
+    """Questions with their contexts; one context serves all questions.
+
+    Raises:
+        UserError: where there are more contexts than questions, or less.
+    """
+    questions = [asked.question] if isinstance(asked.question, str) else asked.question
+    contexts = asked.context
+    if isinstance(contexts, str):
+        contexts = [contexts] * len(questions)
+    if len(contexts) != len(questions):
+        raise UserError(f"context must be a text or one for each of {len(questions)} questions")
+    if len(questions) > limits.inputs:
+        raise too_many("questions", limits.inputs, len(questions))
+    return list(zip(questions, contexts, strict=True))
+
+
+def as_generation(asked: AnswerRequest, limits: Limits) -> GenerateRequest:
+    """The same for a bundle that writes its answers."""
+    sources = [question_source(*pair) for pair in pairs_of(asked, limits)]
+    return GenerateRequest.model_construct(  # whose checks would make plain texts of them
+        inputs=sources, generation=asked.generation, n_best=asked.n_best
+    )
+
+
+def written(results: Sequence[Generated]) -> list[Answers]:
+    """Answers in the model's own words."""
+    return [
+        Answers(answers=[Answer(text=one.text, score=one.score) for one in result.outputs])
+        for result in results
+    ]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Answers by spans. Args: bundle: the model; limits: of a request; figures: told of tokens."""
+
+    bundle: SpanBundle
+    limits: Limits
+    figures: Figures
+
+    def jobs(self, asked: AnswerRequest) -> list[Shared]:
+        """A job for each question, which gives an `Answered`.
+
+        Raises:
+            Refused: for too many questions or tokens.
+            UserError: for anything else that does not fit.
+        """
+        pairs = pairs_of(asked, self.limits)
+        search = search_for(self.bundle, asked.generation, asked.n_best)
+        sizes = [
+            len(ids)
+            for ids in self.bundle.tokenizer.encode_source([" ".join(pair) for pair in pairs])
+        ]
+        if sum(sizes) > self.limits.tokens:
+            raise too_many("tokens", self.limits.tokens, sum(sizes))
+        return [Shared(search, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
+
+    def search(self, search: Any, pairs: Sequence[tuple[str, str]]) -> list[Answered]:
+        """Answers to several questions with one search."""
+        questions, contexts = zip(*pairs, strict=True)
+        return self.bundle.answerer(search).answer(questions, contexts)
+
+    def told(self, job: Shared, found: Answered) -> Answers:
+        """The result of a question."""
+        self.figures.tokens(job.tokens, 0)
+        answers = [
+            Answer(text=a.text, start=a.start, end=a.end, probability=round(a.probability, 6))
+            for a in found.answers
+        ]
+        return Answers(answers=answers, no_answer=round(found.no_answer, 6))
+
+
+def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainResponse:
+    """Contributions to an output; runs the model.
+
+    Raises:
+        Refused: for too many tokens.
+        UserError: for a method that is not there or cannot be had, or a text of no words.
+    """
+    bundle, tokenizer = texts.bundle, texts.bundle.tokenizer
+    windows = texts.encode([source])[0]
+    if not windows[0]:
+        raise UserError("text must hold some words")
+    if asked.output is None:
+        inputs = texts.read(GenerateRequest.model_construct(inputs=[source]))
+        target = whole(texts.search(inputs[0].search, inputs)[0][0].ids)
+    else:
+        target = tokenizer.encode_target([asked.output])[0]
+        if len(target) > texts.limits.tokens:
+            raise too_many("tokens", texts.limits.tokens, len(target))
+    device = next(bundle.model.parameters()).device
+    read, said = (torch.tensor([row], device=device) for row in (windows[0], target))
+    found = explain(bundle.model, read, said, asked.method)
+    return ExplainResponse(
+        method=asked.method,
+        text=tokenizer.decode_target([target])[0] if asked.output is None else asked.output,
+        source_tokens=tokenizer.source_pieces(windows[0], source),
+        tokens=tokenizer.target_pieces(target, asked.output),
+        source=numbers(found.source[0].detach()),
+        prefix=numbers(found.prefix[0].detach()),
+        rest=numbers(found.rest[0].detach()),
+        windows=len(windows) if len(windows) > 1 else None,
+    )

@@ -1,0 +1,190 @@
+"""The endpoints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from html import escape
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
+
+import seqattn
+from seqattn.errors import UserError
+from seqattn.server.guard import Guard
+from seqattn.server.libretranslate import router
+from seqattn.server.limits import Refused
+from seqattn.server.schemas import (
+    AnswerRequest,
+    AnswerResponse,
+    ExplainRequest,
+    ExplainResponse,
+    GenerateRequest,
+    GenerateResponse,
+    Health,
+    Problem,
+)
+from seqattn.server.service import FAILED, Service
+
+_STATUSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": about}
+    for status, about in {
+        400: "no JSON, or a host that is not served",
+        413: "too much for a request",
+        422: "what does not fit, in one line",
+        503: "the queue is full; see Retry-After",
+    }.items()
+}
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+
+
+def make_app(
+    service: Service,
+    hosts: Sequence[str] = (),
+    cors: Sequence[str] = (),
+    languages: Sequence[str] = (),
+) -> FastAPI:
+    """The application.
+
+    Args:
+        service: the bundle at work; it ends with the application.
+        hosts: names that the server goes by, beside `localhost` and addresses.
+        cors: origins whose pages may ask, such as `https://example.org`; `*` for all.
+        languages: codes of the source's and the target's, for LibreTranslate's clients.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.thread.close()
+
+    app = FastAPI(
+        title="seqattn",
+        version=seqattn.__version__,
+        summary="A trained encoder-decoder: outputs, answers, and where they come from",
+        lifespan=lifespan,
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        responses=_STATUSES,
+    )
+    _add_endpoints(app, service)
+    app.include_router(router(service, languages))
+    _add_errors(app)
+    paths = {getattr(route, "path", "") for route in app.routes} | set(app.openapi()["paths"])
+    if cors:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(cors), allow_methods=["*"], allow_headers=["*"]
+        )
+    app.add_middleware(
+        Guard,
+        hosts=hosts,
+        body_bytes=service.limits.body_bytes,
+        figures=service.figures,
+        paths=paths,
+    )
+    return app
+
+
+def _add_endpoints(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/generate", response_model_exclude_none=True, responses=_EVENTS)
+    async def generate(asked: GenerateRequest, request: Request) -> GenerateResponse:
+        """Outputs for a text or several."""
+        if asked.stream:
+            events = await service.stream(asked)
+            return StreamingResponse(events, media_type="text/event-stream")  # type: ignore[return-value]
+        return await service.generate(asked, request)
+
+    @app.post("/v1/answer", response_model_exclude_none=True)
+    async def answer(asked: AnswerRequest, request: Request) -> AnswerResponse:
+        """Answers to a question or several."""
+        return await service.answer(asked, request)
+
+    @app.post("/v1/explain", response_model_exclude_none=True)
+    async def explain(asked: ExplainRequest, request: Request) -> ExplainResponse:
+        """Which tokens an output is owed to."""
+        return await service.explain(asked, request)
+
+    @app.get("/health")
+    async def health() -> Health:
+        """Whether it answers."""
+        gives: Any = service.bundle.output
+        return Health(status="ok", gives=gives, waiting=len(service.thread))
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Figures in Prometheus's text format."""
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(service.figures.text(), media_type=kind)
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        rows = (
+            f"<li><code>{method.upper()} {escape(path)}</code></li>"
+            for path, methods in app.openapi()["paths"].items()
+            for method in methods
+        )
+        title = f"seqattn: {escape(service.bundle.path.name)}"
+        return HTMLResponse(
+            f'<!doctype html><html lang="en"><title>{title}</title><h1>{title}</h1>'
+            f'<ul>{"".join(rows)}</ul><p><a href="/openapi.json">openapi.json</a></p></html>'
+        )
+
+
+def worded(errors: Sequence[Any]) -> tuple[int, str]:
+    """The status and the line for what pydantic found, of a choice what got furthest."""
+    deepest = max(len(error["loc"]) for error in errors)
+    found = [error for error in errors if len(error["loc"]) == deepest]
+    kind, place = found[0]["type"], found[0]["loc"]
+    if kind == "json_invalid":
+        return 400, f"the body is not JSON: {found[0]['ctx']['error']}"
+    if place == ("body",):
+        return 422, "the body must be a JSON object, sent with Content-Type: application/json"
+    # between keys stand the types of a choice, such as list[str]
+    keys = [
+        str(part) for part in place[1:] if not re.match(r"str$|[A-Z]|list\[|constrained", str(part))
+    ]
+    if kind == "extra_forbidden":
+        return 422, f"there is no key {'.'.join(keys)}"
+    reasons = dict.fromkeys(re.sub(r"^(Input|String) ", "", error["msg"]) for error in found)
+    return 422, f"{'.'.join(keys)} {' or '.join(reasons)}"
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Each error is one line of JSON."""
+
+    def problem(status: int, line: str, headers: Any = None) -> JSONResponse:
+        content = {"error": " ".join(line.split())}
+        return JSONResponse(content, status_code=status, headers=headers)
+
+    @app.exception_handler(UserError)
+    async def user(request: Request, error: UserError) -> JSONResponse:
+        return problem(422, str(error))
+
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> JSONResponse:
+        return problem(error.status, error.line, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        return problem(*worded(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        where = f": {request.method} {request.url.path}" if error.status_code in (404, 405) else ""
+        return problem(error.status_code, f"{error.detail}{where}", error.headers)
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> JSONResponse:
+        return problem(500, FAILED)

@@ -1,0 +1,134 @@
+"""LibreTranslate's `/translate` and `/languages`, so that its clients work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from seqattn.server.limits import Refused
+from seqattn.server.schemas import GenerateRequest
+from seqattn.server.service import Service
+
+
+class Translated(BaseModel):
+    """Translations: one for a text, a list for a list."""
+
+    translatedText: str | list[str]
+    alternatives: list[str] | list[list[str]] | None = None
+    detectedLanguage: Any | None = Field(
+        default=None, description="the only source, for source=auto"
+    )
+
+
+class Language(BaseModel):
+    """A language and those into which it is translated."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+def router(service: Service, languages: Sequence[str]) -> APIRouter:
+    """Both endpoints. Args: languages: the source's and the target's codes, or none."""
+    routes = APIRouter(tags=["LibreTranslate"])
+
+    def pair() -> tuple[str, str]:
+        if not languages:
+            raise Refused(404, "this server knows no languages; start it with languages=[en,de]")
+        return languages[0], languages[1]
+
+    @routes.get("/languages")
+    async def known() -> list[Language]:
+        source, target = pair()
+        return [
+            Language(code=source, name=source, targets=[target]),
+            Language(code=target, name=target, targets=[]),
+        ]
+
+    @routes.post(
+        "/translate",
+        response_model_exclude_none=True,
+        openapi_extra={"requestBody": _BODY},
+    )
+    async def translate(request: Request) -> Translated:
+        source, target = pair()
+        given = await _values(request)
+        texts: Any = given.get("q")
+        several = isinstance(texts, list)
+        if not all(isinstance(one, str) for one in (texts if several else [texts])):
+            raise Refused(400, "q must be a text or a list of texts")
+        for key, codes in (("source", (source, "auto")), ("target", (target,))):
+            if given.get(key, codes[0]) not in codes:
+                known = " or ".join(codes)
+                raise Refused(400, f"{key} must be {known}, got {given[key]!r}")
+        if given.get("format", "text") != "text":
+            raise Refused(400, f"format must be text, got {given['format']!r}")
+        others = _count(given.get("alternatives") or 0)
+        asked = GenerateRequest.model_construct(inputs=texts, n_best=others + 1)
+        found = (await service.generate(asked, request)).results
+        best = [result.outputs[0].text for result in found]
+        made = Translated(translatedText=best if several else best[0])
+        if others:
+            rest = [[one.text for one in result.outputs[1:]] for result in found]
+            made.alternatives = rest if several else rest[0]
+        if given.get("source") == "auto":
+            detected = {"confidence": 100, "language": source}
+            made.detectedLanguage = [detected] * len(best) if several else detected
+        return made
+
+    return routes
+
+
+_BODY = {
+    "required": True,
+    "content": {
+        kind: {
+            "schema": {
+                "type": "object",
+                "required": ["q", "source", "target"],
+                "properties": {
+                    "q": {"anyOf": [{"type": "string"}, {"type": "array"}]},
+                    "source": {"type": "string"},
+                    "target": {"type": "string"},
+                    "format": {"type": "string", "enum": ["text"]},
+                    "alternatives": {"type": "integer"},
+                    "api_key": {"type": "string"},
+                },
+            },
+            "example": {"q": "He buys these books.", "source": "en", "target": "de"},
+        }
+        for kind in ("application/json", "application/x-www-form-urlencoded")
+    },
+}
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not str(value).isdecimal() or int(value) > 99:
+        raise Refused(400, f"alternatives must be a whole number up to 99, got {value!r}")
+    return int(value)
+
+
+async def _values(request: Request) -> dict[str, Any]:
+    """The keys of a request: of its address, and of a body of JSON or of a form."""
+    body = await request.body()
+    given: dict[str, Any] = {}
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if kind == "application/json":
+            given = json.loads(body)
+        elif kind == "multipart/form-data":
+            raise Refused(400, "send JSON, or a form as application/x-www-form-urlencoded")
+        else:
+            fields = parse_qs(body.decode(), keep_blank_values=True)
+            given = {key: found[0] if len(found) == 1 else found for key, found in fields.items()}
+    except ValueError as error:
+        raise Refused(400, f"the body cannot be read: {error}") from error
+    if not isinstance(given, dict):
+        raise Refused(400, "the body must be an object with q, source and target")
+    return {**dict(request.query_params), **given}

@@ -1,0 +1,147 @@
+"""The one thread that runs the model: what may be searched together is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from seqattn.server.limits import Limits, Refused
+
+Together = Callable[[Any, list[Any]], Sequence[Any]]
+"""Searches several inputs with one search: a result for each."""
+
+
+@dataclass(eq=False)
+class Alone:
+    """Work that nothing else shares. Args: work: what is done; done: what comes of it."""
+
+    work: Callable[[], Any]
+    done: Future[Any] = field(default_factory=Future)
+
+
+@dataclass(eq=False)
+class Shared:
+    """An input that is searched beside others of an equal search.
+
+    Args:
+        search: the search.
+        item: the input.
+        tokens: its size.
+        done: what comes of it.
+    """
+
+    search: Any
+    item: Any
+    tokens: int
+    done: Future[Any] = field(default_factory=Future)
+
+
+Job = Alone | Shared
+
+
+class ModelThread:
+    """Takes jobs in the order in which they come; those with equal searches that wait go together.
+
+    One thread, since what a forward pass is told of padding is told to the whole process. After a
+    batch of several a job waits up to `batch_wait` for company: a client alone never does.
+
+    Args:
+        together: searches a batch.
+        limits: of the queue and of a batch.
+        batched: told the size of each batch.
+    """
+
+    def __init__(
+        self, together: Together, limits: Limits, batched: Callable[[int], None] = lambda size: None
+    ) -> None:
+        self._together, self._limits, self._batched = together, limits, batched
+        self._waiting: deque[Job] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._last = 1  # jobs of the last batch
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queues all of them, or none.
+
+        Raises:
+            Refused: with 503 where there is no room for them.
+        """
+        with self._changed:
+            if self._closed or len(self._waiting) + len(jobs) > self._limits.queue:
+                why = "is stopping" if self._closed else "has too much to do"
+                raise Refused(503, f"the server {why}; try again in a second", {"Retry-After": "1"})
+            self._waiting.extend(jobs)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Ends when all that waits is done."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while jobs := self._next():
+            running = [job for job in jobs if job.done.set_running_or_notify_cancel()]
+            self._last = len(jobs)
+            if running:
+                self._batched(len(running))
+                self._do(running)
+
+    def _next(self) -> list[Job]:
+        """The jobs that go next: one, or several with equal searches; none at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if not self._waiting:
+                return []
+            first = self._waiting.popleft()
+            if isinstance(first, Alone):
+                return [first]
+            jobs: list[Job] = [first]
+            room = self._limits.batch_tokens - first.tokens
+            wait = self._limits.batch_wait / 1_000 if self._last > 1 else 0.0
+            until = time.monotonic() + wait
+            while True:
+                for job in list(self._waiting):
+                    if (
+                        isinstance(job, Shared)
+                        and job.tokens <= room
+                        and job.search == first.search
+                    ):
+                        self._waiting.remove(job)
+                        jobs.append(job)
+                        room -= job.tokens
+                left = until - time.monotonic()
+                if self._waiting or self._closed or left <= 0:
+                    return jobs
+                self._changed.wait(left)
+
+    def _do(self, jobs: list[Job]) -> None:
+        """Runs jobs; where several fail together, each for itself."""
+        try:
+            first = jobs[0]
+            if isinstance(first, Alone):
+                found: Sequence[Any] = [first.work()]
+            else:
+                found = self._together(
+                    first.search, [job.item for job in jobs if isinstance(job, Shared)]
+                )
+        except Exception as error:
+            if len(jobs) == 1:
+                jobs[0].done.set_exception(error)
+            else:
+                for job in jobs:
+                    self._do([job])
+            return
+        for job, one in zip(jobs, found, strict=True):
+            job.done.set_result(one)

@@ -1,0 +1,107 @@
+"""What is told of an output: texts, pieces, words and where the model looked."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqattn.analysis.capture import Maps as Captured
+from seqattn.analysis.capture import capture
+from seqattn.analysis.heatmaps import align
+from seqattn.bundle.bundle import TextBundle
+from seqattn.generation.base import Hypothesis
+from seqattn.server.interventions import intervened
+from seqattn.server.schemas import Alignment, Intervention, Maps, Output, Packed
+from seqattn.tokens import BOS, EOS
+
+
+def different(
+    bundle: TextBundle, found: Sequence[Hypothesis], most: int
+) -> list[tuple[str, Hypothesis]]:
+    """The best hypotheses that read differently, with their texts."""
+    best: dict[str, Hypothesis] = {}
+    texts = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in found])
+    for text, hypothesis in zip(texts, found, strict=True):
+        best.setdefault(text, hypothesis)
+    return list(best.items())[:most]
+
+
+def output_of(text: str, hypothesis: Hypothesis, parts: Collection[str]) -> Output:
+    """An output without what needs another pass of the model."""
+    output = Output(text=text)
+    if "scores" in parts:
+        output.score = round(hypothesis.score, 6)
+        output.log_probability = round(hypothesis.log_probability, 6)
+    return output
+
+
+def look_into(
+    output: Output,
+    bundle: TextBundle,
+    source: Sequence[int],
+    target: Sequence[int],
+    parts: Collection[str],
+    asked: Intervention | None,
+    packed: bool,
+) -> None:
+    """Adds alignment and attention to an output, as the model reads it whole.
+
+    Args:
+        output: to which they are added.
+        bundle: the model.
+        source: ids, end included.
+        target: ids, end included.
+        parts: those that are wanted.
+        asked: what is changed in the model.
+        packed: 16-bit weights in base64.
+    """
+    device = next(bundle.model.parameters()).device
+    ids = (torch.tensor([list(row)], device=device) for row in (source, [BOS, *target[:-1]]))
+    with torch.no_grad(), intervened(bundle.model, asked), capture(bundle.model) as maps:
+        bundle.model(*ids)
+    weights = {name: torch.cat(calls, dim=2)[0] for name, calls in maps.items() if calls}
+    if "attention" in parts:
+        given = {name: _written(one, packed) for name, one in weights.items()}
+        output.attention = Maps(maps=given, without=maps.without)
+    if "alignment" in parts:
+        output.alignment = _alignment(bundle, source, target, weights, maps)
+
+
+def _alignment(
+    bundle: TextBundle,
+    source: Sequence[int],
+    target: Sequence[int],
+    weights: dict[str, Tensor],
+    maps: Captured,
+) -> Alignment | None:
+    """By the layer of which `attention_heatmaps` aligns words; None where it has no weights."""
+    cross = [one for name, one in weights.items() if re.fullmatch(r"decoder\..*cross_.*", name)]
+    if not cross:
+        return None
+    looked = cross[-2 if len(cross) > 2 else -1].mean(dim=0)
+    tokenizer = bundle.tokenizer
+    words = align(looked, tokenizer.source_pieces(source), tokenizer.target_pieces(target))
+    return Alignment(source=words.source, output=words.target, links=words.links)
+
+
+def _written(weights: Tensor, packed: bool) -> list[Any] | Packed:
+    if not packed:
+        return numbers(weights)
+    values = weights.to(torch.float16).cpu().contiguous().numpy().astype("<f2")
+    return Packed(shape=list(values.shape), float16=base64.b64encode(values.tobytes()).decode())
+
+
+def numbers(values: Tensor) -> list[Any]:
+    """Nested lists of six decimals."""
+    found: list[Any] = values.double().round(decimals=6).tolist()
+    return found
+
+
+def whole(ids: Sequence[int]) -> list[int]:
+    """Target ids with their end."""
+    return [*ids, EOS]

@@ -1,0 +1,219 @@
+"""What requests and responses hold, as `/openapi.json` tells it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+SENTENCE = "He buys these books."
+CROSS = "decoder.layers.0.cross_attention"
+Part = Literal["scores", "tokens", "alignment", "attention"]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Numbers = list[Any]
+"""Nested lists of numbers."""
+Filled = Annotated[str, StringConstraints(min_length=1)]
+
+
+class Request(BaseModel):
+    """Keys that are not there are refused."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+
+class LimitSettings(Request):
+    """How long an output may be, from its source's length: ratio * source + extra tokens."""
+
+    ratio: Annotated[Number, Field(ge=0, le=10)] | None = None
+    extra: Annotated[int, Field(ge=0, le=1_000)] | None = None
+    minimum: Annotated[int, Field(ge=0, le=1_000)] | None = None
+
+
+class SearchSettings(Request):
+    """A search: the bundle's own or the named one, with some of its settings changed."""
+
+    name: str | None = Field(default=None, description="greedy, beam, sampling or spans")
+    beam_size: Annotated[int, Field(ge=1, le=100)] | None = None
+    length_penalty: Number | None = None
+    early_stopping: bool | None = None
+    coverage_penalty: Number | None = None
+    temperature: Number | None = None
+    top_k: int | None = None
+    top_p: Number | None = None
+    seed: int | None = None
+    limit: LimitSettings | None = None
+    no_repeat_ngram: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        default=None, description="no so many tokens in a row twice"
+    )
+    max_answer: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    threshold: Number | None = None
+
+
+class WeightEdit(Request):
+    """One attention weight set; the others of its row share what is left as they did."""
+
+    attention: str = Field(description="a name of the model's attentions", examples=[CROSS])
+    head: Annotated[int, Field(ge=0)] | None = Field(default=None, description="null for all")
+    step: Annotated[int, Field(ge=0)] = Field(
+        description="the target token that is predicted, of an encoder's attention the token that "
+        "looks; from 0"
+    )
+    key: Annotated[int, Field(ge=0)] = Field(description="the token that is looked at, from 0")
+    weight: Annotated[Number, Field(ge=0, le=1)]
+
+
+class Intervention(Request):
+    """What is changed inside the model while it works. A name is an attention's, or a pattern such
+    as `decoder.*`; the parts act in the order in which they stand here."""
+
+    gates: dict[str, list[Number]] = Field(
+        default={}, description="a factor for each head", examples=[{CROSS: [1, 0, 1, 1]}]
+    )
+    uniform: list[str] = Field(default=[], description="the same weight on every key")
+    permuted: list[str] = Field(default=[], description="weights in another order, drawn by seed")
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+    without_heads: dict[str, list[int]] = {}
+    without_keys: dict[str, list[Annotated[int, Field(ge=0)]]] = {}
+    weights: list[WeightEdit] = Field(default=[], max_length=1_000)
+
+
+class GenerateRequest(Request):
+    """Texts for which outputs are wanted."""
+
+    inputs: str | list[str] = Field(examples=[SENTENCE])
+    generation: str | SearchSettings | None = Field(default=None, examples=[{"beam_size": 2}])
+    n_best: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=1, description="different outputs, at most"
+    )
+    prefix: Filled | list[str] | None = Field(
+        default=None, description="how every output begins, or one for each input; whole words"
+    )
+    parts: list[Part] = Field(default=["scores"], alias="return")
+    attention_as: Literal["lists", "float16"] = Field(
+        default="lists", description="float16: base64 of little-endian 16-bit floats"
+    )
+    intervene: Intervention | None = None
+    stream: bool = Field(default=False, description="server-sent events: token or best, then done")
+
+
+class AnswerRequest(Request):
+    """A question about a context, or several with a context each."""
+
+    question: str | list[str] = Field(examples=["Who met Dan?"])
+    context: str | list[str] = Field(examples=["Ann met Dan in town."])
+    generation: str | SearchSettings | None = None
+    n_best: Annotated[int, Field(ge=1, le=100)] = 1
+
+
+class ExplainRequest(Request):
+    """An output to be explained, or the model's own."""
+
+    text: Filled = Field(examples=[SENTENCE], description="or the question, with its context")
+    context: str | None = None
+    output: str | None = Field(default=None, description="null for the model's own")
+    method: str = Field(examples=["attention"])
+
+
+class Alignment(BaseModel):
+    """For each word of the output the source word that it looked at most."""
+
+    source: list[str]
+    output: list[str]
+    links: list[int]
+
+
+class Packed(BaseModel):
+    """Numbers of a shape, as base64 of little-endian 16-bit floats."""
+
+    shape: list[int]
+    float16: str
+
+
+class Maps(BaseModel):
+    """Weights (H, T, S) by attention; of those without weights the names alone."""
+
+    maps: dict[str, Numbers | Packed]
+    without: list[str]
+
+
+class Output(BaseModel):
+    """One output. The score is the log-probability over the length penalty."""
+
+    text: str
+    score: float | None = None
+    log_probability: float | None = None
+    tokens: list[str] | None = None
+    alignment: Alignment | None = None
+    attention: Maps | None = None
+
+
+class Generated(BaseModel):
+    """The outputs for one input, best first."""
+
+    outputs: list[Output]
+    tokens: list[str] | None = Field(default=None, description="of the input")
+    windows: int | None = Field(
+        default=None, description="parts in which it was read, where several"
+    )
+
+
+class GenerateResponse(BaseModel):
+    """A result for each input."""
+
+    results: list[Generated]
+
+
+class Answer(BaseModel):
+    """An answer; `start` and `end` are its characters in the context, where it is a part of it."""
+
+    text: str
+    start: int | None = None
+    end: int | None = None
+    probability: float | None = None
+    score: float | None = None
+
+
+class Answers(BaseModel):
+    """The answers to one question, best first."""
+
+    answers: list[Answer]
+    no_answer: float | None = Field(default=None, description="the probability that there is none")
+
+
+class AnswerResponse(BaseModel):
+    """A result for each question."""
+
+    results: list[Answers]
+
+
+class ExplainResponse(BaseModel):
+    """How much each token that was read contributed to each token of the output.
+
+    Row t is of the prediction of output token t: `source` (T, S), `prefix` (T, T) with the begin in
+    column 0, and `rest` (T) what is left.
+    """
+
+    method: str
+    text: str
+    source_tokens: list[str]
+    tokens: list[str]
+    source: Numbers
+    prefix: Numbers
+    rest: list[float]
+    windows: int | None = Field(
+        default=None, description="parts of the text, of which this is the first"
+    )
+
+
+class Problem(BaseModel):
+    """What must be mended, in one line."""
+
+    error: str
+
+
+class Health(BaseModel):
+    """Whether the server answers, and what its model gives."""
+
+    status: Literal["ok"]
+    gives: Literal["text", "spans"]
+    waiting: int = Field(description="inputs in the queue")

@@ -1,0 +1,181 @@
+"""What the endpoints ask for: jobs for the model thread, awaited while the client waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.data.reading import question_source
+from seqattn.errors import UserError
+from seqattn.server.answers import Spans, as_generation, explained, reads_questions, written
+from seqattn.server.figures import Figures
+from seqattn.server.limits import Limits, Refused
+from seqattn.server.model_thread import Alone, Job, ModelThread
+from seqattn.server.schemas import (
+    AnswerRequest,
+    AnswerResponse,
+    ExplainRequest,
+    ExplainResponse,
+    Generated,
+    GenerateRequest,
+    GenerateResponse,
+)
+from seqattn.server.texts import Event, Input, Texts
+
+FAILED = "the server has failed; its own output says where"
+"""Told of what is not the client's to mend."""
+
+
+class Service:
+    """A bundle at work for many clients.
+
+    Args:
+        bundle: fixed while it works.
+        limits: what it takes.
+    """
+
+    def __init__(self, bundle: TextBundle | SpanBundle, limits: Limits) -> None:
+        self.bundle = bundle
+        self.figures = Figures(lambda: len(self.thread))
+        self.asks = reads_questions(bundle)
+        self.limits = limits
+        self.texts = self.spans = None
+        if isinstance(bundle, SpanBundle):
+            self.spans = Spans(bundle, limits, self.figures)
+        else:
+            self.texts = Texts(bundle, limits, self.figures)
+        together: Any = (self.spans or self.texts).search  # type: ignore[union-attr]
+        self.thread = ModelThread(together, limits, self.figures.batch)
+
+    def writer(self, asks: bool) -> Texts:
+        """What makes outputs, of questions or of texts.
+
+        Raises:
+            UserError: for a bundle of the other kind.
+        """
+        if self.asks != asks:
+            kind = "questions; ask /v1/answer" if self.asks else "texts; ask /v1/generate"
+            raise UserError(f"this bundle takes {kind}")
+        if self.texts is None:
+            raise UserError("this bundle answers by spans and writes nothing; ask /v1/answer")
+        return self.texts
+
+    async def generate(self, asked: GenerateRequest, request: Request) -> GenerateResponse:
+        """Outputs for texts."""
+        results = await self._outputs(self.writer(asks=False), asked, request)
+        return GenerateResponse(results=results)
+
+    async def answer(self, asked: AnswerRequest, request: Request) -> AnswerResponse:
+        """Answers to questions."""
+        if self.spans is None:
+            texts = self.writer(asks=True)
+            asked_for = as_generation(asked, self.limits)
+            return AnswerResponse(results=written(await self._outputs(texts, asked_for, request)))
+        jobs = await run_in_threadpool(self.spans.jobs, asked)
+        found = await self._done(jobs, request)
+        return AnswerResponse(results=list(map(self.spans.told, jobs, found)))
+
+    async def explain(self, asked: ExplainRequest, request: Request) -> ExplainResponse:
+        """Contributions to an output."""
+        texts, source = self.writer(asks=self.asks), asked.text
+        if self.asks != (asked.context is not None):
+            raise UserError(
+                "a question needs its context" if self.asks else "this bundle takes no context"
+            )
+        if asked.context is not None:
+            source = question_source(asked.text, asked.context)
+        job = Alone(lambda: explained(texts, asked, source))
+        return (await self._done([job], request))[0]
+
+    async def _outputs(
+        self, texts: Texts, asked: GenerateRequest, request: Request
+    ) -> list[Generated]:
+        inputs = await run_in_threadpool(texts.read, asked)
+        jobs = texts.jobs(asked, inputs)
+        found = await self._done(jobs, request)
+        if jobs and isinstance(jobs[0], Alone):
+            return found
+        return [texts.told(asked, one, h) for one, h in zip(inputs, found, strict=True)]
+
+    async def _done(self, jobs: Sequence[Job], request: Request) -> list[Any]:
+        """What came of jobs; those that wait are dropped when the client goes."""
+        self.thread.submit(jobs)
+        work: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
+        gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(request))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise Refused(499, "the client has gone")
+            return await work
+        finally:
+            gone.cancel()
+            work.cancel()
+            for job in jobs:
+                job.done.cancel()
+
+    async def stream(self, asked: GenerateRequest) -> AsyncIterator[str]:
+        """Server-sent events of a request that is queued when this returns."""
+        texts = self.writer(asks=False)
+        inputs = await run_in_threadpool(texts.read, asked)
+        loop, gone = asyncio.get_running_loop(), threading.Event()
+        events: asyncio.Queue[Event | None] = asyncio.Queue()
+
+        def tell(event: Event | None) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        job = texts.stream(asked, inputs, tell, gone)
+        self.thread.submit([job])
+        job.done.add_done_callback(lambda done: tell(None))
+        return self._events(texts, inputs, job, events, gone)
+
+    async def _events(
+        self,
+        texts: Texts,
+        inputs: Sequence[Input],
+        job: Alone,
+        events: asyncio.Queue[Event | None],
+        gone: threading.Event,
+    ) -> AsyncIterator[str]:
+        tokenizer = texts.bundle.tokenizer
+        try:
+            while (event := await events.get()) is not None:
+                text = tokenizer.decode_target([event.ids])[0]
+                best = hasattr(inputs[event.place].search, "beam_size")
+                token = {} if best else {"token": tokenizer.target_pieces(event.ids[-1:])[0]}
+                data = json.dumps({"index": event.place, **token, "text": text}, ensure_ascii=False)
+                yield sent("best" if best else "token", data)
+            try:
+                results = job.done.result()
+            except Exception as error:
+                line = str(error) if isinstance(error, UserError) else FAILED
+                yield sent("error", json.dumps({"error": line}))
+                if line == FAILED:
+                    raise
+            else:
+                yield sent("done", dumped(GenerateResponse(results=results)))
+        finally:
+            gone.set()
+            job.done.cancel()
+
+
+def sent(name: str, data: str) -> str:
+    """A server-sent event."""
+    return f"event: {name}\ndata: {data}\n\n"
+
+
+def dumped(response: BaseModel) -> str:
+    """JSON without what is not there."""
+    return response.model_dump_json(exclude_none=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,208 @@
+"""Outputs for texts: read, searched together or alone, and told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor
+
+from seqattn.bundle.bundle import TextBundle
+from seqattn.errors import UserError
+from seqattn.generation.base import Hypothesis, Search
+from seqattn.generation.generator import generate_from_windows
+from seqattn.generation.processors import Processor
+from seqattn.server.figures import Figures
+from seqattn.server.interventions import intervened
+from seqattn.server.limits import Limits, too_many
+from seqattn.server.model_thread import Alone, Shared
+from seqattn.server.outputs import different, look_into, output_of, whole
+from seqattn.server.schemas import Generated, GenerateRequest
+from seqattn.server.searches import beams_of, forced, prefix_ids, processors_of, search_for
+
+Windows = list[list[int]]
+"""The ids of a source, in one part or in several."""
+
+
+class Gone(Exception):
+    """Nobody waits for the work any more."""
+
+
+class Input(NamedTuple):
+    """A text as it is searched: its ids, its place in the request, its search and its beginning."""
+
+    windows: Windows
+    place: int
+    search: Search
+    prefix: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Its tokens."""
+        return sum(map(len, self.windows))
+
+
+class Event(NamedTuple):
+    """What has been said so far, of which input."""
+
+    place: int
+    ids: list[int]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Turns requests into searches and hypotheses into results.
+
+    Args:
+        bundle: the model.
+        limits: of a request.
+        figures: told of tokens.
+    """
+
+    bundle: TextBundle
+    limits: Limits
+    figures: Figures
+
+    def read(self, asked: GenerateRequest) -> list[Input]:
+        """The inputs of a request.
+
+        Raises:
+            Refused: for too many inputs or tokens.
+            UserError: for anything else that does not fit.
+        """
+        texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+        if len(texts) > self.limits.inputs:
+            raise too_many("inputs", self.limits.inputs, len(texts))
+        search = search_for(self.bundle, asked.generation, asked.n_best)
+        prefixes = self._prefixes(asked.prefix, len(texts))
+        rows = zip(self.encode(texts), prefixes, strict=True)
+        inputs = [
+            Input(windows, place, forced(search, prefix), prefix)
+            for place, (windows, prefix) in enumerate(rows)
+        ]
+        if asked.intervene is not None and any(len(one.windows) > 1 for one in inputs):
+            raise UserError("intervene takes texts that are read in one part; shorten them")
+        if asked.stream and beams_of(search) > 1 and not hasattr(search, "beam_size"):
+            raise UserError("stream gives one sample; leave n_best out")
+        return inputs
+
+    def encode(self, texts: Sequence[str]) -> list[Windows]:
+        """Ids of texts, within the limits of a request and of the model."""
+        read = self.bundle.encode(texts)
+        total = sum(len(window) for windows in read for window in windows)
+        if total > self.limits.tokens:
+            raise too_many("tokens", self.limits.tokens, total)
+        longest = self.bundle.model.max_source_length
+        for number, windows in enumerate(read, 1):
+            length = max(map(len, windows))
+            if longest is not None and length > longest:
+                raise UserError(
+                    f"input {number} has {length} tokens and this model reads at most {longest}; "
+                    "shorten it"
+                )
+        return read
+
+    def _prefixes(self, given: str | list[str] | None, count: int) -> list[tuple[int, ...]]:
+        if given is None:
+            return [()] * count
+        each = [given] * count if isinstance(given, str) else given
+        if len(each) != count:
+            raise UserError(f"prefix must be a text or one for each of {count} inputs")
+        return [prefix_ids(self.bundle, prefix) for prefix in each]
+
+    def jobs(self, asked: GenerateRequest, inputs: Sequence[Input]) -> list[Shared] | list[Alone]:
+        """What the model thread is asked: a job for each input, which `told` makes a result of.
+
+        Inputs go apart where the model is looked into or changed.
+        """
+        if asked.intervene is None and not looks(asked):
+            return [Shared(one.search, one, one.size) for one in inputs]
+        return [Alone(partial(self.result, asked, one)) for one in inputs]
+
+    def search(self, search: Search, inputs: Sequence[Input]) -> list[list[Hypothesis]]:
+        """Hypotheses of inputs with one search."""
+        places = [one.place for one in inputs]
+        generator = search.over(self.bundle.model)
+        return generate_from_windows(generator, [one.windows for one in inputs], places)
+
+    def result(
+        self, asked: GenerateRequest, one: Input, watch: Processor | None = None
+    ) -> Generated:
+        """Searches an input alone, under what the request changes in the model."""
+        search = one.search
+        if watch is not None:
+            search = replace(search, processors=(*processors_of(search), watch))
+        with intervened(self.bundle.model, asked.intervene, beams_of(search)):
+            found = self.search(search, [one])[0]
+        return self.told(asked, one, found)
+
+    def told(self, asked: GenerateRequest, one: Input, found: Sequence[Hypothesis]) -> Generated:
+        """The result of an input.
+
+        Raises:
+            UserError: where its limit is shorter than the beginning that was asked for.
+        """
+        best = different(self.bundle, found, asked.n_best)
+        if best and best[0][1].ids[: len(one.prefix)] != one.prefix and one.size:
+            raise UserError(
+                f"prefix has {len(one.prefix)} tokens, the output of input {one.place + 1} at most "
+                f"{len(best[0][1].ids)}; give generation a larger limit.extra"
+            )
+        self.figures.tokens(one.size, sum(len(h.ids) + 1 for _, h in best))
+        outputs = [output_of(text, hypothesis, asked.parts) for text, hypothesis in best]
+        result = Generated(outputs=outputs)
+        if len(one.windows) > 1:
+            result.windows = len(one.windows)
+        source, tokenizer = one.windows[0], self.bundle.tokenizer
+        if "tokens" in asked.parts:
+            result.tokens = tokenizer.source_pieces(source)
+        for output, (_, hypothesis) in zip(outputs, best, strict=True):
+            if "tokens" in asked.parts:
+                output.tokens = tokenizer.target_pieces(hypothesis.ids)
+            if source and looks(asked):
+                packed = asked.attention_as == "float16"
+                target = whole(hypothesis.ids)
+                parts = asked.parts, asked.intervene, packed
+                look_into(output, self.bundle, source, target, *parts)
+        return result
+
+    def stream(
+        self,
+        asked: GenerateRequest,
+        inputs: Sequence[Input],
+        tell: Callable[[Event], None],
+        gone: threading.Event,
+    ) -> Alone:
+        """One job for all inputs, which tells of each step, and stops where the client has gone."""
+
+        def work() -> list[Generated]:
+            results = []
+            for one in inputs:
+                watch = _Watch(one.place, tell if len(one.windows) == 1 else None, gone)
+                results.append(self.result(asked, one, watch))
+            return results
+
+        return Alone(work)
+
+
+def looks(asked: GenerateRequest) -> bool:
+    """Whether a request asks for what needs another pass of the model."""
+    return bool({"alignment", "attention"} & set(asked.parts))
+
+
+class _Watch(Processor):
+    """Forbids nothing: tells what the best hypothesis has said, or ends the search."""
+
+    def __init__(
+        self, place: int, tell: Callable[[Event], None] | None, gone: threading.Event
+    ) -> None:
+        self.place, self.tell, self.gone = place, tell, gone
+
+    def __call__(self, scores: Tensor, said: Tensor) -> None:
+        if self.gone.is_set():
+            raise Gone
+        if self.tell is not None and said.shape[1]:
+            self.tell(Event(self.place, said[0].tolist()))

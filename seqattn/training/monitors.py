@@ -1,0 +1,157 @@
+"""Callbacks that log how training goes: clipping, memory, the device, gradients."""
+
+import importlib.util
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from seqattn.checking import Count, check
+from seqattn.errors import UserError
+
+
+def steps_now(trainer: Trainer) -> bool:
+    """Whether the batch that ends has moved the weights, rather than been accumulated."""
+    return not trainer.fit_loop._should_accumulate()
+
+
+def logs_now(trainer: Trainer) -> bool:
+    """Whether the optimizer step that ends is logged."""
+    every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+    return steps_now(trainer) and trainer.global_step % max(1, every) == 0
+
+
+class ClipShare(Callback):
+    """Logs the share of updates whose gradient was clipped, since the last log."""
+
+    def __init__(self) -> None:
+        self._clipped: Tensor | int = 0
+        self._updates = 0
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        limit = trainer.gradient_clip_val
+        if not limit or not steps_now(trainer):
+            return
+        self._clipped = self._clipped + (pl_module.gradient_norm > limit)
+        self._updates += 1
+        if logs_now(trainer):
+            pl_module.log("train/clip_share", self._clipped / self._updates, batch_size=1)
+            self._clipped = self._updates = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"clipped": int(self._clipped), "updates": self._updates}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._clipped, self._updates = state_dict["clipped"], state_dict["updates"]
+
+
+class DeviceFigures(Callback):
+    """Logs the largest memory so far, and of a GPU how busy it is.
+
+    On a CPU it is the resident memory of this process, on a GPU what its tensors took there.
+    """
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if logs_now(trainer):
+            found = device_figures(pl_module.device)
+            pl_module.log_dict({f"train/{n}": x for n, x in found.items()}, batch_size=1)
+
+
+def device_figures(device: torch.device) -> dict[str, float]:
+    """Peak memory in MB (10^6 bytes), and the share of time that a GPU was busy lately.
+
+    Each is left out where it cannot be had: the second needs the package `nvidia-ml-py`.
+    """
+    if device.type != "cuda":
+        peak = _resident()
+        return {} if peak is None else {"peak_memory_mb": peak / 1e6}
+    found = {"peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6}
+    if importlib.util.find_spec("pynvml") is not None:
+        found["gpu_busy_share"] = torch.cuda.utilization(device) / 100
+    return found
+
+
+def _resident() -> int | None:
+    """Bytes of the largest resident memory of this process; None on Windows."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+class GradientHistograms(Callback):
+    """Shows TensorBoard and wandb how large the gradients that moved the weights were, by part.
+
+    They are those of the optimizer, after clipping.
+
+    Args:
+        every: optimizer steps from one time to the next.
+        by: part for embeddings, encoder, decoder and so on; layer for each layer of them.
+    """
+
+    def __init__(self, every: Count = 100, by: Literal["part", "layer"] = "part") -> None:
+        check(GradientHistograms, {"every": every, "by": by})
+        self.every, self.by = every, by
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not any(isinstance(one, TensorBoardLogger | WandbLogger) for one in trainer.loggers):
+            raise UserError(
+                "histograms of gradients need a logger that shows them: add "
+                "logger=[csv,tensorboard] or logger=[csv,wandb]"
+            )
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        if not steps_now(trainer) or trainer.global_step % self.every:
+            return
+        parts = gradients_by_part(pl_module.model.named_parameters(), self.by == "layer")
+        for logger in trainer.loggers:
+            for name, values in parts.items() if trainer.is_global_zero else ():
+                _show(logger, f"gradients/{name}", values, trainer.global_step - 1)
+
+
+def gradients_by_part(
+    parameters: Iterable[tuple[str, nn.Parameter]], layers: bool
+) -> dict[str, Tensor]:
+    """All gradients of a part, one after the other, on the host; those in shards are gathered.
+
+    Args:
+        parameters: with their names.
+        layers: whether each layer is a part, such as `encoder.layers.0`.
+    """
+    found: Mapping[str, list[Tensor]] = defaultdict(list)
+    for name, parameter in parameters:
+        gradient = parameter.grad
+        if isinstance(gradient, DTensor):
+            gradient = gradient.full_tensor()
+        if gradient is not None:
+            found[_part(name, layers)].append(gradient.detach().float().flatten().cpu())
+    return {part: torch.cat(several) for part, several in found.items()}
+
+
+def _part(name: str, layers: bool) -> str:
+    """The part of a model that a parameter belongs to, by its name."""
+    words = name.split(".")
+    if any("embedding" in word for word in words):
+        return "embeddings"
+    if layers and "layers" in words[:-1]:
+        return ".".join(words[: words.index("layers") + 2])
+    return words[0]
+
+
+def _show(logger: Any, name: str, values: Tensor, step: int) -> None:
+    if isinstance(logger, TensorBoardLogger):
+        logger.experiment.add_histogram(name, values, step)
+    elif isinstance(logger, WandbLogger):
+        import wandb
+
+        counts = np.histogram(values.numpy(), bins=64)
+        logger.log_metrics({name: wandb.Histogram(np_histogram=counts)}, step)  # type: ignore[dict-item]

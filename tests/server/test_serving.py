@@ -1,0 +1,65 @@
+"""The verb `serve`: what it refuses before it listens."""
+
+import socket
+import sys
+
+import pytest
+
+from seqattn.errors import UserError
+from seqattn.runs.serve import Serving
+from seqattn.server.serving import address_of, bound
+
+
+def test_a_port_that_is_taken_is_said_before_the_bundle_is_read():
+    with bound("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        assert address_of(first) == f"http://127.0.0.1:{port}"
+        with pytest.raises(UserError) as refused:
+            Serving(bundle="nowhere", port=port).run()
+    assert str(refused.value) == (
+        f"host=127.0.0.1 port={port} cannot be had: Address already in use; choose another"
+    )
+
+
+def test_an_address_that_is_not_of_this_machine_is_said():
+    with pytest.raises(UserError, match=r"host=no\.such\.invalid port=8000 cannot be had: "):
+        bound("no.such.invalid", 8_000)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_an_address_of_version_six_stands_in_brackets():
+    try:
+        made = bound("::1", 0)
+    except UserError:
+        pytest.skip("no IPv6 here")
+    with made:
+        assert address_of(made).startswith("http://[::1]:")
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
+def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
+    for name in [*sys.modules]:
+        if name.startswith(("seqattn.server.app", "seqattn.server.serving")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UserError) as refused:
+        Serving(bundle="nowhere").run()
+    assert str(refused.value) == f"serve needs {missing}: pip install 'seqattn[serve]'"
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"languages": ["en"]}, "languages must be the source's and the target's, got [en]"),
+        ({"port": 70_000}, "port must be a whole number from 0 to 65,535, got 70000"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_in_words(settings, line):
+    with pytest.raises(UserError) as refused:
+        Serving(bundle="nowhere", **settings)
+    assert str(refused.value) == line
+
+
+def test_a_bundle_that_is_not_there_is_said_and_its_port_is_free_again():
+    with pytest.raises(UserError, match="nowhere"):
+        Serving(bundle="nowhere", port=0).run()
