@@ -39,11 +39,17 @@ def show(bundle: str, run: Path) -> int:
         if code:
             return code
         print(f"reference: {german[line - 1]}\n")
-    print(f"""Where everything is:
+    page = run / "report.html"
+    code = run_verb("report", [bundle, "split=test", f"output={page}"])
+    if code:
+        return code
+    print(f"""
+Where everything is:
   the model                {run / "model"}
   scores and translations  {run / "evaluation"}
   attention heatmaps       {run / "pictures"}   (cross.png shows which words it looked at)
   measurements             {run / "csv"}
+  a page to look inside    {page}   (open it in a browser)
 
 Next:
   python scripts/generate.py bundle={run / "model"}      type English sentences of this kind

@@ -10,6 +10,7 @@ ABOUT = {
     "evaluate": "scores a bundle on a split, by its task's own scorer",
     "compare": "shows evaluations side by side, and draws them by source length",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
+    "report": "makes a page on what bundles make of some sentences, in one file",
     "heads": "tells what each head does and how much it matters, and takes heads out",
     "probe": "tells what the encoder's states hold of context and of labels, layer by layer",
     "explain": "says what outputs are owed to, and how far each method can be trusted",

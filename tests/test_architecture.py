@@ -27,7 +27,8 @@ MAY_IMPORT = {
     "analysis": BELOW_TASKS,
     "server": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
     "benchmarks": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
-    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "server"},
+    "report": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
+    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "server", "report"},
     "config": {"runs", "bundle"},
     "cli": {"config", "runs", "benchmarks", "bundle"},
 }

@@ -137,10 +137,8 @@ def test_the_support_table_is_what_the_attentions_declare():
 
 def test_there_are_commands_of_each_kind():
     programs = {shlex.split(command)[1] for command in commands("python ", "README.md")}
-    verbs = (
-        "prepare", "generate", "evaluate", "compare", "analyze", "explain", "heads", "probe",
-        "convert",
-    )  # fmt: skip
+    verbs = {"prepare", "generate", "evaluate", "compare", "analyze", "report", "convert"}
+    verbs |= {"explain", "heads", "probe"}
     assert programs >= {"train.py", *(f"scripts/{verb}.py" for verb in verbs)}
     assert len(TRAININGS) > 20
     assert len(commands("python scripts/benchmark.py", "benchmarks.md")) >= 6
@@ -224,6 +222,7 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
         "=QA": f"={folder}/QA",
         "input=FILE": f"input={folder}/FILE",
         "[DIR1,DIR2]": f"[{tmp_path}/DIR1,{tmp_path}/DIR2]",
+        "[RUN2": f"[{run}",
         "output=DIR2": f"output={tmp_path}/converted",
         "output=FILE": f"output={tmp_path}/out",
         "output=DIR": f"output={tmp_path}",

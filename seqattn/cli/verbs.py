@@ -91,6 +91,7 @@ _RUNS = {
     "evaluate": "evaluate.Evaluation",
     "compare": "compare.Comparison",
     "analyze": "analyze.Analysis",
+    "report": "report.Report",
     "heads": "heads.HeadAnalysis",
     "probe": "probe.Probing",
     "explain": "explain.Explaining",

@@ -33,6 +33,7 @@ CARRIED = {
     "evaluate": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "explain": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "convert": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
+    "report": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "heads": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "probe": {"data": "data"},
 }

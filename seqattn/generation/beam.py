@@ -55,11 +55,15 @@ class BeamSearch(Search):
                 f"{self.n_best}"
             )
 
+    def begin(self, most: int) -> "BeamSentence":
+        """The search of one sentence. Args: most: tokens of a hypothesis, end included."""
+        return BeamSentence(self, most)
+
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
         most = self.limit.of(memory, model.max_target_length).tolist()
-        sentences = [_Sentence(self, length) for length in most]
+        sentences = [self.begin(length) for length in most]
         held = list(range(len(sentences)))  # sentences whose rows are still in the state
         beams, device = self.beam_size, memory.ids.device
         stepper = Stepper(self, model, memory, beams, need_weights=self.coverage_penalty > 0)
@@ -107,7 +111,7 @@ def candidates(following: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tenso
     return best, place // size, place % size
 
 
-class _Sentence:
+class BeamSentence:
     """The search of one sentence: its live beams' tokens and its finished hypotheses."""
 
     def __init__(self, search: BeamSearch, most: int) -> None:

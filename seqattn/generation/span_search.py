@@ -101,7 +101,7 @@ class SpanSearch:
         A span that several windows hold has its largest probability of them, and "no answer" that
         of the window that believes it least; then all spans and "no answer" are normalised to 1.
         """
-        spans, begins, ends = _joined(windows)
+        spans, begins, ends = joined(windows)
         none = torch.stack([window.none for window in windows]).amin()
         scores = spans.flatten()
         total = float(torch.cat((scores, none[None])).logsumexp(dim=0))
@@ -143,7 +143,7 @@ class ReadWindow(NamedTuple):
     none: Tensor
 
 
-def _joined(windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor, Tensor]:
+def joined(windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor, Tensor]:
     """Spans, beginnings and ends of all windows, by the tokens of the whole context."""
     if len(windows) == 1:
         return windows[0].spans, windows[0].begins, windows[0].ends

@@ -179,3 +179,8 @@ class CorpusScores(Metric):
         bleu = BLEU.compute_bleu(row[:4], row[4:8], row[8], row[9], smooth_method="exp")
         chrf = self.chrf._compute_score_from_stats([int(n) for n in self.characters.tolist()])
         return {"bleu": torch.tensor(bleu.score), "chrF": torch.tensor(chrf.score)}
+
+
+def sentence_chrf(hypothesis: str, references: Sequence[str]) -> float:
+    """sacrebleu's chrF (Popović 2015) of one text, from 0 to 100. Args: references: one or more."""
+    return float(CHRF().sentence_score(hypothesis, list(references)).score)

@@ -70,6 +70,7 @@ class Places(NamedTuple):
             "evaluate": [bundle, "output=out"],
             "convert": [bundle, "output=out", "heads=mqa", "scores=false"],
             "analyze": [bundle, "text=a dog", "output=out"],
+            "report": [bundle, "output=out.html"],
             "serve": [bundle, "port=0"],
             "heads": [bundle, "output=out", "sentences=4", "points=2"],
             "probe": [bundle, "word=dog", "output=out.json"],

@@ -509,6 +509,19 @@ def test_a_bundle_carries_no_local_paths_and_its_run_knows_them(
     assert run(capfd, "evaluate", f"bundle={other}/model").err == refused.err
 
 
+def test_report_makes_one_file_and_says_where(capfd, bundle, trained, tmp_path):
+    page = tmp_path / "new" / "page.html"
+    words = (f"bundles=[{trained}/model]", "sentences=2", f"output={page}")
+    out = succeed(capfd, "report", bundle, *words)
+    assert out.startswith(f"report: {page}   (2 sentences of the val split, ")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert text.count('id="sentence-') == 2
+    assert "bleu signature" not in text
+    assert '"name":"val/bleu"' in text
+    assert '"name":"train/loss"' in text  # of RUN/csv
+
+
 @pytest.mark.parametrize("target", [None, "ein Hund sieht ."])
 def test_analyze_draws_three_pictures(capfd, bundle, loaded, tmp_path, target):
     words = [f"text={TEXTS[0]}", f"output={tmp_path}/pictures"]

@@ -1,0 +1,37 @@
+/** A context as heat: where an answer lies, and bars where it starts and ends. */
+
+import { heat, isDark } from "./colours.js";
+import { element, rounded } from "./dom.js";
+
+/** Draws the context of a question. */
+export function answerText(look, context) {
+  const { begins, ends, start, end, within } = look.tokens;
+  const dark = isDark();
+  const parts = [];
+  let at = 0;
+  begins.forEach((begin, place) => {
+    if (ends[place] <= begin) return;
+    parts.push(context.slice(at, begin));
+    const [first, last, inside] = [start[place], end[place], within[place]];
+    const told = `starts ${rounded(first)}, ends ${rounded(last)}, within ${rounded(inside)}`;
+    const colour = heat(0.8 * inside, dark);
+    const dim = dark ? inside < 0.75 : inside > 0.6;
+    parts.push(element("span", {
+      class: "context-token",
+      title: told,
+      "data-within": inside,
+      style: `background:rgb(${colour});color:${dim ? "#fff" : "#111"};--start:${first};--end:${last}`,
+    }, context.slice(begin, ends[place])));
+    at = ends[place];
+  });
+  parts.push(context.slice(at));
+  const key = element("p", { class: "legend" }, element("span", { class: "key start" }, "starts"), element("span", { class: "key end" }, "ends"), " darker: likelier within an answer");
+  return element("div", {}, element("p", { class: "context", style: dark ? "" : null }, parts), key);
+}
+
+/** The best answers, and the probability that there is none. */
+export function answerList(look) {
+  const rows = [...look.answers.map((one) => [one.text, one.probability]), ["(no answer)", look.no_answer]];
+  return element("ol", { class: "answers" }, rows.map(([text, chance]) =>
+    element("li", {}, element("span", { class: "bar", "aria-hidden": "true" }, element("span", { class: "share source", style: `width:${100 * chance}%` })), `${text} `, element("b", {}, rounded(chance)))));
+}

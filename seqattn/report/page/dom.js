@@ -1,0 +1,33 @@
+/** Elements with their attributes and children in one call. */
+
+const inline = document.createElement("div");
+inline.innerHTML = "<svg></svg>";
+const SVG = inline.firstChild.namespaceURI;
+
+/** An HTML element; attributes that are functions are listeners, those that are null are left out. */
+export function element(name, attributes = {}, ...children) {
+  return filled(document.createElement(name), attributes, children);
+}
+
+/** An SVG element. */
+export function drawn(name, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, name), attributes, children);
+}
+
+function filled(node, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (typeof value === "function") node.addEventListener(key, value);
+    else if (value !== null && value !== undefined) node.setAttribute(key, value);
+  }
+  node.append(...children.flat(Infinity).filter((child) => child !== null));
+  return node;
+}
+
+/** A number as people read it. */
+export function rounded(value, digits = 3) {
+  if (value === null || value === undefined) return "none";
+  if (Number.isInteger(value)) return String(value);
+  const size = Math.abs(value);
+  const tiny = 10 ** -digits / 2;
+  return size >= 1e5 || size < tiny ? value.toExponential(1) : value.toFixed(size >= 100 ? 1 : digits);
+}

@@ -1,0 +1,30 @@
+/** An output as it stands, with marks on what was copied, and on what another bundle says not. */
+
+import { element, rounded } from "./dom.js";
+import { label, shared } from "./pieces.js";
+
+/** Draws the pieces of an output; `other` is another bundle's look, or null. */
+export function outputText(look, other) {
+  const pieces = look.target.slice(0, -1);
+  const same = other ? shared(pieces, other.target.slice(0, -1)) : pieces.map(() => true);
+  const { pieces: copied, pointer } = look.copied;
+  const spans = pieces.map((piece, place) => {
+    const classes = [copied[place] ? "copied" : "", same[place] ? "" : "differs"].join(" ").trim();
+    const chance = pointer ? `copied with probability ${rounded(pointer[place], 2)}` : null;
+    const tint = pointer ? `--copy:${Math.round(100 * pointer[place])}%` : null;
+    const space = piece.startsWith("▁") && place ? " " : "";
+    return [space, element("span", { class: classes || null, title: chance, style: tint }, label(piece, place).replace(/^·/, ""))];
+  });
+  return element("p", { class: pointer ? "output pointer" : "output" }, spans.length ? spans : "(nothing)");
+}
+
+/** What the marks of an output mean; null where there are none. */
+export function outputLegend(look, other) {
+  const { coverage, density, pointer } = look.copied;
+  const parts = [];
+  if (coverage) parts.push([element("span", { class: "copied" }, "in the source"), ` ${Math.round(100 * coverage)} % of words, density ${rounded(density, 2)}`]);
+  if (pointer) parts.push([element("span", { class: "pointer-key" }, "tinted"), " by the probability of copying"]);
+  if (other && other.output !== look.output) parts.push([element("span", { class: "differs" }, "not said by the other")]);
+  if (!parts.length) return null;
+  return element("p", { class: "legend" }, parts.map((part, place) => [place ? "; " : "", part]));
+}

@@ -1,0 +1,114 @@
+/** What one bundle makes of a sentence. */
+
+import { answerList, answerText } from "./answer_text.js";
+import { beamTree } from "./beam_tree.js";
+import { element, rounded } from "./dom.js";
+import { gridMap } from "./grid_map.js";
+import { linksOf } from "./links.js";
+import { outputLegend, outputText } from "./output_text.js";
+import { wordNumbers } from "./pieces.js";
+import { selection } from "./selection.js";
+import { rolesOf, smallMaps } from "./small_maps.js";
+import { sharesOf } from "./shares.js";
+import { tableOf } from "./tables.js";
+import { viewOf } from "./views.js";
+
+/**
+ * A panel. `pointed(side, word)` is told of the word that is pointed at, so that other panels can
+ * point at the same one: see `pointAt`.
+ */
+export class Panel {
+  constructor({ run, bundle, look, sentence, other, pointed }) {
+    Object.assign(this, { run, bundle, look, sentence, other, pointed });
+    this.changing = element("div", { class: "parts" });
+    this.links = null;
+    const body = this.isText ? [this.changing, this.lasting()] : [this.lasting(), this.changing];
+    this.node = element("article", { class: "panel", "aria-label": bundle.name }, this.head(), body);
+    this.draw();
+  }
+
+  get isText() {
+    return "source" in this.look;
+  }
+
+  head() {
+    const { look, run, bundle } = this;
+    const figures = [];
+    if (look.score !== null) figures.push(`${run.score} ${rounded(look.score, 1)}`);
+    if (look.source_use !== null) figures.push(`source use ${Math.round(100 * look.source_use)} % (${run.source_use})`);
+    const said = this.isText ? [outputText(look, this.other), outputLegend(look, this.other)] : [element("p", { class: "output" }, look.output || "(no answer)")];
+    return element("header", {}, element("h3", {}, bundle.name), element("p", { class: "figures" }, figures.join(" · ")), said, look.notes.map((note) => element("p", { class: "note" }, note)));
+  }
+
+  /** Draws what depends on the selection. */
+  draw() {
+    const view = viewOf(this.look, selection);
+    this.links = null;
+    this.view = view;
+    if (view.reason) {
+      this.changing.replaceChildren(part("links and map", element("p", { class: "note reason" }, view.reason)), this.maps());
+      return;
+    }
+    const told = element("output", { class: "readout", "aria-live": "polite" }, "point at a word, or walk with arrow keys");
+    const point = (side, place) => {
+      const words = side && this.wordsOf(side, view);
+      this.links.point(side, side ? [place] : []);
+      this.pointed(this, side && this.sideName(side, view), words ? words[place] : null);
+      if (side === "said") told.textContent = this.links.describe(place);
+    };
+    this.links = linksOf(view, point);
+    const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]));
+    this.changing.replaceChildren(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map), this.maps());
+  }
+
+  /** Shows the links of a word of a side ("read" or "said"); of all for null. */
+  pointAt(side, word) {
+    if (!this.links) return;
+    const words = side ? this.wordsOf(side, this.view) : [];
+    this.links.point(side, words.flatMap((one, place) => (one === word ? [place] : [])));
+  }
+
+  /** Shows the links of a word that another panel points at, where this one has it, too. */
+  pointAtNamed(name, word) {
+    if (!this.links) return;
+    const side = ["read", "said"].find((one) => this.sideName(one, this.view) === name);
+    const apart = name === "target" && this.look.output !== this.other?.output;
+    this.pointAt(apart ? null : (side ?? null), word);
+  }
+
+  sideName(side, view) {
+    if (view.slot === "encoder") return "source";
+    if (view.slot === "question") return side === "said" ? "context" : "question";
+    if (view.slot === "decoder") return side === "said" ? "target" : "before";
+    return side === "said" ? "target" : "source";
+  }
+
+  wordsOf(side, view) {
+    const { look } = this;
+    const pieces = { source: look.source, target: look.target, question: look.question, context: look.context };
+    const name = this.sideName(side, view);
+    return wordNumbers(name === "before" ? ["<s>", ...look.target.slice(0, -1)] : pieces[name]);
+  }
+
+  maps() {
+    return part("layers and heads", smallMaps(this.look, rolesOf(this.bundle)));
+  }
+
+  /** What stays whatever is selected. */
+  lasting() {
+    const { look } = this;
+    if (!this.isText) return element("div", { class: "parts" }, part("context", answerText(look, this.sentence.context)), part("answers", answerList(look)));
+    const explanation = look.explanations.find((one) => one.method === this.run.source_use);
+    const hypotheses = look.hypotheses.map((one) => [one.text, one.score, one.log_probability]);
+    const tree = element("div", {}, beamTree(look.beam));
+    const all = element("label", { class: "legend" }, element("input", { type: "checkbox", change: (event) => tree.replaceChildren(beamTree(look.beam, event.target.checked)) }), " pruned candidates, too");
+    return element("div", { class: "parts" },
+      part("source against what was said", sharesOf(look, explanation)),
+      part("beam", look.beam.length ? all : null, tree),
+      part("n best", tableOf({ title: "hypotheses, best first", columns: ["output", "score", "log-probability"], rows: hypotheses })));
+  }
+}
+
+function part(title, ...children) {
+  return element("section", { class: "part" }, element("h4", {}, title), ...children);
+}

@@ -1,0 +1,45 @@
+/** Pieces of words as people read them, and the words that they belong to. */
+
+const BEGINS = "▁";
+const MARK = /^<.*>$/;
+
+/** A piece without the sign of a word's beginning; one that goes on a word has a dot before it. */
+export function label(piece, place) {
+  if (piece.startsWith(BEGINS)) return piece.slice(1) || "␣";
+  return place === 0 || MARK.test(piece) ? piece : `·${piece}`;
+}
+
+/** The labels of all pieces. */
+export function labels(pieces) {
+  return pieces.map(label);
+}
+
+/** The number of the word that each piece belongs to. */
+export function wordNumbers(pieces) {
+  let word = -1;
+  return pieces.map((piece, place) => {
+    if (place === 0 || piece.startsWith(BEGINS) || MARK.test(piece)) word += 1;
+    return word;
+  });
+}
+
+/** The longest common part of two lists: for each item of the first whether the second has it. */
+export function shared(first, second) {
+  const lengths = Array.from({ length: first.length + 1 }, () => new Uint16Array(second.length + 1));
+  for (let i = first.length - 1; i >= 0; i -= 1) {
+    for (let j = second.length - 1; j >= 0; j -= 1) {
+      const skipped = Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+      lengths[i][j] = first[i] === second[j] ? lengths[i + 1][j + 1] + 1 : skipped;
+    }
+  }
+  const found = first.map(() => false);
+  for (let i = 0, j = 0; i < first.length && j < second.length; ) {
+    if (first[i] === second[j]) {
+      found[i] = true;
+      i += 1;
+      j += 1;
+    } else if (lengths[i + 1][j] >= lengths[i][j + 1]) i += 1;
+    else j += 1;
+  }
+  return found;
+}

@@ -1,0 +1,35 @@
+/** For each token of an output how much came from the source, and how much from what was said. */
+
+import { decoded, matrix } from "./arrays.js";
+import { element, rounded } from "./dom.js";
+import { labels } from "./pieces.js";
+
+/** Draws a bar for each token, by one method. */
+export function sharesOf(look, explanation) {
+  if (!explanation) return element("p", { class: "note" }, "no method that these models can have shares their outputs out");
+  if (!explanation.source) return element("p", { class: "note" }, `${explanation.method}: ${explanation.reason}`);
+  const parts = shares(explanation);
+  const rows = labels(look.target).map((piece, place) => {
+    const values = { source: parts.source[place], prefix: parts.prefix[place], rest: parts.rest[place] };
+    const told = Object.entries(values).map(([name, value]) => `${name} ${Math.round(100 * value)} %`).join(", ");
+    const bar = Object.entries(values).map(([name, value]) =>
+      element("span", { class: `share ${name}`, style: `width:${100 * value}%`, "data-share": rounded(value, 6) }));
+    return element("div", { class: "share-row", title: told }, element("span", { class: "piece" }, piece), element("span", { class: "bar", role: "img", "aria-label": `${piece}: ${told}` }, bar));
+  });
+  const key = ["source", "prefix", "rest"].map((name) => element("span", { class: `key ${name}` }, name));
+  return element("div", { class: "shares" }, element("p", { class: "legend" }, `by ${explanation.method}: `, key), rows);
+}
+
+/** Shares of source, prefix and rest for each row; absolute values, so that they add up to 1. */
+export function shares({ source, prefix, rest }) {
+  const sums = [source, prefix].map((part) => rowSums(matrix(part)));
+  const left = Array.from(decoded(rest), Math.abs);
+  const total = left.map((value, row) => value + sums[0][row] + sums[1][row] || 1);
+  const share = (values) => values.map((value, row) => value / total[row]);
+  return { source: share(sums[0]), prefix: share(sums[1]), rest: share(left) };
+}
+
+function rowSums({ rows, columns, values }) {
+  return Array.from({ length: rows }, (_, row) =>
+    values.subarray(row * columns, (row + 1) * columns).reduce((total, value) => total + Math.abs(value), 0));
+}

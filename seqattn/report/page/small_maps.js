@@ -1,0 +1,47 @@
+/** Layers by heads as small maps; one that is chosen becomes the large one. */
+
+import { headMatrix } from "./arrays.js";
+import { element } from "./dom.js";
+import { paint } from "./picture.js";
+import { choose, selection } from "./selection.js";
+
+/** The roles of heads that a bundle's tables name, by attention and head (from 1). */
+export function rolesOf(bundle) {
+  const roles = new Map();
+  for (const { columns, rows } of bundle.tables) {
+    const [attention, head, role] = ["attention", "head", "role"].map((name) => columns.indexOf(name));
+    if (Math.min(attention, head, role) < 0) continue;
+    for (const row of rows) if (row[role]) roles.set(`${row[attention]} ${row[head]}`, row[role]);
+  }
+  return roles;
+}
+
+/** Draws all maps of the slot that is looked at. */
+export function smallMaps(look, roles) {
+  const layers = look.attentions.filter((one) => one.slot === selection.slot);
+  if (!layers.length) return element("p", { class: "note" }, "nothing in this slot");
+  return element("div", { class: "small-maps scroll" }, layers.map((attention) => layerRow(attention, roles)));
+}
+
+function layerRow(attention, roles) {
+  const name = element("span", { class: "layer-name", title: attention.name }, `layer ${attention.layer + 1}`);
+  if (!attention.weights) return element("div", { class: "layer" }, name, element("span", { class: "note" }, attention.reason));
+  const heads = Array.from({ length: attention.weights.shape[0] }, (_, head) => head);
+  return element("div", { class: "layer" }, name, heads.map((head) => headMap(attention, head, roles)));
+}
+
+function headMap(attention, head, roles) {
+  const role = roles.get(`${attention.name} ${head + 1}`);
+  const canvas = element("canvas", { "aria-hidden": "true" });
+  paint(canvas, headMatrix(attention.weights, head));
+  const isChosen = selection.by === "weights" && selection.layer === attention.layer && selection.head === head;
+  const title = `layer ${attention.layer + 1}, head ${head + 1}${role ? `: ${role}` : ""}`;
+  return element("button", {
+    class: "head",
+    title,
+    "aria-label": title,
+    "aria-pressed": String(isChosen),
+    "data-head": `${attention.layer} ${head}`,
+    click: () => choose({ by: "weights", layer: attention.layer, head }),
+  }, canvas, element("span", { class: "role" }, role ?? `${head + 1}`));
+}

@@ -1,0 +1,104 @@
+"""How a bundle was made, and what it scored and cost, from its own files and those of its run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.documents import WEIGHTS
+from seqattn.bundle.nodes import TARGET
+from seqattn.metrics.text import TextScore
+from seqattn.report.documents import BundleDocument, CurveDocument, ScoreDocument
+from seqattn.report.run_tables import run_tables
+
+_RATE = "train/tokens_per_second"
+_MOST_POINTS = 400
+
+
+def bundle_document(
+    name: str, bundle: Bundle, shown: Sequence[TextScore], seconds: float
+) -> BundleDocument:
+    """The document of a bundle.
+
+    Args:
+        name: what the page calls it.
+        bundle: loaded from `RUN/model`; what else RUN holds is read where it is there.
+        shown: scores of the sentences that the page shows.
+        seconds: that looking into these took.
+    """
+    run = bundle.path.parent
+    curves = learning_curves(run)
+    size = sum(parameter.numel() for parameter in bundle.model.parameters())
+    facts = {
+        "parameters": f"{size:,}",
+        "weights file": f"{(bundle.path / WEIGHTS).stat().st_size / 1e6:,.1f} MB",
+        "vocabulary": _vocabulary(bundle),
+    }
+    rates = [value for curve in curves if curve["name"] == _RATE for value in curve["values"]]
+    if rates:
+        facts["steps"] = f"{max(curve['steps'][-1] for curve in curves) + 1:,}"
+        facts["training"] = f"{sum(rates) / len(rates):,.0f} tokens a second"
+    facts["looking into these sentences"] = f"{seconds:,.1f} s"
+    return {
+        "name": name,
+        "kind": bundle.output,
+        "facts": facts,
+        "settings": flat(bundle.config),
+        "scores": [*saved_scores(bundle.scores), *(_score(one) for one in shown)],
+        "curves": curves,
+        "tables": run_tables(run),
+    }
+
+
+def _score(one: TextScore) -> ScoreDocument:
+    return {"name": f"{one.name} of these", "value": one.value, "signature": one.signature}
+
+
+def saved_scores(scores: Mapping[str, Any]) -> list[ScoreDocument]:
+    """The scores that a bundle keeps, each with its signature where it has one."""
+    mark = " signature"
+    return [
+        {"name": name, "value": float(value), "signature": str(scores.get(name + mark, ""))}
+        for name, value in scores.items()
+        if isinstance(value, int | float)
+    ]
+
+
+def _vocabulary(bundle: Bundle) -> str:
+    tokenizer = bundle.tokenizer
+    if tokenizer.joint:
+        return f"{tokenizer.source_size:,} pieces for both sides"
+    return f"{tokenizer.source_size:,} and {tokenizer.target_size:,} pieces"
+
+
+def flat(node: Any, key: str = "") -> dict[str, str]:
+    """A configuration by dotted keys; a type by its name alone."""
+    if isinstance(node, Mapping):
+        parts = ((f"{key}.{name}" if key else str(name), part) for name, part in node.items())
+    elif isinstance(node, list) and any(isinstance(part, Mapping | list) for part in node):
+        parts = ((f"{key}.{number}", part) for number, part in enumerate(node))
+    else:
+        return {key: str(node).rpartition(".")[2] if key.endswith(TARGET) else str(node)}
+    return {name: value for place, part in parts for name, value in flat(part, place).items()}
+
+
+def learning_curves(run: Path) -> list[CurveDocument]:
+    """What the CSV logger wrote of a training; of long curves every so many points."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for path in sorted(run.glob("csv/*/metrics.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                step = row.pop("step", "")
+                for name, value in row.items():
+                    if name != "epoch" and not name.startswith("final/") and value and step:
+                        points.setdefault(name, []).append((int(step), float(value)))
+    curves: list[CurveDocument] = []
+    for name, pairs in sorted(points.items()):
+        finite = [pair for pair in pairs if abs(pair[1]) < float("inf")]
+        kept = finite[:: len(finite) // _MOST_POINTS + 1]
+        steps, values = [step for step, _ in kept], [float(f"{value:.6g}") for _, value in kept]
+        curves.append({"name": name, "steps": steps, "values": values})
+    return curves

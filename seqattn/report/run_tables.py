@@ -1,0 +1,43 @@
+"""Tables that other commands have left beside a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+
+from seqattn.errors import UserError
+from seqattn.report.documents import TableDocument
+
+TABLES = "tables"
+"""The folder of a run that holds them, each as `NAME.json`."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    title: str
+    columns: list[str]
+    rows: list[list[str | FiniteFloat | int | None]]
+    notes: list[str] = []
+
+
+def run_tables(run: Path) -> list[TableDocument]:
+    """The tables of a run, by the names of their files; none where there are none.
+
+    Raises:
+        UserError: for a file that is no table, or rows of other lengths than the columns.
+    """
+    found: list[TableDocument] = []
+    for path in sorted((run / TABLES).glob("*.json")):
+        try:
+            table = _Table.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise UserError(
+                f"{path} is no table with title, columns and rows; remove it"
+            ) from error
+        if any(len(row) != len(table.columns) for row in table.rows):
+            raise UserError(f"{path} must have a cell for each column in each row")
+        rows: list[list[str | float | None]] = [list(row) for row in table.rows]
+        found.append({**table.model_dump(exclude={"rows"}), "rows": rows})  # type: ignore[typeddict-item]
+    return found
