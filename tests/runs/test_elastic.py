@@ -69,7 +69,7 @@ def test_several_ranks_train_the_model_that_one_trains(corpus, alone, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "worlds", [(2, 1), pytest.param((2, 4, 1), marks=pytest.mark.exhaustive)], ids=str
+    "worlds", [pytest.param(x, marks=pytest.mark.exhaustive) for x in ((2, 1), (2, 4, 1))], ids=str
 )
 def test_a_run_goes_on_with_another_number_of_ranks(corpus, alone, tmp_path, worlds):
     ends = [*(7 * (number + 1) for number in range(len(worlds) - 1)), STEPS]
