@@ -18,8 +18,9 @@ from seqattn.errors import UserError
 from seqattn.runs.compare import distinct_names
 from seqattn.runs.evaluate import ScoredRun, Split, write_json
 from seqattn.runs.explained import ExplainedBundle
+from seqattn.runs.explained_tables import METHOD_DIGITS, methods_table, replaced_table
 from seqattn.runs.explained_text import explain_text
-from seqattn.runs.tables import print_table
+from seqattn.runs.tables import keep_tables, print_tables
 
 Found = Mapping[str, Any]
 """What explanations.json holds of each bundle, by its name."""
@@ -124,12 +125,28 @@ class Explaining:
             self.directory.mkdir(parents=True, exist_ok=True)
             write_json(self.directory / "explanations.json", _finite(results))
         if self.text is None:
-            print_methods(self.split, each)
-            print_replaced(self.replaced, each)
+            self._print(each)
             picture = save(removal_curves(_curves(each), PERCENTS), self.directory / "removal.png")
             print(f"drawn to {picture}")
         print(f"written to {self.directory}")
         return results
+
+    def _print(self, each: Found) -> None:
+        methods = {label: methods_table(self.split, found) for label, found in each.items()}
+        print_tables(methods, METHOD_DIGITS)
+        replaced = {
+            label: replaced_table(self.split, self.replaced, found["replaced"])
+            for label, found in each.items()
+            if found["replaced"]
+        }
+        if replaced:
+            widest = max(len(table["columns"]) for table in replaced.values())
+            print_tables(replaced, [2] * (widest - 1))
+        for label, found in each.items():
+            kept = {f"explanations_{self.split}": methods[label]}
+            if label in replaced:
+                kept[f"replaced_{self.split}"] = replaced[label]
+            keep_tables(found["bundle"], kept)
 
     def _one(self, run: ScoredRun, label: str) -> dict[str, Any]:
         bundle = run.load(self.generation)
@@ -168,57 +185,6 @@ class Explaining:
         }
 
 
-def print_methods(split: str, each: Found) -> None:
-    """A row for each bundle and method."""
-    columns = {
-        "AER": ("alignment_error_rate", 1),
-        "comprehensiveness": ("comprehensiveness", 3),
-        "sufficiency": ("sufficiency", 3),
-        "tau with leave-one-out": ("correlation", 3),
-        "s a sentence": ("seconds_per_sentence", 4),
-    }
-    rows, notes = {}, []
-    for label, found in each.items():
-        for method, row in found["methods"].items():
-            name = f"{label}  {method}" if len(each) > 1 else method
-            rows[name] = [_number(row.get(key), digits) for key, digits in columns.values()]
-        notes += [f"{label}: {name}: {why}" for name, why in found["cannot_be_had"].items()]
-        left = f", {found['left_out']} left out" if found["left_out"] else ""
-        notes.append(
-            f"{label}: {found['sentences']:,} sentences{left}; a target token's probability is "
-            f"{found['probability']:.3f}"
-        )
-    notes.append(
-        "AER: the less the better; comprehensiveness: the more; sufficiency: the less; tau is 1 "
-        "for the order of leave-one-out"
-    )
-    print_table(f"Explanations of {split}", rows, list(columns), notes)
-
-
-def print_replaced(edits: Sequence[str], each: Found) -> None:
-    """A row for each bundle and part of it whose attention is replaced."""
-    rows: dict[str, list[str]] = {}
-    notes = []
-    columns: list[str] = []
-    for label, found in each.items():
-        replaced = found["replaced"]
-        if replaced is None or "cannot_be_had" in replaced:
-            notes += [f"{label}: {replaced['cannot_be_had']}"] if replaced else []
-            continue
-        trained = replaced["as_trained"]
-        columns = columns or [f"{edit} {score}" for edit in edits for score in trained]
-        begin = f"{label}  " if len(each) > 1 else ""
-        rows[f"{begin}as trained"] = [_number(one, 2) for one in trained.values()] * len(edits)
-        for part in replaced[edits[0]]:
-            scores = [one for edit in edits for one in replaced[edit][part].values()]
-            rows[f"{begin}{part}"] = [_number(one, 2) for one in scores]
-        if replaced["without"]:
-            several = ", ".join(replaced["without"])
-            notes.append(f"{label}: {several} mix without weights, and stay as they are")
-    if rows or notes:
-        print_table("Scores with other weights of attention", rows, columns, notes)
-
-
 def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
     """What is drawn: probabilities by method, for each bundle without and with the top tokens."""
     panels = {}
@@ -227,10 +193,6 @@ def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
         for key, name in (("removed", "without the top tokens"), ("kept", "the top tokens alone")):
             panels[begin + name] = {m: row[key] for m, row in found["methods"].items()}
     return panels
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
 def _finite(value: Any) -> Any:

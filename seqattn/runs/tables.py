@@ -1,9 +1,16 @@
-"""How the runs print what they came to."""
+"""How the runs print what they came to, and leave it for the report."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+from seqattn.bundle.documents import CONFIG
+from seqattn.report.documents import TableDocument
+from seqattn.report.run_tables import write_table
 
 
 def print_table(
@@ -24,3 +31,51 @@ def print_table(
     screen.print(table)
     for note in notes:
         screen.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def keep_tables(bundle: str, tables: Mapping[str, TableDocument]) -> None:
+    """Writes tables where the report finds them, if the bundle stands in a run's directory.
+
+    Args:
+        bundle: its path.
+        tables: by the names of their files.
+
+    Raises:
+        UserError: where the directory cannot be written.
+    """
+    run = Path(bundle).expanduser().parent
+    if (run / CONFIG).is_file():
+        for name, table in tables.items():
+            write_table(run, name, table)
+
+
+def print_tables(tables: Mapping[str, TableDocument], digits: Sequence[int]) -> None:
+    """Prints tables of the same columns as one; a row is called by its first cell.
+
+    Args:
+        tables: by what tells them apart, which is shown where there are several.
+        digits: behind the point, of each column but the first.
+    """
+    begins = {label: f"{label}  " if len(tables) > 1 else "" for label in tables}
+    rows = {
+        f"{begins[label]}{name}": numbers_told(values, digits)
+        for label, table in tables.items()
+        for name, *values in table["rows"]
+    }
+    everywhere = set.intersection(*(set(table["notes"]) for table in tables.values()))
+    told = {
+        note if note in everywhere else f"{label}: {note}": None
+        for label, table in tables.items()
+        for note in table["notes"]
+    }
+    columns = max((table["columns"] for table in tables.values()), key=len)
+    title = next(iter(tables.values()))["title"]
+    print_table(title, rows, columns[1:], list(told))
+
+
+def numbers_told(values: Sequence[str | float | None], digits: Sequence[int]) -> list[str]:
+    """Cells as they are printed. Args: digits: behind the point, of each."""
+    return [
+        one if isinstance(one, str) else "-" if one is None else f"{one:.{places}f}"
+        for one, places in zip(values, digits, strict=True)
+    ]
