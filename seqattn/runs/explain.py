@@ -15,10 +15,16 @@ from seqattn.bundle.bundle import TextBundle
 from seqattn.checking import CountOrNone, Seed, checked
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
+from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.compare import distinct_names
 from seqattn.runs.evaluate import ScoredRun, Split, write_json
 from seqattn.runs.explained import ExplainedBundle
-from seqattn.runs.explained_tables import METHOD_DIGITS, methods_table, replaced_table
+from seqattn.runs.explained_tables import (
+    METHOD_DIGITS,
+    methods_table,
+    replaced_table,
+    slow_note,
+)
 from seqattn.runs.explained_text import explain_text
 from seqattn.runs.tables import keep_tables, print_tables
 
@@ -37,7 +43,7 @@ class Explaining:
         data, generation, scorer, split, cache_dir, device, trust: as `ScoredRun`.
         output: the directory for tables and curves; None for explanations/SPLIT beside the first
             bundle.
-        methods: names of `METHODS`; None for all that can be had.
+        methods: names of `METHODS`; None for all that can be had and are not slow.
         sentences: the first rows of the split; 0 for all.
         targets: what is explained. Alignment error is of references alone.
         replaced: what weights of attention are replaced by, to see whether they matter.
@@ -89,7 +95,13 @@ class Explaining:
     @property
     def names(self) -> list[str]:
         """What the methods are, in the order of the tables."""
-        return list(METHODS) if self.methods is None else self.methods
+        quick = [name for name, method in METHODS.items() if not method.slow]
+        return quick if self.methods is None else self.methods
+
+    def _slow(self, model: Seq2SeqModel) -> list[str]:
+        """Methods that nobody asked for since they are slow."""
+        names = [] if self.methods is not None else [n for n in METHODS if METHODS[n].slow]
+        return [name for name in names if METHODS[name].why_not(model) is None]
 
     @property
     def directory(self) -> Path:
@@ -132,6 +144,8 @@ class Explaining:
         return results
 
     def _print(self, each: Found) -> None:
+        if len(each) > 1:
+            print(f"data, search and scorer are those of {next(iter(each))}")
         methods = {label: methods_table(self.split, found) for label, found in each.items()}
         print_tables(methods, METHOD_DIGITS)
         replaced = {
@@ -153,7 +167,10 @@ class Explaining:
         if not isinstance(bundle, TextBundle):
             raise UserError(f"{run.bundle} answers by spans; explain takes a bundle that writes")
         if self.text is not None:
-            return explain_text(bundle, self.names, self.text, self.target)
+            told = explain_text(bundle, self.names, self.text, self.target)
+            slow = self._slow(bundle.model)
+            print(f"\n{slow_note(slow)}" if slow else "")
+            return told
         texts = run.read_texts(bundle)
         file = self.data.alignments_of(self.split)
         links = None if file is None else read_links(file, texts.sources, texts.targets)
@@ -179,6 +196,7 @@ class Explaining:
             "probability": judged.probability,
             "methods": rows,
             "cannot_be_had": reasons,
+            "slow": self._slow(bundle.model),
             "replaced": explained.replaced(self.replaced, self.scorer, self.seed)
             if self.replaced
             else None,

@@ -12,12 +12,12 @@ _COLUMNS = {
     "AER": ("alignment_error_rate", 1),
     "comprehensiveness": ("comprehensiveness", 3),
     "sufficiency": ("sufficiency", 3),
-    "tau with leave-one-out": ("correlation", 3),
-    "s a sentence": ("seconds_per_sentence", 4),
+    "tau": ("correlation", 3),
+    "seconds": ("seconds_per_sentence", 4),
 }
 _METHODS_MEAN = (
     "AER: the less the better; comprehensiveness: the more; sufficiency: the less; tau is 1 for "
-    "the order of leave-one-out"
+    "the order of leave-one-out; seconds are of a sentence"
 )
 METHOD_DIGITS = tuple(digits for _, digits in _COLUMNS.values())
 """Behind the point, of each column."""
@@ -34,10 +34,19 @@ def methods_table(split: str, found: Mapping[str, Any]) -> TableDocument:
         f"{found['sentences']:,} sentences{left}; a target token's probability is "
         f"{found['probability']:.3f}",
         *(f"{name}: {why}" for name, why in found["cannot_be_had"].items()),
+        *([slow_note(found["slow"])] if found["slow"] else []),
         _METHODS_MEAN,
     ]
     columns = ["method", *_COLUMNS]
     return {"title": f"Explanations of {split}", "columns": columns, "rows": rows, "notes": notes}
+
+
+def slow_note(names: Sequence[str]) -> str:
+    """Which methods nobody asked for since they are slow, and how to."""
+    return (
+        f"left out, for they take seconds a sentence: {', '.join(names)}; to have them, name all "
+        f"that you want: methods=[attention,{','.join(names)}]"
+    )
 
 
 def replaced_table(split: str, edits: Sequence[str], replaced: Mapping[str, Any]) -> TableDocument:
@@ -47,7 +56,8 @@ def replaced_table(split: str, edits: Sequence[str], replaced: Mapping[str, Any]
         reason = replaced["cannot_be_had"]
         return {"title": title, "columns": ["attention"], "rows": [], "notes": [reason]}
     trained = replaced["as_trained"]
-    columns = ["attention", *(f"{edit} {score}" for edit in edits for score in trained)]
+    shown = [score.replace("log-probability", "log p") for score in trained]
+    columns = ["attention", *(f"{edit} {score}" for edit in edits for score in shown)]
     scores = {"as trained": list(trained.values()) * len(edits)}
     for part in replaced[edits[0]]:
         scores[part] = [one for edit in edits for one in replaced[edit][part].values()]

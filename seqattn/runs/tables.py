@@ -20,14 +20,15 @@ def print_table(
     notes: Sequence[str] = (),
 ) -> None:
     """Prints rows of values by their names, under `columns` if there are any, and notes below."""
-    table = Table("", title=title, show_header=bool(columns))
+    screen = Console()
+    screen = screen if screen.is_terminal else Console(width=160)  # no terminal cuts lines
+    table = Table(title=title, show_header=bool(columns))
+    table.add_column("", no_wrap=max(map(len, rows), default=0) <= screen.width // 3)
     for column in columns or [""]:
         # folded: a signature that is cut reproduces nothing
         table.add_column(column, overflow="fold", justify="right" if columns else "left")
     for name, values in rows.items():
         table.add_row(name, *([values] if isinstance(values, str) else values))
-    screen = Console()
-    screen = screen if screen.is_terminal else Console(width=160)  # no terminal cuts lines
     screen.print(table)
     for note in notes:
         screen.print(note, highlight=False, markup=False, soft_wrap=True)
@@ -62,15 +63,17 @@ def print_tables(tables: Mapping[str, TableDocument], digits: Sequence[int]) -> 
         for label, table in tables.items()
         for name, *values in table["rows"]
     }
-    everywhere = set.intersection(*(set(table["notes"]) for table in tables.values()))
-    told = {
-        note if note in everywhere else f"{label}: {note}": None
-        for label, table in tables.items()
-        for note in table["notes"]
-    }
+    labels: dict[str, list[str]] = {}
+    for label, table in tables.items():
+        for note in table["notes"]:
+            labels.setdefault(note, []).append(label)
+    notes = [
+        note if len(of) == len(tables) else f"{', '.join(of)}: {note}"
+        for note, of in labels.items()
+    ]
     columns = max((table["columns"] for table in tables.values()), key=len)
     title = next(iter(tables.values()))["title"]
-    print_table(title, rows, columns[1:], list(told))
+    print_table(title, rows, columns[1:], notes)
 
 
 def numbers_told(values: Sequence[str | float | None], digits: Sequence[int]) -> list[str]:

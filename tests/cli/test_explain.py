@@ -159,11 +159,13 @@ def test_one_sentence_is_read_by_every_method(capfd, trained, tmp_path):
     assert "output:  ein Hund" in out
     (found,) = json.loads((tmp_path / "out" / "explanations.json").read_text())["bundles"].values()
     assert set(found["methods"]) <= set(METHODS)
+    slow = ["flow", "integrated_gradients"]
+    assert f"left out, for they take seconds a sentence: {', '.join(slow)}; to have them" in out
     for name, one in found["methods"].items():
         assert f"\n{name} ({METHODS[name].cites})\n" in out
         assert len(one["source"]) == len(one["rest"]) == len(found["output"])
         assert len(one["source"][0]) == len(found["source"])
-    assert set(METHODS) - set(found["methods"]) == {
+    assert set(METHODS) - set(found["methods"]) - set(slow) == {
         line.partition(" ")[0] for line in out.splitlines() if " cannot be had: " in line
     }
 

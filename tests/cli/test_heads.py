@@ -32,7 +32,8 @@ def test_heads_are_told_drawn_and_taken_out(capfd, trained, tmp_path):
     assert len(runs) == 4
     assert {(run[0], run[-1]) for run in runs} == {(runs[0][0], runs[0][-1])}
     assert "BLEU by heads taken out" in out
-    ablation, heads = run_tables(trained)[:2]
+    tables = {table["title"]: table for table in run_tables(trained)}
+    ablation, heads = tables["BLEU by heads taken out"], tables["Heads on val"]
     assert ablation["rows"][0] == ["least important first", *(round(x, 2) for x in runs[0])]
     numbers = dict(zip(heads["columns"], zip(*heads["rows"], strict=True), strict=True))
     assert list(zip(numbers["attention"], numbers["head"], strict=True)) == [

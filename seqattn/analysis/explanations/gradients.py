@@ -66,6 +66,7 @@ class IntegratedGradients(Method):
     name: ClassVar[str] = "integrated_gradients"
     cites: ClassVar[str] = "Sundararajan et al. 2017, arXiv 1703.01365"
     signed: ClassVar[bool] = True
+    slow: ClassVar[bool] = True
 
     def __init__(self, steps: int = 64) -> None:
         self.steps = steps
