@@ -470,7 +470,52 @@ BATCH_FAULTS = [
           ("runs/test_trainer_options.py", "tasks/test_resume.py")),
 ]  # fmt: skip
 
+LOOKING_FAULTS = [
+    Fault("i01", "the second edit of an attention is forgotten",
+          "        for one in edits:\n            weights",
+          "        for one in edits[:1]:\n            weights", ("analysis/test_intervene.py",)),
+    Fault("i02", "a gate is on the next head",
+          "context = context * self.gates.to(context.dtype)[:, None, None]",
+          "context = context * self.gates.roll(1).to(context.dtype)[:, None, None]",
+          ("analysis/test_intervene.py", "analysis/test_importance.py")),
+    Fault("i03", "uniform weights are on hidden keys too",
+          "seen = torch.ones_like(weights) if visible is None else "
+          "visible.expand_as(weights).to(weights)", "seen = torch.ones_like(weights)",
+          ("analysis/test_intervene.py",)),
+    Fault("i04", "rollout has no residual",
+          "mixed = shares + torch.eye(shares.shape[1]).to(shares)", "mixed = shares",
+          ("analysis/test_explanations_by_hand.py", "analysis/test_following_attention.py")),
+    Fault("i05", "ALTI leaves the norm out",
+          "vectors = through_norm(branch.residual.norm, joined[:, :, None], vectors)", "pass",
+          ("analysis/test_explanations_by_hand.py", "analysis/test_following_attention.py")),
+    Fault("i06", "flow leaves self-attention of the decoder out",
+          "Link(2 * n + 1, 2 * n + 2, own)", "Link(2 * n + 1, 2 * n + 2, own.tril(-1))",
+          ("analysis/test_explanations_by_hand.py", "analysis/test_following_attention.py")),
+    Fault("i07", "contributions leave the value term out",
+          "        if self.terms is None:\n            return given", "        return given",
+          ("analysis/test_explanations.py", "analysis/test_following_attention.py",
+           "attention/test_conformance.py")),
+    Fault("i08", "integrated gradients start at their own words",
+          "unknown = embedding.forward(ids.masked_fill(ids != PAD, UNK), *positions)",
+          "unknown = 0.5 * output", ("analysis/test_attributions.py",)),
+    Fault("i09", "points are doubled for no sentence", "if fits.all() or 2 * steps > self.most:",
+          "if True:", ("analysis/test_attributions.py",)),
+    Fault("i10", "a micro-batch's results go to one another",
+          "for job, one in zip(jobs, found, strict=True):",
+          "for job, one in zip(jobs, found[::-1], strict=True):", ("server/test_model_thread.py",)),
+    Fault("i11", "a source word has its first piece's weights",
+          "weights[:, places].sum(dim=1)", "weights[:, places[0]]", ("analysis/test_heatmaps.py",)),
+    Fault("i12", "an expert's figures are its place's",
+          "rows = self.chosen[number].transpose(1, 2)[..., None].expand_as(weights)",
+          "rows = self.chosen[number].sort(dim=2).values.transpose(1, 2)[..., None]"
+          ".expand_as(weights)", ("analysis/test_heads.py", "analysis/test_health.py")),
+    Fault("i13", "comprehensiveness keeps what it should remove",
+          "removed.append([float(read[row, whole & ~one][t]) for one in sets])",
+          "removed.append([float(read[row, one][t]) for one in sets])",
+          ("analysis/test_faithfulness.py",)),
+]  # fmt: skip
+
 FAULTS = [
     *MASK_FAULTS, *CACHE_FAULTS, *KERNEL_FAULTS, *POSITION_FAULTS, *MODEL_FAULTS, *SEARCH_FAULTS,
-    *LOSS_FAULTS, *BATCH_FAULTS,
+    *LOSS_FAULTS, *BATCH_FAULTS, *LOOKING_FAULTS,
 ]  # fmt: skip
