@@ -156,15 +156,17 @@ def removal_curves(
     rows = -(-len(panels) // 2)
     figure = Figure(figsize=(11, 3.6 * rows + 0.4), layout="constrained")
     axes = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey=True).flat
+    names = list(dict.fromkeys(method for methods in panels.values() for method in methods))
+    lines = {}
     for axis, (title, methods) in zip(axes, panels.items(), strict=True):
-        for number, (method, values) in enumerate(methods.items()):
+        for method, values in methods.items():
+            number = names.index(method)
             style = ("-" if number < 10 else "--") + _MARKERS[number % len(_MARKERS)]
-            axis.plot(values, style, color=f"C{number % 10}", ms=4, label=method)
+            (lines[method],) = axis.plot(values, style, color=f"C{number % 10}", ms=4)
         axis.set(title=title, xlabel="% of the source's tokens", ylabel="probability", ylim=(0, 1))
         axis.set_xticks(range(len(percents)), [str(percent) for percent in percents])
         axis.grid(True, alpha=0.2)
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    figure.legend([lines[name] for name in names], names, loc="outside right center", frameon=False)
     return figure
 
 

@@ -102,7 +102,7 @@ class SpanSearch:
         of the window that believes it least; then all spans and "no answer" are normalised to 1.
         """
         spans, begins, ends = joined(windows)
-        none = torch.stack([window.none for window in windows]).amin()
+        none = no_answer_score(windows)
         scores = spans.flatten()
         total = float(torch.cat((scores, none[None])).logsumexp(dim=0))
         no_answer = math.exp(none - total)
@@ -117,6 +117,11 @@ class SpanSearch:
             text = context[start:end]
             found.setdefault(text, Answer(text, start, end, math.exp(value - total)))
         return Answered(list(found.values()), no_answer)
+
+
+def no_answer_score(windows: Sequence["ReadWindow"]) -> Tensor:
+    """The score of "no answer" in all windows: of the one that believes it least."""
+    return torch.stack([window.none for window in windows]).amin()
 
 
 def _descending(numbers: Tensor, count: int) -> Iterator[tuple[float, int]]:

@@ -14,7 +14,13 @@ from seqattn.bundle.bundle import SpanBundle
 from seqattn.data.span_batch import SpanBatch
 from seqattn.data.span_text import cut_words
 from seqattn.generation.base import inference
-from seqattn.generation.span_search import Answered, ReadWindow, SpanSearch, joined
+from seqattn.generation.span_search import (
+    Answered,
+    ReadWindow,
+    SpanSearch,
+    joined,
+    no_answer_score,
+)
 from seqattn.metrics.qa import f1
 from seqattn.report.attention_maps import attention_documents
 from seqattn.report.documents import (
@@ -112,7 +118,7 @@ def span_tokens(windows: Sequence[ReadWindow]) -> SpanTokens:
     what they are normalised over.
     """
     spans, begins, ends = joined(windows)
-    none = torch.stack([window.none for window in windows]).amin()
+    none = no_answer_score(windows)
     total = torch.cat((spans.flatten(), none[None])).logsumexp(dim=0)
     probabilities = (spans - total).exp()
     count, width = probabilities.shape
