@@ -15,11 +15,12 @@ import { viewOf } from "./views.js";
 
 /**
  * A panel. `pointed(side, word)` is told of the word that is pointed at, so that other panels can
- * point at the same one: see `pointAt`.
+ * point at the same one: see `pointAt`. `tools`, where there are some, change the model:
+ * `isOff(attention, head)`, `buttons()`, and `weight(view, row, column)`, the nodes for a cell.
  */
 export class Panel {
-  constructor({ run, bundle, look, sentence, other, pointed }) {
-    Object.assign(this, { run, bundle, look, sentence, other, pointed });
+  constructor({ run, bundle, look, sentence, other, pointed, tools }) {
+    Object.assign(this, { run, bundle, look, sentence, other, pointed, tools });
     this.changing = element("div", { class: "parts" });
     this.links = null;
     const body = this.isText ? [this.changing, this.lasting()] : [this.lasting(), this.changing];
@@ -57,8 +58,10 @@ export class Panel {
       if (side === "said") told.textContent = this.links.describe(place);
     };
     this.links = linksOf(view, point);
-    const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]));
-    this.changing.replaceChildren(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map), this.maps());
+    const chosen = element("div", {});
+    const pick = this.tools && ((row, column) => chosen.replaceChildren(this.tools.weight(view, row, column)));
+    const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]), pick);
+    this.changing.replaceChildren(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map, chosen), this.maps());
   }
 
   /** Shows the links of a word of a side ("read" or "said"); of all for null. */
@@ -91,7 +94,7 @@ export class Panel {
   }
 
   maps() {
-    return part("layers and heads", smallMaps(this.look, rolesOf(this.bundle)));
+    return part("layers and heads", smallMaps(this.look, rolesOf(this.bundle), this.tools?.isOff), this.tools?.buttons() ?? []);
   }
 
   /** What stays whatever is selected. */
