@@ -3,7 +3,7 @@
 import { inForce, put, remove } from "./changes.js";
 import { element, rounded } from "./dom.js";
 import { selection } from "./selection.js";
-import { attentionOf } from "./views.js";
+import { SLOTS, attentionOf } from "./views.js";
 
 /** Whether a head of an attention is switched off. */
 export function isOff(attention, head) {
@@ -15,20 +15,25 @@ export function changeButtons(look, heads) {
   const found = attentionOf(look, selection);
   if (!found) return [];
   const attention = found.name;
+  const place = placeOf(found);
   const count = heads[attention] ?? 0;
   const drawn = found.weights?.shape[0];
   let some = [];
   if (count && drawn !== count) some = Array.from({ length: count }, (_, head) => head);
   else if (count && selection.head !== "mean") some = [Math.min(selection.head, count - 1)];
-  const gates = some.map((head) => toggle({ kind: "off", attention, head }, `switch head ${head + 1} off`, `switch head ${head + 1} on again`));
-  const whole = found.weights ? [toggle({ kind: "uniform", attention }, "make weights uniform", "undo uniform"), toggle({ kind: "permuted", attention }, "permute weights", "undo permuted")] : [];
+  const gates = some.map((head) => toggle({ kind: "off", attention, place, head }, `switch head ${head + 1} off`, `switch head ${head + 1} on again`));
+  const whole = found.weights ? [toggle({ kind: "uniform", attention, place }, "make weights uniform", "undo uniform"), toggle({ kind: "permuted", attention, place }, "permute weights", "undo permuted")] : [];
   const hint = count && !gates.length ? "choose a head to switch it off" : null;
-  return element("div", { class: "changing", role: "group", "aria-label": `change ${attention}` }, element("span", { class: "note" }, `${attention}: `), gates, whole, hint && element("span", { class: "note" }, hint));
+  return element("div", { class: "changing", role: "group", "aria-label": `change ${place}` }, element("span", { class: "note", title: attention }, `${place}: `), gates, whole, hint && element("span", { class: "note" }, hint));
+}
+
+function placeOf({ slot, layer }) {
+  return `${SLOTS[slot]}, layer ${layer + 1}`;
 }
 
 function toggle(change, title, again) {
   const isOn = Boolean(inForce(change));
-  return element("button", { "aria-pressed": String(isOn), "data-change": change.kind, click: () => (isOn ? remove(change) : put(change)) }, isOn ? again : title);
+  return element("button", { "aria-pressed": String(isOn), "data-change": change.kind, "data-focus": `${change.kind} ${change.head}`, click: () => (isOn ? remove(change) : put(change)) }, isOn ? again : title);
 }
 
 /** A field for one weight of the map, or the reason why there is none. */
@@ -41,7 +46,7 @@ export function weightField(look, view, row, column, isGreedy) {
   const field = element("input", { type: "number", min: 0, max: 1, step: "any", required: "", value: rounded(view.values[row * view.columns + column]), "aria-label": `weight of ${cell}` });
   const set = (event) => {
     event.preventDefault();
-    put({ kind: "weight", attention: found.name, head, step: row, key: column, weight: Number(field.value), cell: `${cell} (step ${row + 1})` });
+    put({ kind: "weight", attention: found.name, place: placeOf(found), head, step: row, key: column, weight: Number(field.value), cell: `${cell} (step ${row + 1})` });
   };
   return element("form", { class: "weight-field", submit: set },
     element("label", {}, `${cell}, ${head === null ? "all heads" : `head ${head + 1}`}: `, field), " ", element("button", {}, "set"),

@@ -3,7 +3,7 @@
 const listeners = new Set();
 let changes = [];
 
-/** All that are in force, in their order: kind, attention, and head, step, key and weight where it has them. */
+/** All that are in force, in their order: kind, attention, its place in words, and what else such a change has. */
 export function changesNow() {
   return changes;
 }
@@ -47,11 +47,11 @@ export function asIntervene(heads) {
 }
 
 /** A change in words. */
-export function worded({ kind, attention, head, weight, cell }) {
+export function worded({ kind, head, weight, place, cell }) {
   const which = head === null || head === undefined ? "all heads" : `head ${head + 1}`;
-  if (kind === "off") return `${attention}: ${which} off`;
-  if (kind === "weight") return `${attention}, ${which}: ${cell} = ${weight}`;
-  return `${attention}: ${kind}`;
+  if (kind === "off") return `${place}: ${which} off`;
+  if (kind === "weight") return `${place}, ${which}: ${cell} = ${weight}`;
+  return `${place}: ${kind}`;
 }
 
 function placeOf({ kind, attention, head, step, key }) {

@@ -3,7 +3,7 @@
 import { asked, streamed } from "./ask.js";
 import { changeButtons, isOff, weightField } from "./change_buttons.js";
 import { asIntervene, changesNow, forgetTokens, onChange } from "./changes.js";
-import { element } from "./dom.js";
+import { element, keepingFocus } from "./dom.js";
 import { LiveForm } from "./live_form.js";
 import { showSentence } from "./sentence_view.js";
 import { started } from "./started.js";
@@ -56,11 +56,10 @@ async function start() {
 
   async function searched(request, signal) {
     arriving.replaceChildren();
-    const document = await streamed("v1/sentence", request, signal, (name, data) => {
+    return streamed("v1/sentence", request, signal, (name, data) => {
       arriving.textContent = data.text;
       form.tell(request.intervene ? "the changed model writes…" : "the model writes…");
     });
-    return document;
   }
 
   function show(edited) {
@@ -70,7 +69,7 @@ async function start() {
     const bundles = edited ? [named("as trained"), named("changed")] : [bundle];
     const tools = documents.map((document) => toolsOf(document.looks[0], document === edited));
     const sentence = { ...plain.document, looks: documents.map((document) => document.looks[0]) };
-    redraw = showSentence({ ...live.run, bundles }, sentence, view, tools);
+    keepingFocus(view, () => { redraw = showSentence({ ...live.run, bundles }, sentence, view, tools); });
     const root = document.documentElement;
     root.dataset.shown = Number(root.dataset.shown ?? 0) + 1;
   }
@@ -86,6 +85,7 @@ async function start() {
   onChange(() => {
     form.showChanges();
     if (!plain) return;
+    stop();
     if (changesNow().length) send();
     else show(null);
   });

@@ -2,7 +2,7 @@
 
 import { answerList, answerText } from "./answer_text.js";
 import { beamTree } from "./beam_tree.js";
-import { element, rounded } from "./dom.js";
+import { element, keepingFocus, rounded } from "./dom.js";
 import { gridMap } from "./grid_map.js";
 import { linksOf } from "./links.js";
 import { outputLegend, outputText } from "./output_text.js";
@@ -47,7 +47,7 @@ export class Panel {
     this.links = null;
     this.view = view;
     if (view.reason) {
-      this.changing.replaceChildren(part("links and map", element("p", { class: "note reason" }, view.reason)), this.maps());
+      this.fill(part("links and map", element("p", { class: "note reason" }, view.reason)), this.maps());
       return;
     }
     const told = element("output", { class: "readout", "aria-live": "polite" }, "point at a word, or walk with arrow keys");
@@ -61,7 +61,11 @@ export class Panel {
     const chosen = element("div", {});
     const pick = this.tools && ((row, column) => chosen.replaceChildren(this.tools.weight(view, row, column)));
     const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]), pick);
-    this.changing.replaceChildren(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map, chosen), this.maps());
+    this.fill(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map, chosen), this.maps());
+  }
+
+  fill(...parts) {
+    keepingFocus(this.changing, () => this.changing.replaceChildren(...parts));
   }
 
   /** Shows the links of a word of a side ("read" or "said"); of all for null. */

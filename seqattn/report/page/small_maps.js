@@ -42,6 +42,7 @@ function headMap(attention, head, roles, isOff) {
     "aria-label": title,
     "aria-pressed": String(isChosen),
     "data-head": `${attention.layer} ${head}`,
+    "data-focus": `head ${attention.layer} ${head}`,
     click: () => choose({ by: "weights", layer: attention.layer, head }),
   }, canvas, element("span", { class: "role" }, role ?? `${head + 1}`));
 }
