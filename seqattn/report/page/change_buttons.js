@@ -41,7 +41,9 @@ export function weightField(look, view, row, column, isGreedy) {
   const found = selection.by === "weights" && attentionOf(look, selection);
   if (!found || view.slot === "question") return "";
   const cell = `${view.rowLabels[row]} ← ${view.columnLabels[column]}`;
-  if (!isGreedy) return element("p", { class: "note reason", role: "status" }, "one weight is set in a greedy search: choose greedy and send again");
+  const refused = (line) => element("p", { class: "note reason", role: "status" }, line);
+  if (view.slot === "decoder" && column > row) return refused(`${cell}: what comes later is not there to be looked at`);
+  if (!isGreedy) return refused("one weight is set in a greedy search: choose greedy and send again");
   const head = selection.head === "mean" ? null : Math.min(selection.head, found.weights.shape[0] - 1);
   const field = element("input", { type: "number", min: 0, max: 1, step: "any", required: "", value: rounded(view.values[row * view.columns + column]), "aria-label": `weight of ${cell}` });
   const set = (event) => {

@@ -39,7 +39,7 @@ async function start() {
       const intervene = asIntervene(live.heads);
       const edited = intervene && (await searched({ ...request, intervene }, own.signal));
       show(edited);
-      form.tell("");
+      form.tell("done");
     } catch (error) {
       if (running === own) form.tell(error.name === "AbortError" ? "stopped" : error.message, error.name !== "AbortError");
     } finally {

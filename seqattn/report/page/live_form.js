@@ -85,6 +85,7 @@ export class LiveForm {
     this.status.setAttribute("role", isError ? "alert" : "status");
     this.status.className = isError ? "note reason" : "note";
     this.status.textContent = line;
+    if (isError) this.status.scrollIntoView({ block: "nearest" });
   }
 
   /** Whether a request runs. */
