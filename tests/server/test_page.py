@@ -99,15 +99,18 @@ def test_a_stream_tells_tokens_and_ends_in_the_document(client):
     assert last["looks"][0]["output"].startswith("a")
 
 
-def test_a_recurrent_model_that_aligns_token_by_token_shows_every_row(recurrent):
+def test_the_one_attention_of_a_recurrent_model_is_edited_too(recurrent):
+    name = "decoder.cross_attention"
+    edit = {"attention": name, "step": 2, "key": 1, "weight": 0.5}
     with client_of(recurrent) as client:
         found = look(client, generation="greedy")
-        shown = next(one for one in found["attentions"] if one["slot"] == "cross")
-        assert shown["weights"]["shape"][1:] == [len(found["target"]), len(found["source"])]
-        name = shown["name"]
-        changed = look(client, generation="greedy", intervene={"uniform": [name]})
-    rows = weights(changed, name)
+        even = look(client, generation="greedy", intervene={"uniform": [name]})
+        one = look(client, generation="greedy", intervene={"weights": [edit]})
+    assert weights(found, name).shape == (1, len(found["target"]), len(found["source"]))
+    rows = weights(even, name)
     assert np.allclose(rows, 1 / rows.shape[2], atol=1e-4)
+    assert weights(one, name)[0, 2, 1] == pytest.approx(0.5, abs=1e-4)
+    assert np.allclose(weights(one, name)[0, :2], weights(found, name)[0, :2], atol=1e-4)
 
 
 def test_a_question_is_answered_with_its_context_and_nobody_scores_it(spans, writing):
