@@ -25,9 +25,7 @@ def attention_documents(maps: Maps, most: int, row: int = 0) -> Iterator[Attenti
     """
     for name, calls in maps.items():
         if calls:
-            weights = torch.cat(
-                calls, dim=2
-            )  # an edited recurrent decoder is called token by token
+            weights = torch.cat(calls, dim=2)  # edited, a recurrent decoder goes step by step
             yield _document(name, weights[row, :, :most, :most], "")
     for name in maps.without:
         yield _document(name, None, NO_WEIGHTS)
