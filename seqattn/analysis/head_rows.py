@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from seqattn.analysis.capture import makers
 from seqattn.analysis.heads import HeadFigures
+from seqattn.attention.experts import MixtureOfAttention
 
 _SLOTS = {"encoder.self": "encoder", "decoder.self": "decoder", "decoder.cross": "cross"}
 
@@ -33,6 +34,8 @@ class AttentionHeads(NamedTuple):
     heads: list[HeadRow]
     reasons: list[str]
     """Why some of it is not known."""
+    experts: bool = False
+    """Whether they are those of a mixture, so that no map of weights is of one of them."""
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it, each head in one dict."""
@@ -71,8 +74,9 @@ def attention_heads(
         )
         for head in range(count)
     ]
+    experts = isinstance(model.get_submodule(name), MixtureOfAttention)
     found = re.fullmatch(r"(\w+)\.layers\.(\d+)\.(\w+)_attention", name)
     if found is None:
-        return AttentionHeads("", None, rows, reasons)
+        return AttentionHeads("", None, rows, reasons, experts)
     slot = _SLOTS.get(f"{found[1]}.{found[3]}", found[1])
-    return AttentionHeads(slot, int(found[2]) + 1, rows, reasons)
+    return AttentionHeads(slot, int(found[2]) + 1, rows, reasons, experts)

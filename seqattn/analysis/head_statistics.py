@@ -15,8 +15,13 @@ UNIFORM = 0.95
 
 def distributions(weights: Tensor) -> Tensor:
     """Weights (B, H, T, S) whose rows sum to 1; NaN in rows without weight."""
-    positive = weights.float().clamp(min=0.0)
+    positive = weights.to(torch.promote_types(weights.dtype, torch.float32)).clamp(min=0.0)
     return positive / positive.sum(dim=-1, keepdim=True)
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """Entropy of each query's weights (B, H, T) in nats; NaN in rows without weight."""
+    return torch.special.entr(distributions(weights)).sum(dim=-1)
 
 
 def relative_entropy(weights: Tensor, visible: Tensor | None = None) -> Tensor:
@@ -30,11 +35,11 @@ def relative_entropy(weights: Tensor, visible: Tensor | None = None) -> Tensor:
         (B, H, T) from 0 (one key) to 1 (all visible keys alike); NaN where a query sees fewer than
         two keys, or gives no weight.
     """
-    shares = distributions(weights)
-    seen = shares.new_tensor(float(shares.shape[-1]))
+    found = entropy(weights)
+    seen = found.new_tensor(float(weights.shape[-1]))
     if visible is not None:
-        seen = visible.expand_as(shares).sum(dim=-1).float()
-    found = torch.special.entr(shares).sum(dim=-1) / seen.log()
+        seen = visible.expand_as(weights).sum(dim=-1).to(found)
+    found = found / seen.log()
     return found.masked_fill(seen < 2, torch.nan)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.analysis.capture import has_weights, makers
+from seqattn.analysis.head_statistics import entropy, mass_on, relative_entropy
 from seqattn.analysis.intervene import intervene
 from seqattn.attention.base import Attention
 from seqattn.attention.experts import MixtureOfAttention
@@ -27,7 +28,7 @@ class Calls:
     heads: int
     weights: list[Tensor] = field(default_factory=list)
     visible: list[Tensor] = field(default_factory=list)
-    chosen: Tensor | None = None
+    chosen: list[Tensor] = field(default_factory=list)
 
     def note(self, weights: Tensor, visible: Tensor | None) -> Tensor:
         """An edit that changes nothing."""
@@ -36,12 +37,23 @@ class Calls:
         self.visible.append(seen.bool())
         return weights
 
-    def joined(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights and visible (B, H, T, S), and which head of `heads` each row is of, (B, H, T)."""
-        weights = torch.cat(self.weights, dim=2).double()
-        own = torch.arange(weights.shape[1], device=weights.device)[:, None]
-        owners = own if self.chosen is None else self.chosen.transpose(1, 2)
-        return weights, torch.cat(self.visible, dim=2), owners.expand(weights.shape[:3])
+    def of_heads(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Weights and visible (B, H, T, S) of each call, for all of its heads.
+
+        The heads of a mixture are its experts; what did not choose one sees nothing by it.
+        """
+        for number, (weights, visible) in enumerate(zip(self.weights, self.visible, strict=True)):
+            if self.chosen:
+                rows = self.chosen[number].transpose(1, 2)[..., None].expand_as(weights)
+                empty = weights.new_zeros(len(rows), self.heads, *rows.shape[2:])
+                yield empty.scatter(1, rows, weights), empty.bool().scatter(1, rows, visible)
+            else:
+                yield weights, visible
+
+    def joined(self) -> tuple[Tensor, Tensor]:
+        """The steps of one pass together, weights in float64."""
+        weights, visible = zip(*self.of_heads(), strict=True)
+        return torch.cat(weights, dim=2).double(), torch.cat(visible, dim=2)
 
 
 @contextmanager
@@ -63,7 +75,7 @@ def watching(model: nn.Module) -> Iterator[dict[str, Calls]]:
 
 def _routes(calls: Calls) -> Any:
     def note(attention: MixtureOfAttention, args: tuple[Tensor, ...]) -> None:
-        calls.chosen = attention.route(args[0]).chosen
+        calls.chosen.append(attention.route(args[0]).chosen)
 
     return note
 
@@ -75,7 +87,6 @@ class Looks:
     Args:
         weights: (B, H, T, S) in float64.
         visible: the same shape, where a query may look.
-        owners: (B, H, T) the number of the head that a row is of.
         keys: (B, S) ids.
         real: (B, T) which queries are tokens.
         rare: (B, S) which keys are rare.
@@ -85,7 +96,6 @@ class Looks:
 
     weights: Tensor
     visible: Tensor
-    owners: Tensor
     keys: Tensor
     real: Tensor
     rare: Tensor
@@ -123,23 +133,22 @@ class Sums:
         counts = looks.visible.sum(dim=-1)
         rows = looks.real[:, None] & (counts > 0)
         several = rows & (counts > 1)
-        entropy = -torch.xlogy(weights, weights).sum(dim=-1)
         words = weights.masked_fill((keys == EOS)[:, None, None], 0.0)
-        mark, rare = ((keys == EOS) | (keys == BOS))[:, None, None], looks.rare[:, None, None]
-        uniform = (looks.visible & rare).sum(dim=-1) / counts.clamp(min=1)
-        has_rare = rows & rare.any(dim=-1)
-        self._sum("entropy", entropy, rows, looks)
-        self._sum("relative_entropy", entropy / counts.clamp(min=2).log(), several, looks)
-        self._sum("confidence", words.amax(dim=-1), rows, looks)
-        self._sum("mark", (weights * mark).sum(dim=-1), rows, looks)
-        self._sum("rare", (weights * rare).sum(dim=-1), has_rare, looks)
-        self._sum("rare_if_uniform", uniform, has_rare, looks)
+        mark, rare = (keys == EOS) | (keys == BOS), looks.rare
+        uniform = (looks.visible & rare[:, None, None]).sum(dim=-1) / counts.clamp(min=1)
+        has_rare = rows & rare.any(dim=-1)[:, None, None]
+        self._sum("entropy", entropy(weights), rows)
+        self._sum("relative_entropy", relative_entropy(weights, looks.visible), several)
+        self._sum("confidence", words.amax(dim=-1), rows)
+        self._sum("mark", mass_on(weights, mark), rows)
+        self._sum("rare", mass_on(weights, rare), has_rare)
+        self._sum("rare_if_uniform", uniform, has_rare)
         largest = weights.argmax(dim=-1)
         if looks.decides is None:
             self._sum_places(looks, largest, several)
         else:
             decided = several & (looks.decides >= 0)[:, None]
-            self._sum("alignment", largest == looks.decides[:, None], decided, looks)
+            self._sum("alignment", largest == looks.decides[:, None], decided)
 
     def _sum_places(self, looks: Looks, largest: Tensor, rows: Tensor) -> None:
         """What of self-attention is at places relative to the query's own."""
@@ -149,16 +158,15 @@ class Sums:
             there = (key >= 0) & (key < len(own))
             index = key.clamp(0, len(own) - 1)[:, None].expand(*looks.weights.shape[:3], 1)
             seen = there & looks.visible.gather(3, index)[..., 0]
-            self._sum(f"{place}", largest == key, rows & seen, looks)
+            self._sum(f"{place}", largest == key, rows & seen)
             name = {-1: "before", 0: "own", 1: "after"}.get(place)
             if name:
                 mass = looks.weights.gather(3, index)[..., 0]
-                self._sum(name, mass, looks.real[:, None] & seen, looks)
+                self._sum(name, mass, looks.real[:, None] & seen)
 
-    def _sum(self, name: str, values: Tensor, rows: Tensor, looks: Looks) -> None:
+    def _sum(self, name: str, values: Tensor, rows: Tensor) -> None:
         """Adds values (B, H, T) of the rows that count."""
-        owners = looks.owners
-        values, rows = (x.expand(owners.shape).to(looks.weights.dtype) for x in (values, rows))
-        total = self.totals.setdefault(name, looks.weights.new_zeros(2, self.heads))
-        for number, part in enumerate((values * rows, rows)):
-            total[number].index_add_(0, owners.flatten(), part.flatten())
+        counted = values.double().masked_fill(~rows, 0.0)
+        counts = rows.expand_as(counted).double()
+        added = torch.stack([counted.sum(dim=(0, 2)), counts.sum(dim=(0, 2))])
+        self.totals[name] = self.totals.get(name, 0.0) + added

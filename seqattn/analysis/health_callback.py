@@ -10,10 +10,8 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from seqattn.analysis.capture import has_weights, makers
 from seqattn.analysis.head_statistics import HeadCounter, HeadStatistics
-from seqattn.analysis.intervene import intervene
-from seqattn.attention.base import Edit
+from seqattn.analysis.head_sums import Calls, watching
 from seqattn.generation.base import inference
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanInput, SpanModel
@@ -73,29 +71,24 @@ def statistics_of(model: nn.Module, reading: Reading) -> dict[str, HeadStatistic
     Weights are the true ones whichever way the kernel makes its output, and so is what each query
     may look at: a window, for one.
     """
-    counters: dict[str, HeadCounter] = {}
-    edits: dict[str, Edit] = {}
-    for name, part in makers(model):
-        sides = next((s for key, s in reading.sides.items() if fnmatchcase(name, key)), None)
-        if sides is not None and has_weights(part):
-            counters[name] = HeadCounter()
-            edits[name] = _counting(counters[name], sides)
-    with inference(model), intervene(model, weights=edits):
+    with inference(model), watching(model) as seen:
         reading.call()
-    return {name: counter.statistics() for name, counter in counters.items()}
+    found = {}
+    for name, calls in seen.items():
+        sides = next((s for key, s in reading.sides.items() if fnmatchcase(name, key)), None)
+        if sides is not None:
+            found[name] = _statistics(calls, sides)
+    return found
 
 
-def _counting(counter: HeadCounter, sides: Sequence[Sides]) -> Edit:
-    """An edit that changes nothing, and sees weights beside what queries may look at."""
-    steps = ((call, place) for call in sides for place in range(call.queries.shape[1]))
-
-    def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
-        *_, (call, last) = islice(steps, weights.shape[2])
-        queries = call.queries[:, last + 1 - weights.shape[2] : last + 1]
-        counter.update(weights, visible, queries != PAD, call.keys == EOS)
-        return weights
-
-    return edit
+def _statistics(calls: Calls, sides: Sequence[Sides]) -> HeadStatistics:
+    counter = HeadCounter()
+    steps = ((side, place) for side in sides for place in range(side.queries.shape[1]))
+    for weights, visible in calls.of_heads():
+        *_, (side, last) = islice(steps, weights.shape[2])
+        queries = side.queries[:, last + 1 - weights.shape[2] : last + 1]
+        counter.update(weights, visible, queries != PAD, side.keys == EOS)
+    return counter.statistics()
 
 
 def figures_of(found: Mapping[str, HeadStatistics]) -> dict[str, float]:

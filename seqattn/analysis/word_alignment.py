@@ -42,8 +42,10 @@ def align(
 ) -> WordAlignment:
     """Aligns each target word with the source word that gets most of its attention.
 
-    A source word has the weights of its pieces together, a target word the mean of its pieces'.
-    The end mark is no word, and a target word never aligns with it.
+    A source word has the weights of its pieces together, a target word the mean of its pieces', as
+    Clark et al. 2019 (arXiv 1906.04341, section 4) join pieces, and Ferrando et al. 2022 (ALTI+,
+    arXiv 2205.11631) do for alignments. The end mark is no word, and a target word never aligns
+    with it, as where Garg et al. 2019 (arXiv 1909.02074) read alignments from attention.
 
     Args:
         weights: (T, S) of cross-attention, a row for each target piece.

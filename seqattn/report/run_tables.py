@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from seqattn.errors import UserError
 from seqattn.report.documents import TableDocument
+from seqattn.storage import file_faults, write_whole
 
 TABLES = "tables"
 """The folder of a run that holds them, each as `NAME.json`."""
@@ -41,3 +43,15 @@ def run_tables(run: Path) -> list[TableDocument]:
         rows: list[list[str | float | None]] = [list(row) for row in table.rows]
         found.append({**table.model_dump(exclude={"rows"}), "rows": rows})  # type: ignore[typeddict-item]
     return found
+
+
+def write_table(run: Path, name: str, table: TableDocument) -> None:
+    """Leaves a table for `run_tables`, in place of one of that name.
+
+    Raises:
+        UserError: where the run's directory cannot be written.
+    """
+    content = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
+    with file_faults("write", run / TABLES):
+        (run / TABLES).mkdir(exist_ok=True)
+    write_whole(run / TABLES / f"{name}.json", f"{content}\n".encode())

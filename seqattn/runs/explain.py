@@ -15,11 +15,18 @@ from seqattn.bundle.bundle import TextBundle
 from seqattn.checking import CountOrNone, Seed, checked
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
+from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.compare import distinct_names
 from seqattn.runs.evaluate import ScoredRun, Split, write_json
 from seqattn.runs.explained import ExplainedBundle
+from seqattn.runs.explained_tables import (
+    METHOD_DIGITS,
+    methods_table,
+    replaced_table,
+    slow_note,
+)
 from seqattn.runs.explained_text import explain_text
-from seqattn.runs.tables import print_table
+from seqattn.runs.tables import keep_tables, print_tables
 
 Found = Mapping[str, Any]
 """What explanations.json holds of each bundle, by its name."""
@@ -36,7 +43,7 @@ class Explaining:
         data, generation, scorer, split, cache_dir, device, trust: as `ScoredRun`.
         output: the directory for tables and curves; None for explanations/SPLIT beside the first
             bundle.
-        methods: names of `METHODS`; None for all that can be had.
+        methods: names of `METHODS`; None for all that can be had and are not slow.
         sentences: the first rows of the split; 0 for all.
         targets: what is explained. Alignment error is of references alone.
         replaced: what weights of attention are replaced by, to see whether they matter.
@@ -88,7 +95,13 @@ class Explaining:
     @property
     def names(self) -> list[str]:
         """What the methods are, in the order of the tables."""
-        return list(METHODS) if self.methods is None else self.methods
+        quick = [name for name, method in METHODS.items() if not method.slow]
+        return quick if self.methods is None else self.methods
+
+    def _slow(self, model: Seq2SeqModel) -> list[str]:
+        """Methods that nobody asked for since they are slow."""
+        names = [] if self.methods is not None else [n for n in METHODS if METHODS[n].slow]
+        return [name for name in names if METHODS[name].why_not(model) is None]
 
     @property
     def directory(self) -> Path:
@@ -124,19 +137,40 @@ class Explaining:
             self.directory.mkdir(parents=True, exist_ok=True)
             write_json(self.directory / "explanations.json", _finite(results))
         if self.text is None:
-            print_methods(self.split, each)
-            print_replaced(self.replaced, each)
+            self._print(each)
             picture = save(removal_curves(_curves(each), PERCENTS), self.directory / "removal.png")
             print(f"drawn to {picture}")
         print(f"written to {self.directory}")
         return results
+
+    def _print(self, each: Found) -> None:
+        if len(each) > 1:
+            print(f"data, search and scorer are those of {next(iter(each))}")
+        methods = {label: methods_table(self.split, found) for label, found in each.items()}
+        print_tables(methods, METHOD_DIGITS)
+        replaced = {
+            label: replaced_table(self.split, self.replaced, found["replaced"])
+            for label, found in each.items()
+            if found["replaced"]
+        }
+        if replaced:
+            widest = max(len(table["columns"]) for table in replaced.values())
+            print_tables(replaced, [2] * (widest - 1))
+        for label, found in each.items():
+            kept = {f"explanations_{self.split}": methods[label]}
+            if label in replaced:
+                kept[f"replaced_{self.split}"] = replaced[label]
+            keep_tables(found["bundle"], kept)
 
     def _one(self, run: ScoredRun, label: str) -> dict[str, Any]:
         bundle = run.load(self.generation)
         if not isinstance(bundle, TextBundle):
             raise UserError(f"{run.bundle} answers by spans; explain takes a bundle that writes")
         if self.text is not None:
-            return explain_text(bundle, self.names, self.text, self.target)
+            told = explain_text(bundle, self.names, self.text, self.target)
+            slow = self._slow(bundle.model)
+            print(f"\n{slow_note(slow)}" if slow else "")
+            return told
         texts = run.read_texts(bundle)
         file = self.data.alignments_of(self.split)
         links = None if file is None else read_links(file, texts.sources, texts.targets)
@@ -162,61 +196,11 @@ class Explaining:
             "probability": judged.probability,
             "methods": rows,
             "cannot_be_had": reasons,
+            "slow": self._slow(bundle.model),
             "replaced": explained.replaced(self.replaced, self.scorer, self.seed)
             if self.replaced
             else None,
         }
-
-
-def print_methods(split: str, each: Found) -> None:
-    """A row for each bundle and method."""
-    columns = {
-        "AER": ("alignment_error_rate", 1),
-        "comprehensiveness": ("comprehensiveness", 3),
-        "sufficiency": ("sufficiency", 3),
-        "tau with leave-one-out": ("correlation", 3),
-        "s a sentence": ("seconds_per_sentence", 4),
-    }
-    rows, notes = {}, []
-    for label, found in each.items():
-        for method, row in found["methods"].items():
-            name = f"{label}  {method}" if len(each) > 1 else method
-            rows[name] = [_number(row.get(key), digits) for key, digits in columns.values()]
-        notes += [f"{label}: {name}: {why}" for name, why in found["cannot_be_had"].items()]
-        left = f", {found['left_out']} left out" if found["left_out"] else ""
-        notes.append(
-            f"{label}: {found['sentences']:,} sentences{left}; a target token's probability is "
-            f"{found['probability']:.3f}"
-        )
-    notes.append(
-        "AER: the less the better; comprehensiveness: the more; sufficiency: the less; tau is 1 "
-        "for the order of leave-one-out"
-    )
-    print_table(f"Explanations of {split}", rows, list(columns), notes)
-
-
-def print_replaced(edits: Sequence[str], each: Found) -> None:
-    """A row for each bundle and part of it whose attention is replaced."""
-    rows: dict[str, list[str]] = {}
-    notes = []
-    columns: list[str] = []
-    for label, found in each.items():
-        replaced = found["replaced"]
-        if replaced is None or "cannot_be_had" in replaced:
-            notes += [f"{label}: {replaced['cannot_be_had']}"] if replaced else []
-            continue
-        trained = replaced["as_trained"]
-        columns = columns or [f"{edit} {score}" for edit in edits for score in trained]
-        begin = f"{label}  " if len(each) > 1 else ""
-        rows[f"{begin}as trained"] = [_number(one, 2) for one in trained.values()] * len(edits)
-        for part in replaced[edits[0]]:
-            scores = [one for edit in edits for one in replaced[edit][part].values()]
-            rows[f"{begin}{part}"] = [_number(one, 2) for one in scores]
-        if replaced["without"]:
-            several = ", ".join(replaced["without"])
-            notes.append(f"{label}: {several} mix without weights, and stay as they are")
-    if rows or notes:
-        print_table("Scores with other weights of attention", rows, columns, notes)
 
 
 def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
@@ -227,10 +211,6 @@ def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
         for key, name in (("removed", "without the top tokens"), ("kept", "the top tokens alone")):
             panels[begin + name] = {m: row[key] for m, row in found["methods"].items()}
     return panels
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
 def _finite(value: Any) -> Any:

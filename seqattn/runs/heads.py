@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqattn.analysis.capture import makers
 from seqattn.analysis.head_plots import AblationCurve, ablation_curves, head_map
-from seqattn.analysis.head_rows import AttentionHeads, HeadRow, attention_heads
+from seqattn.analysis.head_rows import attention_heads
 from seqattn.analysis.heads import head_figures
 from seqattn.analysis.importance import (
     Head,
@@ -33,13 +33,12 @@ from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.evaluate import ScoredRun, write_json
 from seqattn.runs.head_importance import pairs_of
-from seqattn.runs.tables import print_table
+from seqattn.runs.head_tables import ablation_table, heads_table, print_heads
+from seqattn.runs.tables import keep_tables, print_tables
 from seqattn.training.screen import progress
 
 RANDOM = 3
 """Random orders in which heads are taken out, whose mean is the baseline."""
-_COLUMNS = ("role", "importance", "entropy", "relative", "confidence", "mark", "-1", "0", "+1",
-            "rare", "aligned")  # fmt: skip
 
 
 @checked
@@ -96,7 +95,14 @@ class HeadAnalysis(ScoredRun):
         if curve is not None:
             save(ablation_curves(curve), directory / "ablation.png")
         write_json(directory / "heads.json", results)
-        self._print(attentions, curve, len(pairs))
+        tables = {"heads": heads_table(attentions, self.split, len(pairs))}
+        if curve is not None:
+            tables["ablation"] = ablation_table(curve)
+        print_heads(tables["heads"], attentions)
+        if curve is not None:
+            print_tables({"": tables["ablation"]}, [2] * len(curve.out))
+        print(f"written to {self.output}")
+        keep_tables(self.bundle, tables)
         return results
 
     def _curve(
@@ -119,50 +125,7 @@ class HeadAnalysis(ScoredRun):
         first = known[frozenset()]
         return AblationCurve(first.name, first.signature, out, by_order[0], by_order[1:])
 
-    def _print(
-        self, attentions: Mapping[str, AttentionHeads], curve: AblationCurve | None, pairs: int
-    ) -> None:
-        rows, notes = {}, []
-        for name, heads in attentions.items():
-            place = f"{heads.slot} {heads.layer}" if heads.layer else name
-            for number, head in enumerate(heads.heads, 1):
-                rows[f"{place}.{number}"] = _cells(head)
-            notes += [f"{place}: {reason}" for reason in heads.reasons]
-        notes.append(
-            f"over {pairs:,} pairs of {self.split}: means over tokens; entropy in nats, and as a "
-            "share of that of uniform weights; a role is the first that fits of positional (0.9 of "
-            "the largest weights at one place), alignment (0.5 on the token that decides), end or "
-            "begin (0.5 of the mass on the mark), broad (0.8 of uniform entropy)"
-        )
-        print_table(f"heads of {self.bundle}", rows, _COLUMNS, notes)
-        if curve is not None:
-            found = {"least important first": [f"{x:.2f}" for x in curve.by_importance]}
-            means = [
-                f"{sum(several) / RANDOM:.2f}" for several in zip(*curve.at_random, strict=True)
-            ]
-            found[f"at random, mean of {RANDOM}"] = means
-            print_table(
-                f"{curve.name} by heads taken out", found, list(map(str, curve.out)),
-                [f"{curve.name}: {curve.signature}", f"written to {self.output}"],
-            )  # fmt: skip
-
 
 def _slot(name: str) -> tuple[bool, bool]:
     """What sorts attentions by slot: encoder, decoder, cross; in one slot they keep their order."""
     return not name.startswith("encoder."), not name.endswith("self_attention")
-
-
-def _cells(head: HeadRow) -> list[str]:
-    figures = head.figures
-    role = head.role
-    if role == "positional" and figures is not None:
-        role = f"positional {figures.place:+d}"
-    shown: list[float | None] = [head.importance]
-    if figures is None:
-        return [role, *map(_number, shown), *["-"] * (len(_COLUMNS) - 2)]
-    shown += [*figures[:8], figures.alignment]
-    return [role, *map(_number, shown)]
-
-
-def _number(x: float | None) -> str:
-    return "-" if x is None else f"{x:.2f}"

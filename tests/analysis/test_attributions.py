@@ -52,16 +52,38 @@ def test_integrated_gradients_add_up_to_the_log_probability(name):
     wanted = scores(model, SOURCES, TARGETS) * (TARGETS != 0)
     errors = []
     for steps in (2, 64):
-        found = IntegratedGradients(steps).explain(model, SOURCES, TARGETS)
+        found = IntegratedGradients(steps, most=steps).explain(model, SOURCES, TARGETS)
         total = found.source.sum(dim=2) + found.prefix.sum(dim=2) + found.rest
         errors.append(float((total - wanted).abs().max()))
     assert errors[1] < KINKED.get(name, 1e-5) < errors[0]
 
 
 @torch.no_grad()
+def test_points_are_doubled_for_the_sentences_alone_whose_rows_do_not_fit():
+    """A long embedding makes one of two sentences leap on the line."""
+    model = MODELS["sinusoidal"]().double()
+    model.source_embedding.table.weight[9] *= 20
+    source, target = padded([[4, 5, 6, 7, 3], [9, 8, 3]]), padded([[6, 4, 3], [5, 8, 7, 3]])
+    scored = scores(model, source, target) * (target != 0)
+    by_steps = {}
+    for steps, fit in ((7, [True, False]), (14, [True, True])):
+        found = IntegratedGradients(steps, most=steps).explain(model, source, target)
+        total = found.source.sum(dim=2) + found.prefix.sum(dim=2) + found.rest
+        misses = (total - scored).abs() > (scored.abs() / 100).clamp(min=0.05)
+        assert (~misses).all(dim=1).tolist() == fit
+        by_steps[steps] = found
+    found = IntegratedGradients(7).explain(model, source, target)
+    for part, coarse, fine in zip(found, by_steps[7], by_steps[14]):
+        torch.testing.assert_close(part[0], coarse[0])
+        torch.testing.assert_close(part[1], fine[1])
+    found = IntegratedGradients(7, most=13).explain(model, source, target)
+    torch.testing.assert_close(found.source, by_steps[7].source)
+
+
+@torch.no_grad()
 def test_what_integrated_gradients_leave_is_the_log_probability_after_unknown_words():
     model = MODELS["sinusoidal"]()
-    found = IntegratedGradients(1).explain(model, SOURCES, TARGETS)
+    found = IntegratedGradients(1, most=1).explain(model, SOURCES, TARGETS)
     unknown = SOURCES.masked_fill(SOURCES != 0, UNK)
     wanted = scores(model, unknown, TARGETS, torch.full_like(TARGETS, UNK))
     torch.testing.assert_close(found.rest, wanted * (TARGETS != 0), atol=1e-5, rtol=1e-5)
@@ -100,7 +122,7 @@ def test_integrated_gradients_are_captums(name):
         return found[:, t]
 
     reference = captum.attr.IntegratedGradients(score)
-    found = IntegratedGradients(steps).explain(model, source, target)
+    found = IntegratedGradients(steps, most=steps).explain(model, source, target)
     for t in range(target.shape[1]):
         parts = reference.attribute(
             vectors(False),

@@ -14,6 +14,7 @@ from seqattn.analysis.importance import head_importance
 from seqattn.analysis.intervene import uniform
 from seqattn.attention.experts import MixtureOfAttention
 from seqattn.positions import ALiBiPosition, ShawPosition
+from seqattn.runs.head_tables import heads_table
 from seqattn.tokens import BOS, EOS
 from tests.builders import load_choice, load_variant, make_transformer
 from tests.models.recurrents import make_recurrent
@@ -188,6 +189,9 @@ def test_experts_have_figures_of_the_tokens_that_chose_them():
     experts, values = torch.cat(chosen), torch.cat(entropies)  # (tokens, k)
     found = head_figures(mixture, PAIRS)[name]
     assert len(found) == attention.num_experts
+    heads = attention_heads(mixture, name, found, None)
+    numbers = [row[1] for row in heads_table({name: heads}, "val", len(PAIRS))["rows"]]
+    assert numbers == [f"expert {number}" for number in range(1, len(found) + 1)]
     for number, head in enumerate(found):
         own = values[experts == number]
         if len(own):

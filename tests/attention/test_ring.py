@@ -224,7 +224,7 @@ def test_what_needs_whole_sequences_is_refused(ranks):
             "softmax": f"it attends by SoftmaxKernel, {alone}",
             "cross": f"decoder.layers.0.cross_attention attends by SoftmaxKernel, {alone}",
             "extra": "a mask of your own needs whole sequences; leave sequence_parallel for it",
-            "capture": "capture needs whole sequences; leave sequence_parallel for it",
+            "capture": "capture or intervene needs whole sequences; leave sequence_parallel for it",
             "uneven": "a sequence must be split evenly, padded to a length that the ranks divide; "
             f"they hold parts of {uneven}",
             "decode": "a decoder reads whole sequences; leave sequence_parallel for it",

@@ -359,7 +359,7 @@ COMBINATIONS = (
     ("convert", "heads=gqa", "heads=gqa needs to know how many key heads:"),
     ("convert", "heads=mqa num_kv_heads=2", "heads=mqa has one key head; leave num_kv_hea"),
     ("convert", "prune=1", "heads are pooled or pruned, one after the other; leave prune out"),
-    ("convert", "heads=null prune=1 data.val=no", "no.en"),
+    ("convert", "heads=null prune=1 data.val=no", "the val split needs no.en in "),
     ("heads", "data.target_suffix=null", "the val split has no references to score ag"),
     ("probe", "word=null labels=nowhere", "cannot read nowhere"),
     ("compare", "output=out.xyz", "a picture needs evaluations of one split wit"),

@@ -11,6 +11,7 @@ from seqattn.analysis.intervene import intervene, uniform
 from seqattn.analysis.word_alignment import align
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
+from seqattn.report.run_tables import run_tables
 from seqattn.runs.explained import ExplainedBundle
 from tests.cli.forked import run_forked
 from tests.cli.small import pairs, refusal, succeed
@@ -55,6 +56,30 @@ def test_the_table_is_in_its_json_and_the_curves_in_a_picture(explained, trained
         curve = sum(row["removed"]) / len(written["percents"])
         assert row["comprehensiveness"] == pytest.approx(found["probability"] - curve)
     assert "seconds_per_sentence" not in found["methods"]["random"]
+
+
+def test_the_report_has_the_rows_that_are_printed(explained, trained):
+    out, output = explained
+    tables = {table["title"]: table for table in run_tables(trained)}
+    written = json.loads((output / "explanations.json").read_text())
+    (found,) = written["bundles"].values()
+    methods = tables["Explanations of test"]
+    assert [row[0] for row in methods["rows"]] == list(found["methods"])
+    for name, *values in methods["rows"]:
+        row = found["methods"][name]
+        assert values[:2] == [
+            pytest.approx(row["alignment_error_rate"], abs=0.05),
+            pytest.approx(row["comprehensiveness"], abs=5e-4),
+        ]
+    assert methods["rows"][1][5] is None
+    replaced = tables["Scores of test with other weights of attention"]
+    parts = {name: values for name, *values in replaced["rows"]}
+    assert parts["cross"][0] == round(found["replaced"]["uniform"]["cross"]["log-probability"], 2)
+    for table in (methods, replaced):
+        for name, *values in table["rows"]:
+            (line,) = [line for line in out.splitlines() if f"│ {name} " in line]
+            shown = [cell.strip() for cell in line.split("│")[2:-1]]
+            assert [None if cell == "-" else float(cell) for cell in shown] == values
 
 
 def test_alignment_error_is_that_of_the_words_that_the_method_links(explained, trained):
@@ -111,6 +136,7 @@ def test_several_bundles_and_own_outputs_have_a_row_each_and_no_alignment_error(
         del found["methods"]["attention"]["seconds_per_sentence"]
     assert one == two
     assert all(f"{name}  attention" in out for name in written["bundles"])
+    assert not (other.parent / "tables").exists()  # it is no run's directory
 
 
 def test_sentences_with_an_empty_side_or_too_long_a_one_are_left_out(trained, monkeypatch):
@@ -133,11 +159,13 @@ def test_one_sentence_is_read_by_every_method(capfd, trained, tmp_path):
     assert "output:  ein Hund" in out
     (found,) = json.loads((tmp_path / "out" / "explanations.json").read_text())["bundles"].values()
     assert set(found["methods"]) <= set(METHODS)
+    slow = ["flow", "integrated_gradients"]
+    assert f"left out, for they take seconds a sentence: {', '.join(slow)}; to have them" in out
     for name, one in found["methods"].items():
         assert f"\n{name} ({METHODS[name].cites})\n" in out
         assert len(one["source"]) == len(one["rest"]) == len(found["output"])
         assert len(one["source"][0]) == len(found["source"])
-    assert set(METHODS) - set(found["methods"]) == {
+    assert set(METHODS) - set(found["methods"]) - set(slow) == {
         line.partition(" ")[0] for line in out.splitlines() if " cannot be had: " in line
     }
 

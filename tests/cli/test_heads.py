@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from seqattn.report.run_tables import run_tables
 from tests.cli.small import refusal, succeed
 
 PNG = b"\x89PNG\r\n"
@@ -31,6 +32,17 @@ def test_heads_are_told_drawn_and_taken_out(capfd, trained, tmp_path):
     assert len(runs) == 4
     assert {(run[0], run[-1]) for run in runs} == {(runs[0][0], runs[0][-1])}
     assert "BLEU by heads taken out" in out
+    tables = {table["title"]: table for table in run_tables(trained)}
+    ablation, heads = tables["BLEU by heads taken out"], tables["Heads on val"]
+    assert ablation["rows"][0] == ["least important first", *(round(x, 2) for x in runs[0])]
+    numbers = dict(zip(heads["columns"], zip(*heads["rows"], strict=True), strict=True))
+    assert list(zip(numbers["attention"], numbers["head"], strict=True)) == [
+        (name, str(head)) for name in attentions for head in range(1, 5)
+    ]
+    told = [head for attention in attentions.values() for head in attention["heads"]]
+    roles = [role.partition(" ")[0] for role in numbers["role"]]
+    assert roles == [head["role"] for head in told]
+    assert numbers["mark"] == tuple(round(head["mark"], 2) for head in told)
     for name in ("heads", "ablation"):
         assert (tmp_path / "heads" / f"{name}.png").read_bytes().startswith(PNG)
 

@@ -68,9 +68,8 @@ def test_several_ranks_train_the_model_that_one_trains(corpus, alone, tmp_path, 
     assert_near(checkpoint(tmp_path / "run"), alone)
 
 
-@pytest.mark.parametrize(
-    "worlds", [(2, 1), pytest.param((2, 4, 1), marks=pytest.mark.exhaustive)], ids=str
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("worlds", [(2, 1), (2, 4, 1)], ids=str)
 def test_a_run_goes_on_with_another_number_of_ranks(corpus, alone, tmp_path, worlds):
     ends = [*(7 * (number + 1) for number in range(len(worlds) - 1)), STEPS]
     train(worlds[0], words_of(corpus, tmp_path / "run", steps=ends[0]))

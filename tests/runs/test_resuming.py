@@ -19,7 +19,13 @@ from seqattn.runs.resuming import phase_of
 from seqattn.tasks.seq2seq import Seq2SeqTask
 from tests.cli.small import checked_training, refusal, run, train, train_arguments
 
-MEASURED = ("per_second", "waiting", "padding")  # figures of the machine, or of this process
+MEASURED = (
+    "per_second",
+    "waiting",
+    "padding",
+    "seconds_left",
+    "peak_memory",
+)  # figures of the machine, or of this process
 LOGGED = ("logger=[csv,tensorboard]", "trainer.log_every_n_steps=1", "model.dropout=0.3")
 
 

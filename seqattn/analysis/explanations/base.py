@@ -35,6 +35,8 @@ class Method(ABC):
     """Where it was published."""
     signed: ClassVar[bool] = False
     """Whether contributions may be negative."""
+    slow: ClassVar[bool] = False
+    """Whether it takes seconds for a sentence, so that one has to ask for it by name."""
 
     @abstractmethod
     def why_not(self, model: Seq2SeqModel) -> str | None:

@@ -28,6 +28,7 @@ class Flow(Method):
 
     name: ClassVar[str] = "flow"
     cites: ClassVar[str] = "Abnar and Zuidema 2020, arXiv 2005.00928"
+    slow: ClassVar[bool] = True
 
     def why_not(self, model: Seq2SeqModel) -> str | None:
         return why_no_layers(model)

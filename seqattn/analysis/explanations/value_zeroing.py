@@ -27,7 +27,8 @@ class ValueZeroing(Method):
     """The cosine distance of a layer's outputs as one token's value is zero for all that attend.
 
     Mohebbi et al. 2023, eq. 5 and 6: a row of distances is divided by its sum, and layers are
-    multiplied as in rollout, with nothing added for the residual, whose part the distance counts.
+    multiplied as in rollout, with nothing added for the residual, as in the authors' code. An
+    encoder's product so says little of which token a place held: see docs/explanations.md.
     In a decoder's layer (Mohebbi et al. 2023b, arXiv 2310.09925) the values of its own attention
     and of cross-attention are zeroed in turn, and share one row of sum 1, as ALTI+ joins them
     (Ferrando et al. 2022, arXiv 2205.11631); what falls on the encoder's outputs is carried to the

@@ -64,9 +64,7 @@ class RingKernel(SoftmaxKernel):
         if group is None or group.size() == 1:
             return super()._attend(q, keys, values, mask, position, need_weights, ancestry)
         if mask.extra is not None or self.watched:
-            what = (
-                "a mask of your own" if mask.extra is not None else "capturing or editing weights"
-            )
+            what = "a mask of your own" if mask.extra is not None else "capture or intervene"
             raise UserError(f"{what} needs whole sequences; leave sequence_parallel for it")
         real = mask.real
         if real is None:
