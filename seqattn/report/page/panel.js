@@ -61,7 +61,7 @@ export class Panel {
     const chosen = element("div", {});
     const pick = this.tools && ((row, column) => chosen.replaceChildren(this.tools.weight(view, row, column)));
     const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]), pick);
-    this.fill(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map, chosen), this.maps());
+    this.fill(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map, this.tools ? chosen : []), this.maps());
   }
 
   fill(...parts) {
