@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "tasks": {*BELOW_TASKS, "data.batch", "data.span_batch", "metrics"},
     "bundle": {*BELOW_TASKS, "tasks", "analysis", "data", "metrics"},
     "analysis": BELOW_TASKS,
-    "server": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
+    "server": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "report"},
     "benchmarks": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
     "report": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
     "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "server", "report"},

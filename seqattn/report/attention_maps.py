@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor
 
 from seqattn.analysis.capture import Maps
@@ -24,7 +25,8 @@ def attention_documents(maps: Maps, most: int, row: int = 0) -> Iterator[Attenti
     """
     for name, calls in maps.items():
         if calls:
-            yield _document(name, calls[0][row, :, :most, :most], "")
+            weights = torch.cat(calls, dim=2)  # edited, a recurrent decoder goes step by step
+            yield _document(name, weights[row, :, :most, :most], "")
     for name in maps.without:
         yield _document(name, None, NO_WEIGHTS)
 

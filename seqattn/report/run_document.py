@@ -19,7 +19,7 @@ _MOST_POINTS = 400
 
 
 def bundle_document(
-    name: str, bundle: Bundle, shown: Sequence[TextScore], seconds: float
+    name: str, bundle: Bundle, shown: Sequence[TextScore] = (), seconds: float | None = None
 ) -> BundleDocument:
     """The document of a bundle.
 
@@ -27,7 +27,7 @@ def bundle_document(
         name: what the page calls it.
         bundle: loaded from `RUN/model`; what else RUN holds is read where it is there.
         shown: scores of the sentences that the page shows.
-        seconds: that looking into these took.
+        seconds: that looking into these took; None where nobody has yet.
     """
     run = bundle.path.parent
     curves = learning_curves(run)
@@ -41,7 +41,8 @@ def bundle_document(
     if rates:
         facts["steps"] = f"{max(curve['steps'][-1] for curve in curves) + 1:,}"
         facts["training"] = f"{sum(rates) / len(rates):,.0f} tokens a second"
-    facts["looking into these sentences"] = f"{seconds:,.1f} s"
+    if seconds is not None:
+        facts["looking into these sentences"] = f"{seconds:,.1f} s"
     return {
         "name": name,
         "kind": bundle.output,

@@ -20,7 +20,7 @@ def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] =
     """The page as HTML.
 
     Args:
-        run: what it shows; None for a page that asks its server for its documents.
+        run: what it shows; None for the page of a server, which is asked for its documents.
         sentences: each of the run's, in its order.
     """
     documents = []
@@ -32,7 +32,7 @@ def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] =
     parts = {
         "style": _text("style.css"),
         "documents": "\n".join(documents),
-        "script": joined_scripts("main"),
+        "script": joined_scripts("live" if run is None else "main"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _text("page.html"))
 

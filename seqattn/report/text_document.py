@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from seqattn.analysis.capture import capture
-from seqattn.analysis.explanations import METHODS
+from seqattn.analysis.explanations import METHODS, Explanation
 from seqattn.bundle.bundle import TextBundle
 from seqattn.generation.base import Hypothesis, Search, inference
 from seqattn.generation.beam import BeamSearch
@@ -26,6 +28,18 @@ from seqattn.report.documents import AttentionDocument, LookDocument
 from seqattn.tokens import EOS
 
 
+class Searched(NamedTuple):
+    """The ids of a text, or of its window with the best output, and what a search found there.
+
+    The best hypothesis comes first; `nodes` are the tree of a beam search.
+    """
+
+    source: list[int]
+    hypotheses: list[Hypothesis]
+    nodes: list[Candidate]
+    windows: int
+
+
 @dataclass(frozen=True)
 class TextLook:
     """Looks into a bundle's outputs, one text at a time.
@@ -36,6 +50,7 @@ class TextLook:
         methods: of contributions, names of `METHODS`.
         measure: of source use, as `source_measure` gives it.
         tokens: tokens of a side that maps of weights show, the first ones.
+        passes: entered around each look into an output, such as an `intervene`.
     """
 
     bundle: TextBundle
@@ -43,21 +58,31 @@ class TextLook:
     methods: Sequence[str]
     measure: str
     tokens: int
+    passes: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def document(self, text: str, references: Sequence[str]) -> LookDocument:
         """What the bundle makes of a text. Args: references: right outputs, perhaps none."""
+        return self.looked(text, self.searched(text), references)
+
+    def searched(self, text: str) -> Searched:
+        """The outputs of a text."""
         windows = self.bundle.encode([text])[0]
-        source, found, nodes = max(map(self._searched, windows), key=lambda one: one[1][0].score)
+        found = [self._searched(window, len(windows)) for window in windows]
+        return max(found, key=lambda one: one.hypotheses[0].score)
+
+    def looked(self, text: str, searched: Searched, references: Sequence[str]) -> LookDocument:
+        """What there is to see of the best output of a text."""
+        source, found, nodes, windows = searched
         best, tokenizer = found[0], self.bundle.tokenizer
         outputs = tokenizer.decode_target([one.ids for one in found])
         target = list(best.ids) if self._is_full(best) else [*best.ids, EOS]
         made: LookDocument = {
-            "source": tokenizer.source_pieces(source, text if len(windows) == 1 else None),
+            "source": tokenizer.source_pieces(source, text if windows == 1 else None),
             "target": tokenizer.target_pieces(target),
             "output": outputs[0],
             "score": sentence_chrf(outputs[0], references) if references else None,
             "source_use": None,
-            "notes": self._notes(len(windows), len(source), len(target)),
+            "notes": self._notes(windows, len(source), len(target)),
             "attentions": [],
             "explanations": [],
             "beam": tree_document(nodes, best, tokenizer.target_pieces),
@@ -75,14 +100,13 @@ class TextLook:
             self._look(made, source, target)
         return made
 
-    def _searched(self, source: list[int]) -> tuple[list[int], list[Hypothesis], list[Candidate]]:
-        """A window, its hypotheses, and the tree of a beam search."""
+    def _searched(self, source: list[int], windows: int) -> Searched:
         if not isinstance(self.search, BeamSearch):
             found = self.search.over(self.bundle.model).generate([source])[0]
-            return source, found, []
+            return Searched(source, found, [], windows)
         traced = TracedBeamSearch.of(self.search)
         found = traced.over(self.bundle.model).generate([source])[0]
-        return source, found, traced.trees[0].nodes if traced.trees else []
+        return Searched(source, found, traced.trees[0].nodes if traced.trees else [], windows)
 
     def _is_full(self, best: Hypothesis) -> bool:
         return len(best.ids) == self.bundle.model.max_target_length
@@ -91,17 +115,22 @@ class TextLook:
         model = self.bundle.model
         device = next(model.parameters()).device
         read = Read(torch.tensor([source], device=device), torch.tensor([target], device=device))
-        pointer = copy_probabilities(model, read.source, read.shifted)
+        with self.passes():
+            pointer = copy_probabilities(model, read.source, read.shifted)
         made["copied"] = copied_document(made["source"], made["target"], pointer)
-        known = explanations_of(model, read, self.methods)
-        made["source_use"] = source_use(model, read, self.measure, known)
+        known: dict[str, Explanation | str] = {}
+        for name in self.methods:
+            with self.passes():
+                known |= explanations_of(model, read, [name])
+        with self.passes():
+            made["source_use"] = source_use(model, read, self.measure, known)
         made["explanations"] = [
             explanation_document(METHODS[name], found) for name, found in known.items()
         ]
         made["attentions"] = self._weights(read)
 
     def _weights(self, read: Read) -> list[AttentionDocument]:
-        with inference(self.bundle.model), capture(self.bundle.model) as maps:
+        with self.passes(), inference(self.bundle.model), capture(self.bundle.model) as maps:
             self.bundle.model(read.source, read.shifted)
         return list(attention_documents(maps, self.tokens))
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from html import escape
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from starlette.responses import (
 
 import seqattn
 from seqattn.errors import UserError
+from seqattn.report.single_file import page
 from seqattn.server.guard import Guard
 from seqattn.server.libretranslate import router
 from seqattn.server.limits import Refused
@@ -35,8 +36,10 @@ from seqattn.server.schemas import (
     GenerateResponse,
     Health,
     Problem,
+    SentenceRequest,
 )
-from seqattn.server.service import FAILED, Service
+from seqattn.server.service import Service
+from seqattn.server.streams import FAILED
 
 _STATUSES: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": about}
@@ -47,6 +50,11 @@ _STATUSES: dict[int | str, dict[str, Any]] = {
         503: "the queue is full; see Retry-After",
     }.items()
 }
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; frame-ancestors 'none'"
+)
+"""The page asks this server and nobody else."""
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 
@@ -116,6 +124,19 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         """Which tokens an output is owed to."""
         return await service.explain(asked, request)
 
+    @app.get("/v1/page")
+    async def page_document() -> Response:
+        """What the page shows of the bundle: `PageDocument` of `seqattn.server.page_documents`."""
+        return JSONResponse(await run_in_threadpool(service.sentences.page))
+
+    @app.post("/v1/sentence", responses=_EVENTS)
+    async def sentence(asked: SentenceRequest, request: Request) -> Response:
+        """What the page shows of a sentence: `SentenceDocument` of `seqattn.report.documents`."""
+        if asked.stream:
+            events = await service.sentence_stream(asked)
+            return StreamingResponse(events, media_type="text/event-stream")
+        return JSONResponse(await service.sentence(asked, request))
+
     @app.get("/health")
     async def health() -> Health:
         """Whether it answers."""
@@ -129,17 +150,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         return Response(service.figures.text(), media_type=kind)
 
     @app.get("/", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        rows = (
-            f"<li><code>{method.upper()} {escape(path)}</code></li>"
-            for path, methods in app.openapi()["paths"].items()
-            for method in methods
-        )
-        title = f"seqattn: {escape(service.bundle.path.name)}"
-        return HTMLResponse(
-            f'<!doctype html><html lang="en"><title>{title}</title><h1>{title}</h1>'
-            f'<ul>{"".join(rows)}</ul><p><a href="/openapi.json">openapi.json</a></p></html>'
-        )
+    async def live_page() -> HTMLResponse:
+        return HTMLResponse(page(), headers={"Content-Security-Policy": _POLICY})
 
 
 def worded(errors: Sequence[Any]) -> tuple[int, str]:

@@ -52,7 +52,7 @@ def intervened(
         for weights in each:
             stack.enter_context(intervene(model, weights=weights))
         yield
-    for edit in edits:
+    for edit in edits if beams is not None else ():
         if not edit.reached:
             at = f"step {edit.asked.step} of {edit.asked.attention}"
             raise UserError(f"intervene.weights: {at} was not reached; the output ended before it")
@@ -106,14 +106,14 @@ class _WeightSet:
             seen = visible.expand_as(weights)[:, heads, rows, key]
             if not bool(seen.any()):
                 raise self._refusal(f"step {self.asked.step} may not look at key {key}")
-        row = weights[:, heads, rows].clone()  # (B, h, t, S)
+        row = weights[:, heads, rows]  # (B, h, t, S)
         total = row.sum(dim=-1, keepdim=True)
-        row[..., key] = 0.0
-        others = row.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(row.dtype).tiny)
-        row *= total * (1 - self.asked.weight) / others
-        row[..., key] = total[..., 0] * self.asked.weight
+        others = row.index_fill(-1, torch.tensor([key], device=row.device), 0.0)
+        least = torch.finfo(row.dtype).tiny
+        scale = (1 - self.asked.weight) / others.sum(dim=-1, keepdim=True).clamp(min=least)
         result = weights.clone()
-        result[:, heads, rows] = row
+        result[:, heads, rows] = others * total * scale
+        result[:, heads, rows, key] = total[..., 0] * self.asked.weight
         return result
 
     def _heads(self, count: int) -> slice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -15,8 +14,9 @@ from seqattn.analysis.capture import capture
 from seqattn.analysis.word_alignment import align, aligning
 from seqattn.bundle.bundle import TextBundle
 from seqattn.generation.base import Hypothesis
+from seqattn.report.arrays import packed
 from seqattn.server.interventions import intervened
-from seqattn.server.schemas import Alignment, Intervention, Maps, Output, Packed
+from seqattn.server.schemas import Alignment, Intervention, Maps, Output
 from seqattn.tokens import BOS, EOS
 
 
@@ -47,7 +47,7 @@ def look_into(
     target: Sequence[int],
     parts: Collection[str],
     asked: Intervention | None,
-    packed: bool,
+    as_lists: bool,
 ) -> None:
     """Adds alignment and attention to an output, as the model reads it whole.
 
@@ -58,7 +58,7 @@ def look_into(
         target: ids, end included.
         parts: those that are wanted.
         asked: what is changed in the model.
-        packed: 16-bit weights in base64.
+        as_lists: numbers, or 16-bit ones in base64.
     """
     device = next(bundle.model.parameters()).device
     ids = (torch.tensor([list(row)], device=device) for row in (source, [BOS, *target[:-1]]))
@@ -66,8 +66,8 @@ def look_into(
         bundle.model(*ids)
     weights = {name: torch.cat(calls, dim=2)[0] for name, calls in maps.items() if calls}
     if "attention" in parts:
-        given = {name: _written(one, packed) for name, one in weights.items()}
-        output.attention = Maps(maps=given, without=maps.without)
+        given = {name: numbers(one) if as_lists else packed(one) for name, one in weights.items()}
+        output.attention = Maps(maps=given, without=maps.without)  # type: ignore[arg-type]
     if "alignment" in parts:
         output.alignment = _alignment(bundle, source, target, weights, maps)
 
@@ -86,13 +86,6 @@ def _alignment(
     tokenizer = bundle.tokenizer
     words = align(aligning(cross), tokenizer.source_pieces(source), tokenizer.target_pieces(target))
     return Alignment(source=words.source, output=words.target, links=words.links)
-
-
-def _written(weights: Tensor, packed: bool) -> list[Any] | Packed:
-    if not packed:
-        return numbers(weights)
-    values = weights.to(torch.float16).cpu().contiguous().numpy().astype("<f2")
-    return Packed(shape=list(values.shape), float16=base64.b64encode(values.tobytes()).decode())
 
 
 def numbers(values: Tensor) -> list[Any]:

@@ -89,8 +89,8 @@ class GenerateRequest(Request):
         default=None, description="how every output begins, or one for each input; whole words"
     )
     parts: list[Part] = Field(default=["scores"], alias="return")
-    attention_as: Literal["lists", "float16"] = Field(
-        default="lists", description="float16: base64 of little-endian 16-bit floats"
+    attention_as: Literal["lists", "uint16"] = Field(
+        default="lists", description="uint16: base64 of 16-bit whole numbers, little-endian"
     )
     intervene: Intervention | None = None
     stream: bool = Field(default=False, description="server-sent events: token or best, then done")
@@ -103,6 +103,17 @@ class AnswerRequest(Request):
     context: str | list[str] = Field(examples=["Ann met Dan in town."])
     generation: str | SearchSettings | None = None
     n_best: Annotated[int, Field(ge=1, le=100)] = 1
+
+
+class SentenceRequest(Request):
+    """A text, or a question with its context, that is looked into."""
+
+    text: Filled = Field(examples=[SENTENCE], description="or the question")
+    context: Filled | None = None
+    generation: str | SearchSettings | None = None
+    prefix: Filled | None = Field(default=None, description="how the output begins; whole words")
+    intervene: Intervention | None = None
+    stream: bool = Field(default=False, description="server-sent events: token or best, then done")
 
 
 class ExplainRequest(Request):
@@ -123,10 +134,12 @@ class Alignment(BaseModel):
 
 
 class Packed(BaseModel):
-    """Numbers of a shape, as base64 of little-endian 16-bit floats."""
+    """Numbers of a shape, low + step * n for the unsigned 16-bit n of `data` in base64."""
 
     shape: list[int]
-    float16: str
+    low: float
+    step: float
+    data: str
 
 
 class Maps(BaseModel):

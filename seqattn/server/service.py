@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,10 +15,12 @@ from starlette.requests import Request
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
+from seqattn.report.documents import SentenceDocument
 from seqattn.server.answers import Spans, as_generation, explained, reads_questions, written
 from seqattn.server.figures import Figures
 from seqattn.server.limits import Limits, Refused
 from seqattn.server.model_thread import Alone, Job, ModelThread
+from seqattn.server.page_documents import Sentences
 from seqattn.server.schemas import (
     AnswerRequest,
     AnswerResponse,
@@ -27,11 +29,10 @@ from seqattn.server.schemas import (
     Generated,
     GenerateRequest,
     GenerateResponse,
+    SentenceRequest,
 )
-from seqattn.server.texts import Event, Input, Texts
-
-FAILED = "the server has failed; its own output says where"
-"""Told of what is not the client's to mend."""
+from seqattn.server.streams import streamed
+from seqattn.server.texts import Texts
 
 
 class Service:
@@ -52,6 +53,8 @@ class Service:
             self.spans = Spans(bundle, limits, self.figures)
         else:
             self.texts = Texts(bundle, limits, self.figures)
+        asks = self.asks or self.spans is not None
+        self.sentences = Sentences(bundle, self.texts, self.spans, asks)
         together: Any = (self.spans or self.texts).search  # type: ignore[union-attr]
         self.thread = ModelThread(together, limits, self.figures.batch)
 
@@ -125,50 +128,29 @@ class Service:
         """Server-sent events of a request that is queued when this returns."""
         texts = self.writer(asks=False)
         inputs = await run_in_threadpool(texts.read, asked)
-        loop, gone = asyncio.get_running_loop(), threading.Event()
-        events: asyncio.Queue[Event | None] = asyncio.Queue()
+        return streamed(
+            self.thread,
+            partial(texts.stream, asked, inputs),
+            partial(texts.event, inputs),
+            lambda results: dumped(GenerateResponse(results=results)),
+        )
 
-        def tell(event: Event | None) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
+    async def sentence(self, asked: SentenceRequest, request: Request) -> SentenceDocument:
+        """What the page shows of a sentence."""
+        one = await run_in_threadpool(self.sentences.read, asked)
+        job = self.sentences.job(asked, one)
+        return (await self._done([job], request))[0]
 
-        job = texts.stream(asked, inputs, tell, gone)
-        self.thread.submit([job])
-        job.done.add_done_callback(lambda done: tell(None))
-        return self._events(texts, inputs, job, events, gone)
-
-    async def _events(
-        self,
-        texts: Texts,
-        inputs: Sequence[Input],
-        job: Alone,
-        events: asyncio.Queue[Event | None],
-        gone: threading.Event,
-    ) -> AsyncIterator[str]:
-        tokenizer = texts.bundle.tokenizer
-        try:
-            while (event := await events.get()) is not None:
-                text = tokenizer.decode_target([event.ids])[0]
-                best = hasattr(inputs[event.place].search, "beam_size")
-                token = {} if best else {"token": tokenizer.target_pieces(event.ids[-1:])[0]}
-                data = json.dumps({"index": event.place, **token, "text": text}, ensure_ascii=False)
-                yield sent("best" if best else "token", data)
-            try:
-                results = job.done.result()
-            except Exception as error:
-                line = str(error) if isinstance(error, UserError) else FAILED
-                yield sent("error", json.dumps({"error": line}))
-                if line == FAILED:
-                    raise
-            else:
-                yield sent("done", dumped(GenerateResponse(results=results)))
-        finally:
-            gone.set()
-            job.done.cancel()
-
-
-def sent(name: str, data: str) -> str:
-    """A server-sent event."""
-    return f"event: {name}\ndata: {data}\n\n"
+    async def sentence_stream(self, asked: SentenceRequest) -> AsyncIterator[str]:
+        """Server-sent events of a sentence that is queued when this returns."""
+        sentences = self.sentences
+        one = await run_in_threadpool(sentences.read, asked)
+        return streamed(
+            self.thread,
+            partial(sentences.job, asked, one),
+            partial(sentences.event, one),
+            lambda document: json.dumps(document, ensure_ascii=False, allow_nan=False),
+        )
 
 
 def dumped(response: BaseModel) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from seqattn.server.model_thread import Alone, Shared
 from seqattn.server.outputs import different, look_into, output_of, whole
 from seqattn.server.schemas import Generated, GenerateRequest
 from seqattn.server.searches import beams_of, forced, prefix_ids, processors_of, search_for
+from seqattn.server.streams import Event, Tell, sent
 
 Windows = list[list[int]]
 """The ids of a source, in one part or in several."""
@@ -43,13 +45,6 @@ class Input(NamedTuple):
     def size(self) -> int:
         """Its tokens."""
         return sum(map(len, self.windows))
-
-
-class Event(NamedTuple):
-    """What has been said so far, of which input."""
-
-    place: int
-    ids: list[int]
 
 
 @dataclass(frozen=True)
@@ -132,9 +127,7 @@ class Texts:
         self, asked: GenerateRequest, one: Input, watch: Processor | None = None
     ) -> Generated:
         """Searches an input alone, under what the request changes in the model."""
-        search = one.search
-        if watch is not None:
-            search = replace(search, processors=(*processors_of(search), watch))
+        search = one.search if watch is None else watched(one.search, watch)
         with intervened(self.bundle.model, asked.intervene, beams_of(search)):
             found = self.search(search, [one])[0]
         return self.told(asked, one, found)
@@ -146,11 +139,8 @@ class Texts:
             UserError: where its limit is shorter than the beginning that was asked for.
         """
         best = different(self.bundle, found, asked.n_best)
-        if best and best[0][1].ids[: len(one.prefix)] != one.prefix and one.size:
-            raise UserError(
-                f"prefix has {len(one.prefix)} tokens, the output of input {one.place + 1} at most "
-                f"{len(best[0][1].ids)}; give generation a larger limit.extra"
-            )
+        if best:
+            check_prefix(one, best[0][1])
         self.figures.tokens(one.size, sum(len(h.ids) + 1 for _, h in best))
         outputs = [output_of(text, hypothesis, asked.parts) for text, hypothesis in best]
         result = Generated(outputs=outputs)
@@ -163,17 +153,26 @@ class Texts:
             if "tokens" in asked.parts:
                 output.tokens = tokenizer.target_pieces(hypothesis.ids)
             if source and looks(asked):
-                packed = asked.attention_as == "float16"
+                as_lists = asked.attention_as == "lists"
                 target = whole(hypothesis.ids)
-                parts = asked.parts, asked.intervene, packed
+                parts = asked.parts, asked.intervene, as_lists
                 look_into(output, self.bundle, source, target, *parts)
         return result
+
+    def event(self, inputs: Sequence[Input], event: Event) -> str:
+        """What a client is told of an event."""
+        tokenizer = self.bundle.tokenizer
+        text = tokenizer.decode_target([event.ids])[0]
+        best = hasattr(inputs[event.place].search, "beam_size")
+        token = {} if best else {"token": tokenizer.target_pieces(event.ids[-1:])[0]}
+        data = json.dumps({"index": event.place, **token, "text": text}, ensure_ascii=False)
+        return sent("best" if best else "token", data)
 
     def stream(
         self,
         asked: GenerateRequest,
         inputs: Sequence[Input],
-        tell: Callable[[Event], None],
+        tell: Tell,
         gone: threading.Event,
     ) -> Alone:
         """One job for all inputs, which tells of each step, and stops where the client has gone."""
@@ -181,11 +180,20 @@ class Texts:
         def work() -> list[Generated]:
             results = []
             for one in inputs:
-                watch = _Watch(one.place, tell if len(one.windows) == 1 else None, gone)
+                watch = Watch(one.place, tell if len(one.windows) == 1 else None, gone)
                 results.append(self.result(asked, one, watch))
             return results
 
         return Alone(work)
+
+
+def check_prefix(one: Input, best: Hypothesis) -> None:
+    """A `UserError` where an input's limit is shorter than the beginning that was asked for."""
+    if best.ids[: len(one.prefix)] != one.prefix and one.size:
+        raise UserError(
+            f"prefix has {len(one.prefix)} tokens, the output of input {one.place + 1} at most "
+            f"{len(best.ids)}; give generation a larger limit.extra"
+        )
 
 
 def looks(asked: GenerateRequest) -> bool:
@@ -193,12 +201,15 @@ def looks(asked: GenerateRequest) -> bool:
     return bool({"alignment", "attention"} & set(asked.parts))
 
 
-class _Watch(Processor):
+def watched(search: Search, watch: Processor) -> Search:
+    """The same search, with one more processor."""
+    return replace(search, processors=(*processors_of(search), watch))
+
+
+class Watch(Processor):
     """Forbids nothing: tells what the best hypothesis has said, or ends the search."""
 
-    def __init__(
-        self, place: int, tell: Callable[[Event], None] | None, gone: threading.Event
-    ) -> None:
+    def __init__(self, place: int, tell: Tell | None, gone: threading.Event) -> None:
         self.place, self.tell, self.gone = place, tell, gone
 
     def __call__(self, scores: Tensor, said: Tensor) -> None:

@@ -1,6 +1,5 @@
 """`/v1/generate`: what a bundle gives in Python, and why a request gets nothing."""
 
-import base64
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +11,7 @@ from seqattn.analysis.intervene import permuted, uniform, without_heads, without
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
 from seqattn.tokens import BOS, EOS
+from tests.report.made import unpacked
 from tests.server.conftest import SMALL, TEXT, ask, client_of, outputs, refusal
 
 CROSS = "decoder.layers.0.cross_attention"
@@ -98,12 +98,12 @@ def test_attention_is_that_of_a_full_pass_over_the_output(client, bundle):
     found = outputs(client, inputs=TEXT, **{"return": ["attention"]})[0]["attention"]
     assert found["without"] == []
     assert found["maps"].keys() == expected.keys()
-    keys = {"return": ["attention"], "attention_as": "float16"}
+    keys = {"return": ["attention"], "attention_as": "uint16"}
     packed = outputs(client, inputs=TEXT, **keys)[0]["attention"]["maps"]
     for name, weights in expected.items():
         assert torch.allclose(torch.tensor(found["maps"][name]), weights, atol=1e-6)
-        raw = np.frombuffer(base64.b64decode(packed[name]["float16"]), "<f2")
-        assert np.allclose(raw.reshape(packed[name]["shape"]), weights, atol=5e-4)
+        assert packed[name].keys() == {"shape", "low", "step", "data"}
+        assert np.allclose(unpacked(packed[name]), weights, atol=1e-5)
 
 
 def test_an_alignment_names_the_source_word_of_each_word(client):

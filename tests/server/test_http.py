@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from seqattn.report import single_file
 from seqattn.server.figures import Figures, Histogram
 from tests.server.conftest import TEXT, ask, client_of, outputs
 
@@ -80,15 +81,16 @@ def test_a_histogram_counts_up_to_each_bound():
 
 def test_health_and_the_page_and_the_document(client):
     assert client.get("/health").json() == {"status": "ok", "gives": "text", "waiting": 0}
-    page = client.get("/").text
+    page = client.get("/")
     document = client.get("/openapi.json").json()
-    for path in ("/v1/generate", "/v1/answer", "/v1/explain", "/translate", "/languages"):
-        assert path in page
-        assert path in document["paths"]
+    for path in ("generate", "answer", "explain", "page", "sentence"):
+        assert f"/v1/{path}" in document["paths"]
+    assert {"/translate", "/languages"} <= document["paths"].keys()
     schemas = document["components"]["schemas"]
     assert schemas["GenerateRequest"]["properties"].keys() >= {"inputs", "return", "intervene"}
     assert schemas["GenerateRequest"]["properties"]["inputs"]["examples"]
-    assert not re.findall(r"https?://", page)
+    assert page.text == single_file.page()
+    assert "connect-src 'self'" in page.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize(

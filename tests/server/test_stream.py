@@ -12,9 +12,9 @@ from seqattn.server.texts import Gone
 from tests.server.conftest import TEXT, ask, refusal
 
 
-def events(client, **keys):
+def events(client, path="/v1/generate", **keys):
     """Names and data of a stream."""
-    response = client.post("/v1/generate", json={"stream": True, **keys})
+    response = client.post(path, json={"stream": True, **keys})
     assert response.headers["content-type"].startswith("text/event-stream")
     parts = [part.split("\n") for part in response.text.split("\n\n") if part]
     assert all(len(lines) == 2 for lines in parts)

@@ -1,24 +1,13 @@
-/**
- * Where documents come from: this file, or, where it holds none, the server that gave the page.
- * A server answers GET report/run and GET report/sentence/N with the same documents as JSON.
- */
+/** The documents that this file holds. */
 
 /** The run's document. */
-export async function runDocument() {
-  const own = document.getElementById("run");
-  return own ? JSON.parse(own.textContent) : asked("report/run");
+export function runDocument() {
+  return JSON.parse(document.getElementById("run").textContent);
 }
 
 /** The document of a sentence, by its number in the run's. */
 export async function sentenceDocument(number) {
-  const own = document.getElementById(`sentence-${number}`);
-  return own ? unpacked(own.textContent) : asked(`report/sentence/${number}`);
-}
-
-async function asked(path) {
-  const answer = await fetch(path);
-  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${answer.statusText}`);
-  return answer.json();
+  return unpacked(document.getElementById(`sentence-${number}`).textContent);
 }
 
 async function unpacked(text) {

@@ -23,6 +23,13 @@ function filled(node, attributes, children) {
   return node;
 }
 
+/** Draws anew what `place` holds; the button in it that has the focus, by its `data-focus`, keeps it. */
+export function keepingFocus(place, draw) {
+  const own = place.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+  draw();
+  if (own) place.querySelector(`[data-focus="${CSS.escape(own)}"]`)?.focus();
+}
+
 /** A number as people read it. */
 export function rounded(value, digits = 3) {
   if (value === null || value === undefined) return "none";

@@ -3,12 +3,15 @@
 import { element, rounded } from "./dom.js";
 import { paint } from "./picture.js";
 
-/** Draws a view; `pointed(row)` is told of the row that is pointed at, or null. */
-export function gridMap(view, pointed) {
+/**
+ * Draws a view; `pointed(row)` is told of the row that is pointed at, or null, and `picked(row,
+ * column)`, if given, of a cell that is clicked.
+ */
+export function gridMap(view, pointed, picked = null) {
   const canvas = element("canvas", {
     tabindex: 0,
     role: "img",
-    "aria-label": `map of ${view.title}: ${view.rows} rows of what was predicted, ${view.columns} columns; arrow keys read it`,
+    "aria-label": `map of ${view.title}: ${view.rows} rows of what was predicted, ${view.columns} columns; arrow keys read it${picked ? ", Enter chooses" : ""}`,
   });
   paint(canvas, view);
   const readout = element("output", { class: "readout", "aria-live": "polite" }, "point at a cell, or use arrow keys");
@@ -31,6 +34,7 @@ export function gridMap(view, pointed) {
     const row = Math.floor(((event.clientY - box.top) / box.height) * view.rows);
     show(row, Math.floor(((event.clientX - box.left) / box.width) * view.columns));
   });
+  canvas.addEventListener("click", () => picked?.(at.row, at.column));
   canvas.addEventListener("pointerleave", () => {
     cursor.hidden = true;
     pointed(null);
@@ -38,6 +42,7 @@ export function gridMap(view, pointed) {
   canvas.addEventListener("keydown", (event) => {
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
     const move = moves[event.key];
+    if (event.key === "Enter") picked?.(at.row, at.column);
     if (!move) return;
     event.preventDefault();
     show(at.row + move[0], at.column + move[1]);

@@ -2,7 +2,7 @@
 
 import { answerList, answerText } from "./answer_text.js";
 import { beamTree } from "./beam_tree.js";
-import { element, rounded } from "./dom.js";
+import { element, keepingFocus, rounded } from "./dom.js";
 import { gridMap } from "./grid_map.js";
 import { linksOf } from "./links.js";
 import { outputLegend, outputText } from "./output_text.js";
@@ -15,11 +15,12 @@ import { viewOf } from "./views.js";
 
 /**
  * A panel. `pointed(side, word)` is told of the word that is pointed at, so that other panels can
- * point at the same one: see `pointAt`.
+ * point at the same one: see `pointAt`. `tools`, where there are some, change the model:
+ * `isOff(attention, head)`, `buttons()`, and `weight(view, row, column)`, the nodes for a cell.
  */
 export class Panel {
-  constructor({ run, bundle, look, sentence, other, pointed }) {
-    Object.assign(this, { run, bundle, look, sentence, other, pointed });
+  constructor({ run, bundle, look, sentence, other, pointed, tools }) {
+    Object.assign(this, { run, bundle, look, sentence, other, pointed, tools });
     this.changing = element("div", { class: "parts" });
     this.links = null;
     const body = this.isText ? [this.changing, this.lasting()] : [this.lasting(), this.changing];
@@ -46,7 +47,7 @@ export class Panel {
     this.links = null;
     this.view = view;
     if (view.reason) {
-      this.changing.replaceChildren(part("links and map", element("p", { class: "note reason" }, view.reason)), this.maps());
+      this.fill(part("links and map", element("p", { class: "note reason" }, view.reason)), this.maps());
       return;
     }
     const told = element("output", { class: "readout", "aria-live": "polite" }, "point at a word, or walk with arrow keys");
@@ -57,8 +58,14 @@ export class Panel {
       if (side === "said") told.textContent = this.links.describe(place);
     };
     this.links = linksOf(view, point);
-    const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]));
-    this.changing.replaceChildren(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map), this.maps());
+    const chosen = element("div", {});
+    const pick = this.tools && ((row, column) => chosen.replaceChildren(this.tools.weight(view, row, column)));
+    const map = gridMap(view, (row) => this.links.point(row === null ? null : "said", row === null ? [] : [row]), pick);
+    this.fill(part("links", this.links.node, told), part("map", element("p", { class: "note" }, view.title), map, this.tools ? chosen : []), this.maps());
+  }
+
+  fill(...parts) {
+    keepingFocus(this.changing, () => this.changing.replaceChildren(...parts));
   }
 
   /** Shows the links of a word of a side ("read" or "said"); of all for null. */
@@ -91,7 +98,7 @@ export class Panel {
   }
 
   maps() {
-    return part("layers and heads", smallMaps(this.look, rolesOf(this.bundle)));
+    return part("layers and heads", smallMaps(this.look, rolesOf(this.bundle), this.tools?.isOff), this.tools?.buttons() ?? []);
   }
 
   /** What stays whatever is selected. */

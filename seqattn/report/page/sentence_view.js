@@ -8,15 +8,18 @@ import { onChoice } from "./selection.js";
 
 let ends = [];
 
-/** Draws a sentence's document into `place`; any document will do, of this run or a new one. */
-export function showSentence(run, sentence, place) {
+/**
+ * Draws a sentence's document into `place`; any document will do, of this run or a new one.
+ * `tools` are what changes the model, for each look, see `Panel`; none of a page that shows alone.
+ */
+export function showSentence(run, sentence, place, tools = []) {
   ends.forEach((end) => end());
   const controls = controlsOf(sentence.looks);
   const panels = [];
   const pointed = (own, name, word) => panels.forEach((panel) => panel !== own && panel.pointAtNamed(name, word));
   sentence.looks.forEach((look, number) => {
     const other = sentence.looks.length === 2 ? sentence.looks[1 - number] : null;
-    panels.push(new Panel({ run, bundle: run.bundles[number], look, sentence, other, pointed }));
+    panels.push(new Panel({ run, bundle: run.bundles[number], look, sentence, other, pointed, tools: tools[number] }));
   });
   const apart = element("div", {});
   const compare = () => apart.replaceChildren(...difference(run.bundles, panels.map((panel) => panel.view)));

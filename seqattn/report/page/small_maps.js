@@ -16,32 +16,33 @@ export function rolesOf(bundle) {
   return roles;
 }
 
-/** Draws all maps of the slot that is looked at. */
-export function smallMaps(look, roles) {
+/** Draws all maps of the slot that is looked at; heads are crossed out where `isOff(attention, head)`. */
+export function smallMaps(look, roles, isOff = () => false) {
   const layers = look.attentions.filter((one) => one.slot === selection.slot);
   if (!layers.length) return element("p", { class: "note" }, "nothing in this slot");
-  return element("div", { class: "small-maps scroll" }, layers.map((attention) => layerRow(attention, roles)));
+  return element("div", { class: "small-maps scroll" }, layers.map((attention) => layerRow(attention, roles, isOff)));
 }
 
-function layerRow(attention, roles) {
+function layerRow(attention, roles, isOff) {
   const name = element("span", { class: "layer-name", title: attention.name }, `layer ${attention.layer + 1}`);
   if (!attention.weights) return element("div", { class: "layer" }, name, element("span", { class: "note" }, attention.reason));
   const heads = Array.from({ length: attention.weights.shape[0] }, (_, head) => head);
-  return element("div", { class: "layer" }, name, heads.map((head) => headMap(attention, head, roles)));
+  return element("div", { class: "layer" }, name, heads.map((head) => headMap(attention, head, roles, isOff(attention.name, head))));
 }
 
-function headMap(attention, head, roles) {
+function headMap(attention, head, roles, isOff) {
   const role = roles.get(`${attention.name} ${head + 1}`);
   const canvas = element("canvas", { "aria-hidden": "true" });
   paint(canvas, headMatrix(attention.weights, head));
   const isChosen = selection.by === "weights" && selection.layer === attention.layer && selection.head === head;
-  const title = `layer ${attention.layer + 1}, head ${head + 1}${role ? `: ${role}` : ""}`;
+  const title = `layer ${attention.layer + 1}, head ${head + 1}${role ? `: ${role}` : ""}${isOff ? ", switched off" : ""}`;
   return element("button", {
-    class: "head",
+    class: isOff ? "head off" : "head",
     title,
     "aria-label": title,
     "aria-pressed": String(isChosen),
     "data-head": `${attention.layer} ${head}`,
+    "data-focus": `head ${attention.layer} ${head}`,
     click: () => choose({ by: "weights", layer: attention.layer, head }),
   }, canvas, element("span", { class: "role" }, role ?? `${head + 1}`));
 }
