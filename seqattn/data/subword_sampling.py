@@ -17,8 +17,9 @@ Pair = tuple[list[int], list[int]]
 class SubwordSampling:
     """Pairs of texts in sampled pieces (Kudo 2018, arXiv 1804.10959; Provilkov 2020, 1910.13267).
 
-    A row's pieces are decided by seed, row and epoch alone, so that a run that is resumed, with
-    other workers or on other ranks, sees the same.
+    A row's pieces are decided by seed, row and epoch, in one process and those that it forks.
+    sentencepiece (0.2.2 and 0.2.3) mixes into its seeds what each process draws anew, so that a run
+    that is resumed by another process sees other pieces of the same distribution.
 
     Args:
         texts: string columns "source" and "target".
@@ -31,6 +32,10 @@ class SubwordSampling:
     tokenizer: Tokenizer
     alpha: float
     seed: int
+
+    def __post_init__(self) -> None:
+        # which draws what workers that are forked later share
+        self.tokenizer.sample_source(["a"], self.alpha, [self.seed])
 
     def __call__(self, rows: Ints, epoch: int) -> list[Pair]:
         """Ids of the sources and targets of some rows, each with its end mark."""

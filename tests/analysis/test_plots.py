@@ -49,7 +49,7 @@ def test_any_token_is_a_label(tmp_path, recwarn):
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (9, 70), (70, 9)])
-@pytest.mark.parametrize("panels", [1, 5])
+@pytest.mark.parametrize("panels", [1, pytest.param(5, marks=pytest.mark.exhaustive)])
 def test_nothing_is_drawn_outside_a_picture(shape, panels):
     down, across = (["▁international"] * size for size in shape)
     weights = {f"head {n}": torch.ones(shape) for n in range(panels)}

@@ -70,7 +70,7 @@ def test_workers_train_the_same(prepared, run_of_shards, tmp_path):
     assert same(weights(tmp_path / "run"), weights(run_of_shards))
 
 
-@pytest.mark.parametrize("steps", [2, 4])
+@pytest.mark.parametrize("steps", [pytest.param(2, marks=pytest.mark.exhaustive), 4])
 def test_a_run_that_stops_within_an_epoch_goes_on_as_if_it_had_not(
     prepared, run_of_shards, tmp_path, steps
 ):

@@ -68,7 +68,10 @@ def summarizing(folder, name, *words):
     "words",
     [
         ("model.ffn_dim=16", "model.copy=true", "loader.max_source_length=64"),
-        ("model=rnn", "model.copy=true", "loader.max_source_length=64"),
+        pytest.param(
+            ("model=rnn", "model.copy=true", "loader.max_source_length=64"),
+            marks=pytest.mark.exhaustive,
+        ),
         (
             "model.ffn_dim=16",
             "loader.long_sources=window",
@@ -209,6 +212,7 @@ def test_a_bundle_has_its_threshold_whatever_is_scored(folder, words):
     assert "val/em" not in bundle.scores
 
 
+@pytest.mark.exhaustive
 def test_answers_in_own_words_come_from_the_same_questions(folder, capfd, monkeypatch, tmp_path):
     data = ["task=qa_generative", "data=squad", f"data.root={folder / 'questions'}"]
     run_dir = trained(folder, "generative", *data, *PAIRS, "model.ffn_dim=16")

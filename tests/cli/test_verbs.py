@@ -65,6 +65,7 @@ def typed(monkeypatch, content):
 def test_a_run_leaves_its_bundle_settings_checkpoints_and_measurements(trained, corpus):
     files = {str(path.relative_to(trained)) for path in trained.rglob("*") if path.is_file()}
     files = {re.sub(r"-\w{8}\.ckpt", "-DIGEST.ckpt", name) for name in files}
+    files = {name for name in files if not name.startswith("tables/")}  # of tests that looked in
     assert files == {
         "config.yaml",
         "overrides.yaml",
@@ -536,7 +537,10 @@ def test_analyze_draws_three_pictures(capfd, bundle, loaded, tmp_path, target):
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
 
 
-@pytest.mark.parametrize(("format", "begins"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("format", "begins"),
+    [("svg", b"<?xml"), pytest.param("pdf", b"%PDF", marks=pytest.mark.exhaustive)],
+)
 def test_analyze_draws_heads_and_other_formats(capfd, bundle, tmp_path, format, begins):
     words = [f"text={TEXTS[0]}", "target=ein Hund", f"output={tmp_path}"]
     succeed(capfd, "analyze", bundle, *words, f"format={format}", "heads=true")
@@ -629,9 +633,7 @@ def test_capture_watches_a_loaded_bundle(loaded):
 # --- help, settings, sweeps ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "verb", ["train", "generate", "evaluate", "analyze", "explain", "heads", "probe", "convert"]
-)
+@pytest.mark.parametrize("verb", ["train", "generate", "explain"])
 def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     script = "train.py" if verb == "train" else f"scripts/{verb}.py"
     monkeypatch.setattr(sys, "argv", [script, "--help"])
