@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from seqattn.analysis.capture import makers
-from seqattn.analysis.heads import HeadFigures
+from seqattn.analysis.head_figures import HeadFigures
 from seqattn.attention.experts import MixtureOfAttention
 
 _SLOTS = {"encoder.self": "encoder", "decoder.self": "decoder", "decoder.cross": "cross"}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from seqattn.analysis.heads import Pair
+from seqattn.analysis.head_figures import Pair
 from seqattn.analysis.intervene import intervene
 from seqattn.attention.base import Attention
 from seqattn.models.base import Seq2SeqModel

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.analysis.capture import has_weights, makers
-from seqattn.attention.base import Attention, Edit
+from seqattn.attention.base import Attention
+from seqattn.attention.watched import Edit
 from seqattn.errors import UserError
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from seqattn.analysis.capture import has_weights, makers
 from seqattn.analysis.intervene import permuted, uniform
 from seqattn.attention.alignment import Alignment
-from seqattn.attention.base import Edit
+from seqattn.attention.watched import Edit
 from seqattn.errors import UserError
 
 EDITS: Mapping[str, Callable[[int], Edit]] = {"uniform": lambda seed: uniform, "permuted": permuted}

@@ -6,9 +6,9 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from seqattn.attention.base import Watched
 from seqattn.attention.masks import all_at_hand
 from seqattn.attention.scores import AdditiveScore, Score, ScoreName, make_score
+from seqattn.attention.watched import Watched
 from seqattn.checking import Width, checked
 from seqattn.ops.precision import wide
 

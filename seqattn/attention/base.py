@@ -9,14 +9,9 @@ from torch import Tensor, nn
 
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
+from seqattn.attention.watched import Watched
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
-
-Observer = Callable[[Tensor], None]
-"""Shown weights (B, H, T, S)."""
-Edit = Callable[[Tensor, Tensor | None], Tensor]
-"""From true weights (B, H, T, S), and bool broadcastable to them, True where a query may look (None
-where it may everywhere), to those that are used instead."""
 
 
 @dataclass(frozen=True)
@@ -83,33 +78,6 @@ class HeadShape:
     num_kv_heads: int  # key and value heads G, dividing H
     head_dim: int  # width of a head Dh
     dropout: float = 0.0  # share of attention weights dropped in training
-
-
-class Watched:
-    """What makes weights that can be observed, and edited, while a block of `analysis` runs."""
-
-    observer: Observer | None = None  # called with the weights of each call, after any edit
-    edit: Edit | None = None  # gives weights in place of the true ones
-    # whether the context is made from the observed weights, so that gradients reach them
-    keep_weight_gradients = False
-
-    @property
-    def watched(self) -> bool:
-        """Whether anyone asks for the weights."""
-        return self.observer is not None or self.edit is not None
-
-    def settled(self, weights: Tensor, visible: Callable[[], Tensor | None]) -> Tensor | None:
-        """Shows weights, edited where an edit asks to; those that must make the context, if any.
-
-        Args:
-            weights: (B, H, T, S).
-            visible: gives what an edit is told of where queries may look.
-        """
-        if self.edit is not None:
-            weights = self.edit(weights, visible()).to(weights.dtype)
-        if self.observer is not None:
-            self.observer(weights)
-        return weights if self.edit is not None or self.keep_weight_gradients else None
 
 
 class Attended(NamedTuple):

@@ -92,7 +92,7 @@ _RUNS = {
     "compare": "compare.Comparison",
     "analyze": "analyze.Analysis",
     "report": "report.Report",
-    "heads": "heads.HeadAnalysis",
+    "heads": "analyze_heads.HeadAnalysis",
     "probe": "probe.Probing",
     "explain": "explain.Explaining",
     "convert": "convert.Conversion",

@@ -5,7 +5,7 @@ import base64
 import numpy as np
 from torch import Tensor
 
-from seqattn.report.documents import ArrayDocument
+from seqattn.report.document_types import ArrayDocument
 
 LEVELS = 65_535
 

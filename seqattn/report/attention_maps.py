@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqattn.analysis.capture import Maps
 from seqattn.report.arrays import packed
-from seqattn.report.documents import AttentionDocument
+from seqattn.report.document_types import AttentionDocument
 
 NO_WEIGHTS = "this mechanism mixes without weights over keys"
 

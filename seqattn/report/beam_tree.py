@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from seqattn.generation.base import Hypothesis
 from seqattn.generation.beam import BeamSearch, BeamSentence
-from seqattn.report.documents import BeamNode
+from seqattn.report.document_types import BeamNode
 from seqattn.tokens import EOS
 
 

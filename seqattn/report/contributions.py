@@ -13,7 +13,7 @@ from seqattn.attention.base import Attention, AttentionOutput
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
 from seqattn.report.arrays import packed
-from seqattn.report.documents import ExplanationDocument
+from seqattn.report.document_types import ExplanationDocument
 from seqattn.tokens import BOS
 
 USUAL = ("alti", "rollout", "value_norm", "attention", "relevance", "input_x_gradient")

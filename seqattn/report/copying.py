@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqattn.models.base import Seq2SeqModel
-from seqattn.report.documents import CopyDocument
+from seqattn.report.document_types import CopyDocument
 
 _BEGINS = "▁"
 

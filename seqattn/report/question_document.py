@@ -23,7 +23,7 @@ from seqattn.generation.span_search import (
 )
 from seqattn.metrics.qa import f1
 from seqattn.report.attention_maps import attention_documents
-from seqattn.report.documents import (
+from seqattn.report.document_types import (
     AnswerDocument,
     AnswerLookDocument,
     AttentionDocument,

@@ -11,7 +11,7 @@ from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.nodes import TARGET
 from seqattn.metrics.text import TextScore
-from seqattn.report.documents import BundleDocument, CurveDocument, ScoreDocument
+from seqattn.report.document_types import BundleDocument, CurveDocument, ScoreDocument
 from seqattn.report.run_tables import run_tables
 
 _RATE = "train/tokens_per_second"

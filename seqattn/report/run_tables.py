@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from seqattn.errors import UserError
-from seqattn.report.documents import TableDocument
+from seqattn.report.document_types import TableDocument
 from seqattn.storage import file_faults, write_whole
 
 TABLES = "tables"

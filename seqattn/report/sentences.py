@@ -8,7 +8,7 @@ from typing import Any
 from seqattn.analysis.explanations import METHODS
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.report.contributions import chosen_methods, source_measure
-from seqattn.report.documents import SentenceDocument, SummaryDocument
+from seqattn.report.document_types import SentenceDocument, SummaryDocument
 from seqattn.report.question_document import QuestionLook
 from seqattn.report.text_document import TextLook
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from seqattn.report.documents import RunDocument, SentenceDocument
+from seqattn.report.document_types import RunDocument, SentenceDocument
 
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async function|function|const|class) (\w+))", re.MULTILINE)

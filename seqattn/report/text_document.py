@@ -24,7 +24,7 @@ from seqattn.report.contributions import (
     source_use,
 )
 from seqattn.report.copying import copied_document, copy_probabilities
-from seqattn.report.documents import AttentionDocument, LookDocument
+from seqattn.report.document_types import AttentionDocument, LookDocument
 from seqattn.tokens import EOS
 
 

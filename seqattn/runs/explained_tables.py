@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqattn.report.documents import TableDocument
+from seqattn.report.document_types import TableDocument
 
 _COLUMNS = {
     "AER": ("alignment_error_rate", 1),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from seqattn.analysis.head_plots import AblationCurve
 from seqattn.analysis.head_rows import AttentionHeads, HeadRow
-from seqattn.report.documents import TableDocument
+from seqattn.report.document_types import TableDocument
 from seqattn.runs.tables import numbers_told, print_table
 
 _FIGURES = ("importance", "entropy", "relative", "confidence", "mark", "-1", "0", "+1", "rare",

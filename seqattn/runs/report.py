@@ -13,7 +13,7 @@ from seqattn.checking import Count, checked
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore
-from seqattn.report.documents import RunDocument, SentenceDocument
+from seqattn.report.document_types import RunDocument, SentenceDocument
 from seqattn.report.run_document import bundle_document
 from seqattn.report.sentences import Look, looks_into, sentence_document, summary_document
 from seqattn.report.single_file import page

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seqattn.bundle.documents import CONFIG
-from seqattn.report.documents import TableDocument
+from seqattn.report.document_types import TableDocument
 from seqattn.report.run_tables import write_table
 
 

@@ -131,7 +131,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/sentence", responses=_EVENTS)
     async def sentence(asked: SentenceRequest, request: Request) -> Response:
-        """What the page shows of a sentence: `SentenceDocument` of `seqattn.report.documents`."""
+        """What the page shows: `seqattn.report.document_types.SentenceDocument`."""
         if asked.stream:
             events = await service.sentence_stream(asked)
             return StreamingResponse(events, media_type="text/event-stream")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import intervene, permuted, uniform, without_heads, without_keys
-from seqattn.attention.base import Edit
+from seqattn.attention.watched import Edit
 from seqattn.errors import UserError
 from seqattn.server.schemas import Intervention, WeightEdit
 

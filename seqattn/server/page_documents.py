@@ -11,7 +11,12 @@ from seqattn.analysis.importance import gate_sizes
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
-from seqattn.report.documents import AnswerLookDocument, LookDocument, RunDocument, SentenceDocument
+from seqattn.report.document_types import (
+    AnswerLookDocument,
+    LookDocument,
+    RunDocument,
+    SentenceDocument,
+)
 from seqattn.report.question_document import QuestionLook
 from seqattn.report.run_document import bundle_document
 from seqattn.report.sentences import looks_into

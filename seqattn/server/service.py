@@ -15,7 +15,7 @@ from starlette.requests import Request
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
-from seqattn.report.documents import SentenceDocument
+from seqattn.report.document_types import SentenceDocument
 from seqattn.server.answers import Spans, as_generation, explained, reads_questions, written
 from seqattn.server.figures import Figures
 from seqattn.server.limits import Limits, Refused

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from seqattn.analysis import capture, intervene
+from seqattn.analysis.head_figures import HeadFigures, Pair, deciding_tokens, head_figures
 from seqattn.analysis.head_plots import head_map
 from seqattn.analysis.head_rows import attention_heads
-from seqattn.analysis.heads import HeadFigures, Pair, deciding_tokens, head_figures
 from seqattn.analysis.importance import head_importance
 from seqattn.analysis.intervene import uniform
 from seqattn.attention.experts import MixtureOfAttention
@@ -129,7 +129,7 @@ def test_the_token_that_decides_is_the_one_without_which_the_target_is_least_lik
 def test_batch_order_and_padding_change_no_figure(name, monkeypatch):
     made = make_recurrent(name) if "luong" in name else make_transformer(load_variant(name))
     together = head_figures(made, PAIRS)
-    monkeypatch.setattr("seqattn.analysis.heads._BATCH", 1)
+    monkeypatch.setattr("seqattn.analysis.head_figures._BATCH", 1)
     alone = head_figures(made, PAIRS[::-1])
     assert together.keys() == alone.keys() != set()
     for attention, heads in together.items():

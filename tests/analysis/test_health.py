@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from seqattn.analysis.capture import capture
+from seqattn.analysis.head_figures import Pair, head_figures
 from seqattn.analysis.head_statistics import relative_entropy
-from seqattn.analysis.heads import Pair, head_figures
 from seqattn.analysis.health_callback import (
     AttentionHealth,
     figures_of,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqattn.analysis import intervene
-from seqattn.analysis.heads import Pair
+from seqattn.analysis.head_figures import Pair
 from seqattn.analysis.importance import (
     by_attention,
     gates_without,

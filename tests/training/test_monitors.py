@@ -52,6 +52,17 @@ def test_batches_that_are_accumulated_and_runs_without_a_limit_have_no_share():
     assert clip(ClipShare(), range(1, 7), gradient_clip_val=None) == []
 
 
+def test_a_batch_that_is_accumulated_counts_for_no_update_and_is_never_logged():
+    share = ClipShare()
+    assert clip(share, [1, 1]) == []  # two updates, neither clipped
+    assert clip(share, [2, 3], fit_loop=ACCUMULATING) == []
+    assert clip(share, [3]) == pytest.approx([1 / 3])
+    module = Module()
+    module.device = torch.device("cpu")
+    DeviceFigures().on_train_batch_end(trainer(global_step=2, fit_loop=ACCUMULATING), module)
+    assert module.logged == []
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="compares with what Linux says")
 def test_peak_memory_of_the_process_is_in_megabytes():
     module = Module()
@@ -112,6 +123,17 @@ def test_histograms_go_to_tensorboard_every_so_often_at_the_step_of_the_losses(t
     assert sorted(events.Tags()["histograms"]) == ["gradients/embeddings", "gradients/encoder"]
     found = events.Histograms("gradients/encoder")
     assert [(event.step, event.histogram_value.num) for event in found] == [(1, 20), (3, 20)]
+
+
+@pytest.mark.parametrize("state", [{"fit_loop": ACCUMULATING}, {"is_global_zero": False}], ids=str)
+def test_histograms_are_of_updates_and_written_by_one_rank(tmp_path, state):
+    logger = TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
+    module = Module()
+    module.model = Parts()
+    owner = trainer(global_step=2, loggers=[logger], **state)
+    GradientHistograms(every=2).on_train_batch_end(owner, module)
+    logger.finalize("success")
+    assert not EventAccumulator(logger.log_dir).Reload().Tags()["histograms"]
 
 
 def test_histograms_that_nobody_would_show_are_refused(tmp_path):

@@ -1,6 +1,7 @@
 """A table of samples that grows by a row a validation."""
 
 import csv
+from types import SimpleNamespace
 
 import pytest
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -58,7 +59,21 @@ def test_tensorboard_shows_the_whole_table_at_the_step_of_the_scores(validate, t
     )
 
 
-def test_a_dry_run_writes_nothing(tmp_path):
-    made = SampleTable(lambda: [("a", "b", "c")], tmp_path / "samples" / "samples.csv")
-    made.on_validation_end(trainer(fast_dev_run=True), Module())
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"fast_dev_run": True},
+        {"sanity_checking": True},
+        {"is_global_zero": False},
+        {"state": SimpleNamespace(fn="validate")},
+        {},
+    ],
+    ids=str,
+)
+def test_only_the_first_rank_of_a_real_training_writes_and_only_where_there_are_samples(
+    tmp_path, state
+):
+    rows = [("a", "b", "c")] if state else []
+    made = SampleTable(lambda: rows, tmp_path / "samples" / "samples.csv")
+    made.on_validation_end(trainer(**state), Module())
     assert not (tmp_path / "samples").exists()
