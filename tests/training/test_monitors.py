@@ -125,7 +125,11 @@ def test_histograms_go_to_tensorboard_every_so_often_at_the_step_of_the_losses(t
     assert [(event.step, event.histogram_value.num) for event in found] == [(1, 20), (3, 20)]
 
 
-@pytest.mark.parametrize("state", [{"fit_loop": ACCUMULATING}, {"is_global_zero": False}], ids=str)
+@pytest.mark.parametrize(
+    "state",
+    [{"fit_loop": ACCUMULATING}, {"is_global_zero": False}],
+    ids=["accumulating", "another rank"],
+)
 def test_histograms_are_of_updates_and_written_by_one_rank(tmp_path, state):
     logger = TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
     module = Module()
