@@ -9,11 +9,11 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from sacrebleu.metrics.base import Metric, Score, Signature
 from sacrebleu.significance import PairedTest
 
-Floats = npt.NDArray[np.float64]
+from seqattn.metrics.means import Floats
+
 Pair = tuple[str, str]
 LEVEL = 0.05
 """Of all tests; intervals hold 1 - LEVEL."""
