@@ -17,7 +17,7 @@ from matplotlib.font_manager import findfont, fontManager, get_font
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, write_whole
 
-_MARKERS = "osD^v<>phX*"
+MARKERS = "osD^v<>phX*"
 _FONTS = (
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Micro Hei", "PingFang SC",
     "Microsoft YaHei", "Arial Unicode MS", "Noto Emoji", "Symbola", "Segoe UI Symbol",
@@ -161,7 +161,7 @@ def removal_curves(
     for axis, (title, methods) in zip(axes, panels.items(), strict=True):
         for method, values in methods.items():
             number = names.index(method)
-            style = ("-" if number < 10 else "--") + _MARKERS[number % len(_MARKERS)]
+            style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
             (lines[method],) = axis.plot(values, style, color=f"C{number % 10}", ms=4)
         axis.set(title=title, xlabel="% of the source's tokens", ylabel="probability", ylim=(0, 1))
         axis.set_xticks(range(len(percents)), [str(percent) for percent in percents])
@@ -177,7 +177,7 @@ def _lines(
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     axes = figure.subplots()
     for number, (name, points) in enumerate(series.items()):
-        style = ("-" if number < 10 else "--") + _MARKERS[number % len(_MARKERS)]
+        style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
         axes.plot(
             *zip(*points, strict=True), style, color=colors[number % len(colors)], ms=4, label=name
         )

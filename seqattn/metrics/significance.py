@@ -119,7 +119,8 @@ def difference(first: Sequence[SentenceCounts], second: Sequence[SentenceCounts]
         first, second: a metric of each seed.
     """
     both = (first, second)
-    value = float(np.subtract(*(np.mean([seed.score for seed in seeds]) for seeds in both)))
+    ours, theirs = (float(np.mean([seed.score for seed in seeds])) for seeds in both)
+    value = ours - theirs
     if min(map(len, both)) < 2:
         return Difference(value, None, None)
     of_seeds = [float(np.var([one.score for one in seeds], ddof=1)) / len(seeds) for seeds in both]

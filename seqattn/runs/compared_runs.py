@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from seqattn.bundle.nodes import TARGET, build
 from seqattn.errors import UserError
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.runs.evaluate import SENTENCES, Evaluation, Split
-from seqattn.runs.resuming import FORMAT, RESULT, settings_before
+from seqattn.runs.resuming import RESULT, settings_before
 from seqattn.storage import file_faults, is_file
 
 _SCORES, _CONFIG = "scores.json", "config.yaml"
@@ -103,12 +104,12 @@ class Reading:
         """
         if is_file(path / _SCORES) and is_file(path / SENTENCES):
             found = _results(path)
-            home: Path | None = Path(found.bundle).parent
-            if home is None or not (home / _CONFIG).is_file():
-                home, settings = None, {"bundle": found.bundle}
-            else:
-                settings = settings_before(home, str(home))
-            return self._evaluated(path, path, home, settings)
+            run = Path(found.bundle).parent
+            if not is_file(run / _CONFIG):
+                return self._evaluated(path, path, None, {"bundle": found.bundle})
+            return self._evaluated(path, path, run, settings_before(run, str(run)))
+        if is_file(path / WEIGHTS):
+            raise UserError(f"{path} is a bundle; give its run, {path.parent}")
         if not is_file(path / _CONFIG):
             hint = f"; evaluate it again, {SENTENCES} is missing" * is_file(path / _SCORES)
             raise UserError(f"{path} is no run, no multirun and no evaluation{hint}")
@@ -167,11 +168,23 @@ class Reading:
         target = str(results.scorer.get(TARGET))
         known = {node[TARGET] for node in types_at("task.scorer").values()}
         if target not in known and target.partition(".")[0] not in self.trust:
-            raise UserError(f"{directory / _SCORES} names the scorer {target}, which is not trusted")
+            raise UserError(
+                f"{directory / _SCORES} names the scorer {target}, which is not trusted"
+            )
         scorer = build(results.scorer, "scorer")
         if not hasattr(scorer, "sentences"):
             raise UserError(f"{target} has no sentences(), by which scores are compared")
         return scorer
+
+
+def _results(directory: Path) -> Results:
+    file = directory / _SCORES
+    if not is_file(file):
+        raise UserError(f"{file} is not there; evaluate again")
+    try:
+        return Results.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{file} cannot be read; evaluate again") from error
 
 
 def find_runs(paths: Sequence[str]) -> Iterator[Path]:
@@ -191,8 +204,7 @@ def check_alike(runs: Sequence[ComparedRun]) -> None:
         UserError: what differs: split, metrics, their signatures, or sentences.
     """
     _check_same(runs, "were evaluated on different splits", lambda run: run.results.split)
-    metrics: Callable[[ComparedRun], str] = lambda run: " and ".join(run.sentences)  # noqa: E731
-    _check_same(runs, "have different metrics", metrics)
+    _check_same(runs, "have different metrics", lambda run: " and ".join(run.sentences))
     first = runs[0]
     for run in runs[1:]:
         ours, theirs = ([(row.source, row.references) for row in one.rows] for one in (first, run))
@@ -203,11 +215,17 @@ def check_alike(runs: Sequence[ComparedRun]) -> None:
                 f"{run.results.data}"
             )
     for name in first.sentences:
-        words = f"did not compute {name} alike"
-        _check_same(runs, words, lambda run, name=name: run.results.scores[name].signature)
+        signature = partial(_signature, name)
+        _check_same(runs, f"did not compute {name} alike", signature)
 
 
-def _check_same(runs: Sequence[ComparedRun], words: str, trait: Callable[[ComparedRun], str]) -> None:
+def _signature(name: str, run: ComparedRun) -> str:
+    return run.results.scores[name].signature
+
+
+def _check_same(
+    runs: Sequence[ComparedRun], words: str, trait: Callable[[ComparedRun], str]
+) -> None:
     found = {trait(run): run.path for run in reversed(runs)}
     if len(found) > 1:
         told = ", ".join(f"{path} has {value}" for value, path in reversed(found.items()))
