@@ -34,11 +34,12 @@ def interval_panels(
     figure, axes = _panels(panels, 0.32 * most + 1.4, 0.07 * widest, share=False)
     for axis, systems in zip(axes, panels.values(), strict=True):
         for row, (point, seeds) in enumerate(systems.values()):
-            axis.plot(seeds, [row] * len(seeds), "o", color="0.65", ms=3.5)
             if point.low is not None and point.high is not None:
                 axis.plot([point.low, point.high], [row, row], "-|", color="C0", lw=1.6, ms=9)
             filled = "C0" if point.low is not None else "white"
-            axis.plot([point.mean], [row], "D", color="C0", mfc=filled, ms=6)
+            axis.plot([point.mean], [row], "D", color="C0", mfc=filled, ms=7)
+            if len(seeds) > 1:
+                axis.plot(seeds, [row] * len(seeds), "o", color="black", mfc="white", ms=4)
         axis.set_yticks(range(len(systems)), list(systems), parse_math=False)
         axis.set_ylim(len(systems) - 0.5, -0.5)
         axis.margins(x=0.08)

@@ -24,15 +24,28 @@ def f1_by_frequency(
     Returns:
         A figure for each bin; None where no output and no reference has a word of it.
     """
-    matched, made, wanted = Counter[int](), Counter[int](), Counter[int]()
-    for output, texts in zip(outputs, references, strict=True):
-        ours, theirs = Counter(output.split()), Counter((texts[0] if texts else "").split())
-        for found, words in ((matched, ours & theirs), (made, ours), (wanted, theirs)):
-            for word, number in words.items():
-                found[bisect_right(EDGES, counts.get(word, 0))] += number
+    made = [Counter(output.split()) for output in outputs]
+    wanted = [_words(texts) for texts in references]
+    both = [ours & theirs for ours, theirs in zip(made, wanted, strict=True)]
+    each = (_in_bins(words, counts) for words in (made, wanted, both))
     return [
-        200 * matched[number] / (made[number] + wanted[number])
-        if made[number] + wanted[number]
-        else None
-        for number in range(len(BINS))
+        200 * right / (ours + theirs) if ours + theirs else None
+        for ours, theirs, right in zip(*each, strict=True)
     ]
+
+
+def words_by_frequency(references: Sequence[Sequence[str]], counts: Mapping[str, int]) -> list[int]:
+    """How many words of the (first) references are in each of `BINS`."""
+    return _in_bins([_words(texts) for texts in references], counts)
+
+
+def _words(texts: Sequence[str]) -> Counter[str]:
+    return Counter(texts[0].split() if texts else ())
+
+
+def _in_bins(sentences: Sequence[Counter[str]], counts: Mapping[str, int]) -> list[int]:
+    found = [0] * len(BINS)
+    for words in sentences:
+        for word, number in words.items():
+            found[bisect_right(EDGES, counts.get(word, 0))] += number
+    return found

@@ -20,7 +20,13 @@ from seqattn.report.document_types import TableDocument
 from seqattn.runs.compared_runs import ComparedRun, Reading, check_alike, find_runs
 from seqattn.runs.comparison_figures import figures_of
 from seqattn.runs.comparison_files import as_csv, as_latex, as_markdown, as_page, cells, file_name
-from seqattn.runs.comparison_tables import METHODS, differing_sentences, pair_table, system_table
+from seqattn.runs.comparison_tables import (
+    METHODS,
+    differing_sentences,
+    pair_table,
+    plain_table,
+    system_table,
+)
 from seqattn.runs.costs import Cost, measure_costs
 from seqattn.runs.evaluate import Split
 from seqattn.runs.judging import MetricFigures, judge
@@ -83,12 +89,12 @@ class Comparison:
         found = self._read()
         check_alike(found)
         systems = systems_of(found)
-        rows = found[0].rows
+        rows, results = found[0].rows, found[0].results
         sources = [row.source for row in rows[: self.speed_sentences]]
         costs = measure_costs(systems.runs, sources, self.rounds, self.device, self.trust)
         judged = [
             judge(
-                found[0].results.scores[name].signature,
+                results.scores[name].signature,
                 {
                     system: [run.sentences[name] for run in runs]
                     for system, runs in systems.runs.items()
@@ -98,9 +104,12 @@ class Comparison:
             )
             for name in found[0].sentences
         ]
-        title = f"{self.split}: {len(rows):,} sentences of {found[0].results.data}"
+        title = f"{len(rows):,} sentences of the {results.split} split"
         words = [*(line for one in judged for line in one.words), *_notes(systems)]
-        tables = [system_table(title, judged, costs), *(pair_table(one) for one in judged)]
+        tables = [
+            system_table(title, results.data, judged, costs),
+            *(pair_table(one) for one in judged),
+        ]
         for table in tables:
             if table["rows"]:
                 shown = {row[0]: row[1:] for row in cells(table)}
@@ -153,8 +162,8 @@ class Comparison:
         for name, content in {
             "table.md": as_markdown(tables),
             "table.tex": as_latex(tables),
-            "table.csv": as_csv(tables),
-            "index.html": as_page(title, [*words, *METHODS], tables, pictures, texts),
+            "table.csv": as_csv(plain_table(judged, costs)),
+            "index.html": as_page(title, words, METHODS, tables, pictures, texts),
             "figures.json": json.dumps(figures, indent=1, ensure_ascii=False) + "\n",
         }.items():
             write_whole(home / name, content.encode())

@@ -13,7 +13,7 @@ from seqattn.analysis.comparison_plots import Point, band_panels, cost_panels, i
 from seqattn.analysis.lengths import length_bins
 from seqattn.metrics.significance import seed_interval
 from seqattn.metrics.text import TextScore
-from seqattn.metrics.word_frequency import BINS, f1_by_frequency
+from seqattn.metrics.word_frequency import BINS, f1_by_frequency, words_by_frequency
 from seqattn.runs.compared_runs import ComparedRun
 from seqattn.runs.costs import Cost, read_figures
 from seqattn.runs.judging import MetricFigures
@@ -38,7 +38,7 @@ def figures_of(
         counts: of words in the training targets; None for no picture of them.
     """
     systems = {name: systems[name] for name in metrics[0].systems}
-    first = metrics[0].name
+    first, rows = metrics[0].name, next(iter(systems.values()))[0].rows
     scores = {
         metric.name: {
             name: (Point(0, one.mean, *(one.interval or ())), one.seeds)
@@ -59,10 +59,12 @@ def figures_of(
     drawn["By length of the source"] = band_panels(curves, f"{first} by length", across, ticks)
     if counts is not None:
         curves = _by_frequency(systems, counts)
-        measured["by frequency"] = {"bins": BINS, "points": curves}
-        across = "times that a word stands in the training targets"
+        wanted = words_by_frequency([row.references for row in rows], counts)
+        ticks = [f"{words}\n{number:,}" for words, number in zip(BINS, wanted, strict=True)]
+        measured["by frequency"] = {"bins": ticks, "points": curves}
+        across = "times that a word stands in the training targets; such words in the references"
         title = "Words produced, by how often training saw them"
-        drawn["By frequency of target words"] = band_panels(curves, title, across, BINS)
+        drawn["By frequency of target words"] = band_panels(curves, title, across, ticks)
     if curves := _learning(systems, first):
         measured["learning"] = curves
         drawn["Learning curves"] = band_panels(
@@ -72,7 +74,8 @@ def figures_of(
 
 
 def _point(x: float, values: Sequence[float]) -> Point:
-    return Point(x, float(np.mean(values)), *(seed_interval(values) or ()))
+    low, high = seed_interval(values) or (None, None)
+    return Point(x, float(np.mean(values)), low and max(0.0, low), high)  # no figure is below 0
 
 
 def _costs(

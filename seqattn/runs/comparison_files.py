@@ -68,16 +68,17 @@ def latex_escaped(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 
-def as_csv(tables: Sequence[TableDocument]) -> str:
-    """The first table alone: a row for each system."""
+def as_csv(table: TableDocument) -> str:
+    """Rows of plain numbers, nothing where there is none."""
     lines = io.StringIO(newline="")
-    csv.writer(lines).writerows([tables[0]["columns"], *cells(tables[0])])
+    csv.writer(lines).writerows([table["columns"], *table["rows"]])
     return lines.getvalue()
 
 
 def as_page(
     title: str,
     words: Sequence[str],
+    methods: Sequence[str],
     tables: Sequence[TableDocument],
     pictures: Mapping[str, Path],
     texts: Sequence[TableDocument],
@@ -87,6 +88,7 @@ def as_page(
     Args:
         title: at its head.
         words: what the comparison says, in sentences.
+        methods: how its figures come about.
         tables: of figures.
         pictures: PNG files by what they show.
         texts: tables of sentences, folded.
@@ -100,13 +102,14 @@ def as_page(
         f"<details><summary>{escape(one['title'])}</summary>{_html(one, 'texts')}</details>"
         for one in texts
     )
-    said = "".join(f"<li>{escape(one)}</li>" for one in words)
+    said, how = ("".join(f"<li>{escape(one)}</li>" for one in lines) for lines in (words, methods))
     shown = "".join(f"<h2>{escape(one['title'])}</h2>{_html(one)}" for one in tables)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
         f"<body><h1>{escape(title)}</h1><ul>{said}</ul>{shown}{images}"
-        f"<h2>Sentences where two systems differ most</h2>{folded}</body></html>\n"
+        f"<h2>Sentences where two systems differ most</h2>{folded}"
+        f"<h2>Methods</h2><ul>{how}</ul></body></html>\n"
     )
 
 

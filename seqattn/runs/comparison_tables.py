@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from statistics import median
 
@@ -15,8 +16,8 @@ from seqattn.runs.judging import MetricFigures
 from seqattn.training.screen import duration
 
 METHODS = [
-    "Intervals of a system are Student's t over its seeds, 95 %: of the mean that all seeds have on "
-    "these sentences; with one seed there is none.",
+    "Intervals of a system are Student's t over its seeds, 95 %: of the mean that all seeds would "
+    "have on these sentences; with one seed there is none.",
     "Systems are told apart where p of seeds and sentences together (two-way clustering, Cameron "
     "et al. 2011; degrees of freedom of Welch and Satterthwaite) is below 0.05 after Holm's (1979) "
     "correction for all pairs of a metric: other seeds and other sentences would say the same.",
@@ -38,7 +39,7 @@ _COLUMNS: Mapping[str, str] = {
 
 
 def system_table(
-    title: str, metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]
+    title: str, origin: str, metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]
 ) -> TableDocument:
     """A row for each system, the best by the first metric first; costs that any of them has."""
     known = [key for key in _COLUMNS if any(getattr(cost, key) for cost in costs.values())]
@@ -48,12 +49,29 @@ def system_table(
         row = [name, str(len(score.seeds)), *scores]
         rows.append([*row, *(_cost_told(costs[name], key) for key in known)])
     columns = ["system", "seeds", *(metric.name for metric in metrics)]
-    notes = [f"{metric.name}: {metric.signature}" for metric in metrics]
+    notes = [f"sentences of {origin}", *(f"{one.name}: {one.signature}" for one in metrics)]
     if "peak_memory_mb" in known:
         notes.append("peak memory is that of the training's process, or its GPU; of several seeds, "
                      "the least")  # fmt: skip
     return {"title": title, "columns": [*columns, *(_COLUMNS[key] for key in known)],
             "rows": rows, "notes": notes}  # fmt: skip
+
+
+def plain_table(metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]) -> TableDocument:
+    """The figures of `system_table` as plain numbers, an interval as its two ends."""
+    ends = ("", " low", " high")
+    rows: list[list[str | float | None]] = []
+    for name, first in metrics[0].systems.items():
+        row: list[str | float | None] = [name, len(first.seeds)]
+        for metric in metrics:
+            score = metric.systems[name]
+            row += [score.mean, *(score.interval or (None, None))]
+        figures = asdict(costs[name])
+        rates = figures.pop("sentences_per_second")
+        rows.append([*row, *figures.values(), median(rates) if rates else None])
+    scores = [f"{metric.name}{end}" for metric in metrics for end in ends]
+    columns = ["system", "seeds", *scores, *_COLUMNS]
+    return {"title": "", "columns": columns, "rows": rows, "notes": []}
 
 
 def _mean_told(metric: MetricFigures, name: str) -> str:
@@ -84,7 +102,7 @@ def pair_table(metric: MetricFigures) -> TableDocument:
             None if pair.p is None else f"{pair.p:.4f}",
             f"{pair.p_bootstrap:.4f}",
             f"{pair.p_randomization:.4f}",
-            "told apart" if pair.told_apart else "not told apart",
+            "one seed" if pair.p is None else "not " * (not pair.told_apart) + "told apart",
         ]
         for pair in metric.pairs
     ]

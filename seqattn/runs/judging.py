@@ -82,18 +82,16 @@ class MetricFigures:
         single = [name for name, score in self.systems.items() if score.interval is None]
         if not single:
             return []
-        told = [
-            f"{self.name}: one seed of {_and(single)}, so no interval and no rank: another seed "
-            "could turn the order over"
+        told = f"{self.name}: one seed of {_and(single)}, so no interval and no rank"
+        differ = [
+            f"{pair.first} above {pair.second} ({pair.difference:.2f}, p {pair.p_randomization:.4f})"
+            for pair in self.pairs
+            if pair.p is None and pair.p_randomization < LEVEL
         ]
-        for pair in self.pairs:
-            if pair.p is None and pair.p_randomization < LEVEL:
-                told.append(
-                    f"{self.name}: these models of {pair.first} and {pair.second} differ by "
-                    f"{pair.difference:.2f} (randomization of sentences, "
-                    f"p {pair.p_randomization:.4f}), which says nothing of other seeds"
-                )
-        return told
+        if not differ:
+            return [told]
+        models = "these models differ on these sentences, which says nothing of other seeds"
+        return [told, f"{self.name}: {models}: {', '.join(differ)}"]
 
 
 def judge(
