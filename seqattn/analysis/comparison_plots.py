@@ -62,9 +62,10 @@ def band_panels(
         ticks: words for x = 0, 1, 2 and so on; none for numbers.
     """
     names = list(dict.fromkeys(name for systems in panels.values() for name in systems))
-    figure, axes = _panels(panels, 3.9, 0.09 * max(map(len, names)))
+    wide = max(4.6, 0.85 * len(ticks))
+    figure, axes = _panels(panels, 3.9, 0.09 * max(map(len, names)), wide=wide)
     lines = {}
-    for axis, systems in zip(axes, panels.values(), strict=True):
+    for axis, (measured, systems) in zip(axes, panels.items(), strict=True):
         for name, points in systems.items():
             number = names.index(name)
             color = f"C{number % 10}"
@@ -76,7 +77,7 @@ def band_panels(
             ]
             if sure:
                 axis.fill_between(*zip(*sure, strict=True), color=color, alpha=0.15, lw=0)  # type: ignore[arg-type]
-        axis.set_xlabel(across)
+        axis.set(title="", xlabel=across, ylabel=measured)
         if ticks:
             axis.set_xticks(range(len(ticks)), list(ticks))
     _legend(figure, lines)
@@ -123,13 +124,24 @@ def pareto_front(systems: Mapping[str, tuple[float, Point]]) -> list[str]:
 
 
 def _panels(
-    panels: Mapping[str, object], height: float, beside: float, share: bool = True
+    panels: Mapping[str, object],
+    height: float,
+    beside: float,
+    share: bool = True,
+    wide: float = 4.6,
 ) -> tuple[Figure, list[Axes]]:
-    """Axes with titles, two in a row. Args: height: of each; beside: inches for words."""
+    """Axes with titles, two in a row.
+
+    Args:
+        panels: by title.
+        height, wide: of each, in inches.
+        beside: inches for the words beside them.
+        share: whether these stand once, in a legend.
+    """
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    wide = (4.6 + (0 if share else beside)) * columns + (beside + 0.6 if share else 0)
-    figure = Figure(figsize=(wide, height * rows + 0.5), layout="constrained")
+    across = (wide + (0 if share else beside)) * columns + (beside + 0.6 if share else 0)
+    figure = Figure(figsize=(across, height * rows + 0.5), layout="constrained")
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for spare in axes[len(panels) :]:
         spare.remove()

@@ -125,25 +125,6 @@ def cost_curves(
     return figure
 
 
-def length_curves(
-    series: Mapping[str, Sequence[float]], words: Sequence[str], counts: Sequence[int], score: str
-) -> Figure:
-    """A line for each name: a score against the source's length.
-
-    Args:
-        series: a value for each bin, by name.
-        words: what each bin holds, as `LengthBin.words`.
-        counts: sources in each bin.
-        score: what the values are.
-    """
-    points = {name: list(enumerate(values)) for name, values in series.items()}
-    across = "words of the source; sentences of that length"
-    figure, axes = _lines(points, f"{score} by source length", across, score)
-    ticks = [f"{bin_words}\n{count:,}" for bin_words, count in zip(words, counts, strict=True)]
-    axes.set_xticks(range(len(words)), ticks)
-    return figure
-
-
 def removal_curves(
     panels: Mapping[str, Mapping[str, Sequence[float]]], percents: Sequence[int]
 ) -> Figure:

@@ -151,28 +151,43 @@ def sentence_tests(
 ) -> dict[Pair, SentenceTests]:
     """Paired bootstrap (Koehn 2004) and approximate randomization (Riezler and Maxwell 2005).
 
-    Both are sacrebleu's, on counts that are means over a system's seeds. Its bootstrap rejects
-    twice as often as its level says where it does not matter which system is better: it compares
-    the absolute difference with those of resamples less their mean.
+    Of BLEU and chrF both are sacrebleu's, on counts that are means over a system's seeds. Its
+    bootstrap rejects twice as often as its level says where it does not matter which system is
+    better: it compares the absolute difference with those of resamples less their mean. Of means
+    over sentences, which often tie, they are our own, where what ties counts against a difference.
 
     Args:
         systems: a metric of each seed, by name.
         resamples, trials: of the bootstrap and of the randomization.
     """
-    means = [
-        (name, np.mean([one.counts for one in seeds], 0).astype(np.float32))
-        for name, seeds in systems.items()
-    ]
-    metric = _Counted(next(iter(systems.values()))[0])
+    metric = next(iter(systems.values()))[0]
+    counts = {name: np.mean([one.counts for one in seeds], 0) for name, seeds in systems.items()}
+    if metric.compute is _mean:
+        gaps = {(a, b): (counts[a] - counts[b])[:, 0] for a, b in all_pairs(list(systems))}
+        return {pair: _tests_of_means(gap, resamples, trials) for pair, gap in gaps.items()}
     found = {}
-    for number, (name, _) in enumerate(means[:-1]):
+    named = [(name, rows.astype(np.float32)) for name, rows in counts.items()]
+    for number, (name, rows) in enumerate(named[:-1]):
         columns = []
         for kind, samples in (("bs", resamples), ("ar", trials)):
-            test = PairedTest(means[number:], {"": metric}, None, kind, samples)  # type: ignore[arg-type]
-            columns.append([result.p_value for result in test()[1][metric.name][1:]])  # type: ignore[union-attr]
-        for (other, _), *p in zip(means[number + 1 :], *columns, strict=True):
-            found[name, other] = SentenceTests(*p)
+            test = PairedTest(named[number:], {"": _Counted(metric)}, None, kind, samples)
+            columns.append([one.p_value for one in test()[1][metric.name][1:]])  # type: ignore[union-attr]
+        for (other, others), *p in zip(named[number + 1 :], *columns, strict=True):
+            same = np.array_equal(rows, others)  # of which sacrebleu says that they differ
+            found[name, other] = SentenceTests(1.0, 1.0) if same else SentenceTests(*p)
     return found
+
+
+def _tests_of_means(gaps: Floats, resamples: int, trials: int) -> SentenceTests:
+    """Of the mean of gaps (N): sampled with replacement about itself, and with signs by chance."""
+    chance = np.random.default_rng(12345)  # sacrebleu's seed
+    least, count = abs(gaps.sum()) * (1 - 1e-9) - 1e-9, len(gaps)
+    drawn = (chance.choice(gaps, count).sum() - gaps.sum() for _ in range(resamples))
+    swapped = (chance.choice((-1.0, 1.0), count) @ gaps for _ in range(trials))
+    above = (sum(abs(one) >= least for one in sums) for sums in (drawn, swapped))
+    return SentenceTests(
+        *((n + 1) / (of + 1) for n, of in zip(above, (resamples, trials), strict=True))
+    )
 
 
 class _Counted(Metric):

@@ -30,6 +30,7 @@ from seqattn.runs.comparison_tables import (
 from seqattn.runs.costs import Cost, measure_costs
 from seqattn.runs.evaluate import Split
 from seqattn.runs.judging import MetricFigures, judge
+from seqattn.runs.run_directory import remove_empty
 from seqattn.runs.systems import Systems, systems_of
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
@@ -83,9 +84,17 @@ class Comparison:
         Raises:
             UserError: where a run cannot be used, or they were not scored alike.
         """
-        if self.output is not None:
-            with file_faults("write", Path(self.output)):
-                Path(self.output).expanduser().mkdir(parents=True, exist_ok=True)
+        if self.output is None:
+            return self._run(None)
+        home = Path(self.output).expanduser()
+        with file_faults("write", home):  # before what takes time
+            home.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._run(home)
+        finally:
+            remove_empty(home)
+
+    def _run(self, home: Path | None) -> list[MetricFigures]:
         found = self._read()
         check_alike(found)
         systems = systems_of(found)
@@ -115,10 +124,8 @@ class Comparison:
                 shown = {row[0]: row[1:] for row in cells(table)}
                 print_table(table["title"], shown, table["columns"][1:], table["notes"])
         print(*words, sep="\n")
-        if self.output is not None:
-            self._write(
-                Path(self.output).expanduser(), title, systems, judged, costs, words, tables
-            )
+        if home is not None:
+            self._write(home, title, systems, judged, costs, words, tables)
         return judged
 
     def _read(self) -> list[ComparedRun]:

@@ -56,13 +56,15 @@ def figures_of(
     ticks, curves = _by_length(systems, first)
     measured["by length"] = {"bins": ticks, "points": curves}
     across = "words of the source; sentences of that length"
-    drawn["By length of the source"] = band_panels(curves, f"{first} by length", across, ticks)
+    drawn["By length of the source"] = band_panels(
+        curves, f"{first} by length of the source", across, ticks
+    )
     if counts is not None:
         curves = _by_frequency(systems, counts)
         wanted = words_by_frequency([row.references for row in rows], counts)
         ticks = [f"{words}\n{number:,}" for words, number in zip(BINS, wanted, strict=True)]
         measured["by frequency"] = {"bins": ticks, "points": curves}
-        across = "times that a word stands in the training targets; such words in the references"
+        across = "times in the training targets; words in the references"
         title = "Words produced, by how often training saw them"
         drawn["By frequency of target words"] = band_panels(curves, title, across, ticks)
     if curves := _learning(systems, first):

@@ -20,7 +20,7 @@ METHODS = [
     "have on these sentences; with one seed there is none.",
     "Systems are told apart where p of seeds and sentences together (two-way clustering, Cameron "
     "et al. 2011; degrees of freedom of Welch and Satterthwaite) is below 0.05 after Holm's (1979) "
-    "correction for all pairs of a metric: other seeds and other sentences would say the same.",
+    "correction for all pairs of a metric: a verdict for other seeds and other such sentences.",
     "The paired bootstrap (Koehn 2004) and approximate randomization (Riezler and Maxwell 2005) "
     "are sacrebleu's, on counts averaged over seeds. They take the trained models as they are: as "
     "seeds vary they find differences too often, the bootstrap at twice its level even where seeds "
@@ -107,8 +107,11 @@ def pair_table(metric: MetricFigures) -> TableDocument:
         for pair in metric.pairs
     ]
     columns = ["systems", "difference", "95 % interval", "p, seeds and sentences",
-               "p, bootstrap of sentences", "p, randomization of sentences", "verdict"]  # fmt: skip
-    notes = ["each p is corrected for all pairs (Holm), intervals are not"]
+               "p, bootstrap", "p, randomization", "verdict"]  # fmt: skip
+    notes = [
+        "each p is corrected for all pairs (Holm), intervals are not; bootstrap and randomization "
+        "are of sentences, the trained models as they are"
+    ]
     return {"title": f"{metric.name} of each two systems", "columns": columns,
             "rows": rows, "notes": notes}  # fmt: skip
 

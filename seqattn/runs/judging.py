@@ -84,9 +84,9 @@ class MetricFigures:
             return []
         told = f"{self.name}: one seed of {_and(single)}, so no interval and no rank"
         differ = [
-            f"{pair.first} above {pair.second} ({pair.difference:.2f}, p {pair.p_randomization:.4f})"
-            for pair in self.pairs
-            if pair.p is None and pair.p_randomization < LEVEL
+            f"{one.first} above {one.second} ({one.difference:.2f}, p {one.p_randomization:.4f})"
+            for one in self.pairs
+            if one.p is None and one.p_randomization < LEVEL
         ]
         if not differ:
             return [told]
