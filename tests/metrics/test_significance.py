@@ -12,6 +12,7 @@ from sacrebleu.significance import PairedTest
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.significance import (
+    SeedVariance,
     SentenceCounts,
     difference,
     groups,
@@ -114,6 +115,16 @@ def test_what_seeds_and_sentences_both_count_is_counted_once():
     assert (high - low) / 2 < student_quantile(4) * (both + deviation**2) ** 0.5
 
 
+def test_a_pooled_variance_is_that_within_all_systems_with_their_degrees_of_freedom():
+    rows = [30.0, 33.0, 31.0], [28.0, 29.0], [5.0, 1.0], [70.0]
+    systems = [means(*([x] * 5 for x in row)) for row in rows]
+    pooled = SeedVariance.of(systems)
+    assert pooled == (pytest.approx((14 / 3 + 0.5 + 8) / 4), 4)
+    found = difference(systems[0], systems[1], pooled)
+    t = found.value / (pooled.value * (1 / 3 + 1 / 2)) ** 0.5
+    assert found.p == pytest.approx(student_p(t, 4))
+
+
 def test_one_seed_gives_a_difference_and_no_interval():
     assert difference(means([1, 2]), means([0, 2], [1, 2])) == (0.25, None, None)
 
@@ -194,6 +205,13 @@ def test_intervals_hold_and_tests_keep_their_level_in_a_study(spread, seeds):
     covered, _ = difference_coverage(World(0.2, spread, seeds), 1000)
     assert 0.93 <= covered <= 0.985  # two seeds that do not vary: Welch's is too careful
     _, wrong = difference_coverage(World(0, spread, seeds), 1000)
+    assert wrong <= 0.05 + 2 * 0.007
+
+
+@pytest.mark.exhaustive
+def test_a_pooled_variance_keeps_the_level_where_seeds_vary_alike():
+    covered, wrong = difference_coverage(World(0, 0.1), 1000, pooled_with=4)
+    assert 0.93 <= covered <= 0.98
     assert wrong <= 0.05 + 2 * 0.007
 
 
