@@ -150,8 +150,9 @@ def difference(
     influences = [np.array([seed.influence for seed in seeds]) for seeds in both]  # (R, N)
     sentences = influences[0].shape[1]
     shared = float(np.var(influences[0].mean(0) - influences[1].mean(0), ddof=1)) / sentences
-    counted = sum(float(one.var(0, ddof=1).mean()) / one.size for one in influences)
-    parts.append((max(0.0, shared - counted), max(1, sentences - 1)))
+    free = max(1, sentences - 1)
+    counted = sum(float(one.var(0, ddof=1).sum()) / free / one.size for one in influences)
+    parts.append((max(0.0, shared - counted), free))
     variance = sum(part for part, _ in parts)
     if variance == 0:
         return Difference(value, (value, value), float(value == 0))

@@ -107,12 +107,18 @@ def test_where_seeds_do_not_vary_the_difference_is_that_of_paired_sentences():
 
 def test_what_seeds_and_sentences_both_count_is_counted_once():
     chance = np.random.default_rng(3)
-    first, second = (chance.normal(50, 9, (4, 800)) for _ in range(2))  # interaction alone
-    low, high = difference(means(*first), means(*second)).interval
-    df, deviation = 6, (2 * 81 / (4 * 800)) ** 0.5  # once: not sqrt(2) times as wide
-    assert (high - low) / 2 == pytest.approx(student_quantile(df) * deviation, rel=0.5)
-    both = np.var(first.mean(1), ddof=1) / 4 + np.var(second.mean(1), ddof=1) / 4
-    assert (high - low) / 2 < student_quantile(4) * (both + deviation**2) ** 0.5
+    scores = chance.normal(50, 9, 7) + chance.normal(0, 2, (3, 1)) + chance.normal(0, 5, (3, 7))
+    found = difference(means(*scores), means([0.0] * 7, [0.0] * 7))
+    rows, columns = scores.mean(1), scores.mean(0)
+    rest = scores - rows[:, None] - columns + scores.mean()
+    of_both = (rest**2).sum() / (2 * 6)  # mean squares of a two-way table
+    of_sentences = (3 * columns.var(ddof=1) - of_both) / 3
+    assert of_sentences > 10
+    parts = [(rows.var(ddof=1) / 3, 2), (of_sentences / 7, 6)]
+    variance = sum(part for part, _ in parts)
+    df = variance**2 / sum(part**2 / free for part, free in parts)
+    half = student_quantile(df) * variance**0.5
+    assert found.interval == pytest.approx((found.value - half, found.value + half))
 
 
 def test_a_pooled_variance_is_that_within_all_systems_with_their_degrees_of_freedom():
