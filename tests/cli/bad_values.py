@@ -308,7 +308,7 @@ NAMES = (
     ("analyze", "+foo=1", "there is no key foo; it takes bundle, text,"),
     ("explain", "+foo=1", "there is no key foo; it takes "),
     ("report", "generation=spans", "this bundle gives text and takes generation=beam, greedy or"),
-    ("compare", "+foo=1", "there is no key foo; it takes runs, split, o"),
+    ("compare", "+foo=1", "there is no key foo; did you mean pool"),
     ("benchmark", "suite=foo", "there is no suite=foo; the choices are: atte"),
     ("benchmark", "+foo=1", "there is no key foo; it takes output, thread"),
     ("benchmark", "suite.foo=1", "there is no key suite.foo; did you mean suit"),
