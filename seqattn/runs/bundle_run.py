@@ -23,11 +23,13 @@ class BundleRun:
         bundle: the model's path.
         device: where the model runs.
         trust: packages, beside this one, that parts of the bundle may come from.
+        ensemble: paths of other bundles that answer with it, as `seqattn.load`.
     """
 
     bundle: str
     device: str = "cpu"
     trust: Sequence[str] = ()
+    ensemble: Sequence[str] = ()
 
     def load(self, search: Search | SpanSearch | None = None) -> TextBundle | SpanBundle:
         """The bundle, for a search that gives what its model does.
@@ -36,7 +38,7 @@ class BundleRun:
             UserError: where it cannot be used, or not with that search.
         """
         keep_freed_memory()
-        found = load_bundle(self.bundle, self.device, trust=self.trust)
+        found = load_bundle(self.bundle, self.device, self.trust, self.ensemble)
         if search is not None and search.output != found.output:
             wanted = "spans" if found.output == "spans" else "beam, greedy or sampling"
             raise UserError(f"this bundle gives {found.output} and takes generation={wanted}")
