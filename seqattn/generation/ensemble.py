@@ -35,7 +35,8 @@ class States(list[State]):
 
 
 class Ensemble(nn.Module):
-    """The mean probability of several models at every step (Sutskever et al. 2014, arXiv 1409.3215).
+    """The mean probability of several models at every step (as Sutskever et al. 2014,
+    arXiv 1409.3215).
 
     Args:
         members: models of the same vocabularies, of any families, on one device.

@@ -12,6 +12,7 @@ from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import SpanSearch
 from seqattn.ops.memory import keep_freed_memory
+from seqattn.runs.reranking import Reranker
 
 
 @checked
@@ -30,6 +31,11 @@ class BundleRun:
     device: str = "cpu"
     trust: Sequence[str] = ()
     ensemble: Sequence[str] = ()
+
+    @property
+    def names(self) -> str:
+        """All that answer, as titles name them."""
+        return " + ".join([self.bundle, *self.ensemble])
 
     def load(self, search: Search | SpanSearch | None = None) -> TextBundle | SpanBundle:
         """The bundle, for a search that gives what its model does.
@@ -54,12 +60,18 @@ class Outputs(NamedTuple):
 
 
 def outputs_for(
-    bundle: TextBundle, search: Any, sources: Sequence[str], progress: Progress | None = None
+    bundle: TextBundle,
+    search: Any,
+    sources: Sequence[str],
+    progress: Progress | None = None,
+    reranker: Reranker | None = None,
 ) -> Outputs:
     """The best output for every source; `progress` is called after each batch."""
     began = time.perf_counter()
     encoded = bundle.encode(sources)
     found = generate_from_windows(bundle.generator(search), encoded, progress=progress)
+    if reranker is not None:
+        found = reranker.rank(sources, found)
     seconds = time.perf_counter() - began
     texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
     return Outputs(texts, sum(len(best[0].ids) + 1 for best in found), seconds)

@@ -10,7 +10,6 @@ from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit,
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.processors import NoRepeatNgram
 from seqattn.tokens import BOS, EOS
-
 from tests.builders import POSITIONS, heads, make_transformer
 from tests.models.recurrents import make_recurrent
 
