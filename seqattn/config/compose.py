@@ -31,6 +31,8 @@ CARRIED = {
     },
     "generate": {"generation": "generation"},
     "evaluate": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
+    "distil": {"generation": "generation", "data": "data"},
+    "backtranslate": {"generation": "generation", "data": "data"},
     "explain": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "convert": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "report": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
