@@ -1,7 +1,5 @@
 """A corpus of what a model wrote, made in parts so that a kill loses little."""
 
-from __future__ import annotations
-
 import json
 import time
 from abc import abstractmethod
