@@ -317,7 +317,7 @@ NAMES = (
     ("evaluate", "data._target_=os.getcwd", "there is no key data.root; it takes none"),
     ("evaluate", "scorer=bleu", "there is no "),
     ("convert", "+foo=1", "there is no key foo; it takes bundle, output"),
-    ("analyze", "+foo=1", "there is no key foo; it takes bundle, ensemb"),
+    ("analyze", "+foo=1", "there is no key foo; it takes bundle, text,"),
     ("explain", "+foo=1", "there is no key foo; it takes "),
     ("report", "generation=spans", "this bundle gives text and takes generation=beam, greedy or"),
     ("compare", "+foo=1", "there is no key foo; it takes evaluations, o"),
