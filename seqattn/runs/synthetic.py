@@ -5,6 +5,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,16 +87,14 @@ class SyntheticCorpus(BundleRun):
         inputs = self.inputs(splits["train"])
         inputs = inputs if self.sentences is None else inputs.first(self.sentences)
         splits = {split: self.turned(texts) for split, texts in splits.items()}
-        several = any(len(row) > 1 for texts in splits.values() for row in texts.references)
-        told = self._write(bundle, inputs, directory / "synthetic.jsonl", several) | told
+        told = self._write(bundle, inputs, directory / "synthetic.jsonl") | told
         names = {split: [f"{split}.jsonl"] for split in splits}
         names["train"] = ["synthetic.jsonl", *["original.jsonl"] * self.originals]
         for split, texts in splits.items():
             if split != "train" or self.originals:
                 rows = zip(texts.sources, texts.targets, texts.references, strict=True)
-                lines = (_line(*row[:2], row[2] if several else None) for row in rows)
-                write_whole(directory / names[split][-1], lines)
-        self._describe(directory, names, several)
+                write_whole(directory / names[split][-1], starmap(_line, rows))
+        self._describe(directory, names)
         note = f"train on it: python train.py --config-dir {directory} data={self.choice}"
         print_table(f"{self.verb} by {self.names}", told, notes=[f"written to {directory}", note])
         return directory
@@ -141,9 +140,7 @@ class SyntheticCorpus(BundleRun):
             directory.mkdir(parents=True, exist_ok=True)
         write_json(file, settings)
 
-    def _write(
-        self, bundle: TextBundle, inputs: Texts, file: Path, several: bool
-    ) -> dict[str, str]:
+    def _write(self, bundle: TextBundle, inputs: Texts, file: Path) -> dict[str, str]:
         """Appends pair after pair, from where a run was stopped; tells how many and how fast."""
         total, part, began = len(inputs.sources), file.with_suffix(".part"), time.perf_counter()
         if is_file(file):
@@ -158,7 +155,7 @@ class SyntheticCorpus(BundleRun):
                 for start in range(first, total, _PART):
                     numbers = range(start, min(start + _PART, total))
                     pairs = self._pairs(bundle, generator, inputs, numbers, tell)
-                    rows.writelines(_line(*pair, [] if several else None) for pair in pairs)
+                    rows.writelines(starmap(_line, pairs))
                     rows.flush()
             part.replace(file)
         rate = (total - first) / (time.perf_counter() - began)
@@ -172,7 +169,7 @@ class SyntheticCorpus(BundleRun):
         inputs: Texts,
         numbers: range,
         tell: Progress,
-    ) -> Iterator[tuple[str, str]]:
+    ) -> Iterator[tuple[str, str, list[str]]]:
         encoded = bundle.encode([inputs.sources[number] for number in numbers])
 
         def moved(done: int, _: int) -> None:
@@ -181,27 +178,27 @@ class SyntheticCorpus(BundleRun):
         found = generate_from_windows(generator, encoded, numbers, moved)
         for number, some in zip(numbers, found, strict=True):
             outputs = bundle.tokenizer.decode_target([one.ids for one in some])
-            yield self.pair(number, inputs, outputs)
+            yield *self.pair(number, inputs, outputs), []
 
-    def _describe(self, directory: Path, names: dict[str, list[str]], several: bool) -> None:
-        """Writes the corpus as a choice of `data`. Args: several: whether rows have references."""
+    def _describe(self, directory: Path, names: dict[str, list[str]]) -> None:
+        """Writes the corpus as a choice of `data`."""
         home = directory.resolve()
         node = {
             "_target_": "seqattn.data.table.Table",
             "files": {split: [str(home / name) for name in some] for split, some in names.items()},
             "source_column": "source",
             "target_column": "target",
-            "references_column": "references" if several else None,
+            "references_column": "references",
         }
         (directory / "data").mkdir(exist_ok=True)
         content = yaml.safe_dump(node, sort_keys=False)
         write_whole(directory / "data" / f"{self.choice}.yaml", content.encode())
 
 
-def _line(source: str, target: str, references: Sequence[str] | None) -> bytes:
-    row = {"source": source, "target": target}
-    whole = row if references is None else {**row, "references": list(references)}
-    return f"{json.dumps(whole, ensure_ascii=False)}\n".encode()
+def _line(source: str, target: str, references: Sequence[str]) -> bytes:
+    several = references if len(references) > 1 else ()  # of none, the target stands for them
+    row = {"source": source, "target": target, "references": list(several)}
+    return f"{json.dumps(row, ensure_ascii=False)}\n".encode()
 
 
 def _whole_parts(file: Path) -> int:

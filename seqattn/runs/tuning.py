@@ -186,14 +186,14 @@ def show(title: str, trials: Sequence[Trial]) -> str:
     best, *others = trials
     names = [score.name for score in best.scores]
     rows = {
-        ", ".join(f"{key}={value:g}" for key, value in trial.settings.items()): [
+        ", ".join(f"{key}={value}" for key, value in trial.settings.items()): [
             *(f"{score.value:.2f}" for score in trial.scores),
             "best" if trial is best else "-" if trial.p is None else f"{trial.p:.3f}",
         ]
         for trial in trials
     }
     keys = {key: key if key == _WEIGHT else f"generation.{key}" for key in best.settings}
-    typed = " ".join(f"{keys[key]}={value:g}" for key, value in best.settings.items())
+    typed = " ".join(f"{keys[key]}={value}" for key, value in best.settings.items())
     alike = sum(trial.p is not None and trial.p >= _NOISE for trial in others)
     sure = (
         f"{alike} of the {len(others)} others are within noise of the best (paired bootstrap on "
