@@ -22,7 +22,7 @@ Lists = Sequence[Sequence[Hypothesis]]
 @dataclass(frozen=True, kw_only=True)
 class Reranking:
     """How n-best lists are ranked anew (Li and Jurafsky 2016, arXiv 1601.00372, MMI-bidi; the
-    noisy channel of Yee et al. 2019, arXiv 1908.05731, eq. 3, without a language model).
+    noisy channel of Yee et al. 2019, arXiv 1908.05731, without its language model).
 
     A hypothesis y of a source x scores what its search gave it, plus weight * log p(x | y) / |x|.
 

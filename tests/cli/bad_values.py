@@ -211,7 +211,7 @@ KINDS = (
     ("evaluate", "tune.beam_size=[2]", "tune chooses by the validation split, not split=test"),
     ("evaluate", "split=val tune.beam_size=2", "tune.beam_size must be a list of numbers such"),
     ("evaluate", "split=val tune.foo=[1]", "there is no key generation.foo; it takes"),
-    ("evaluate", "store=true", "store=true keeps what tune finds in one bundle: add tune"),
+    ("evaluate", "store=true", "store=true keeps in one bundle what tune finds: give tune"),
     ("evaluate", "generation=greedy rerank.bundle=x", "there is no bundle at x"),
     ("generate", "ensemble=5", "ensemble must be a list of texts, got 5"),
     ("distil", "ensemble=[gone]", "there is no bundle at gone; training writes one"),
