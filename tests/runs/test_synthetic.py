@@ -91,6 +91,7 @@ def test_a_killed_run_goes_on_and_writes_the_same(distilled, monkeypatch):
     assert len(searched) == before
 
 
+@pytest.mark.exhaustive
 def test_a_directory_of_another_corpus_or_of_other_files_is_left_alone(distilled, tmp_path):
     distilled("out", sentences=3).run()
     for other in ({"sentences": 4}, {"sentences": 3, "target": "nearest"}):
@@ -122,6 +123,7 @@ def test_the_nearest_hypothesis_has_the_highest_sentence_bleu(distilled, writers
         distilled("out", target="nearest", generation=GreedySearch())
 
 
+@pytest.mark.exhaustive
 def test_several_references_stay(distilled, corpus, tmp_path):
     lines = [
         {"source": "a dog", "target": "x", "references": ["x", "y"]},

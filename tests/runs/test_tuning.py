@@ -43,7 +43,11 @@ def tuned(bundle, search, grid, scorer=None, **more):
 
 @pytest.mark.parametrize(
     ("settings", "searches"),
-    [({}, 1), ({"early_stopping": False}, 4), ({"coverage_penalty": 0.3}, 4)],
+    [
+        ({}, 1),
+        ({"early_stopping": False}, 4),
+        pytest.param({"coverage_penalty": 0.3}, 4, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_every_length_penalty_gives_what_a_search_with_it_gives(
     bundle, monkeypatch, settings, searches
@@ -125,7 +129,9 @@ def mean_log_probability(bundle, source, target):
     return likely.mean().item()
 
 
-@pytest.mark.parametrize("direction", ["reverse", "forward"])
+@pytest.mark.parametrize(
+    "direction", ["reverse", pytest.param("forward", marks=pytest.mark.exhaustive)]
+)
 def test_a_hypothesis_scores_what_its_search_and_the_other_model_say(bundle, writers, direction):
     options = Reranking(bundle=str(writers / "rnn"), weight=0.7, direction=direction)
     reranker, other = options.over(bundle.tokenizer), load_bundle(writers / "rnn")
