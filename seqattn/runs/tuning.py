@@ -16,14 +16,14 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search
 from seqattn.generation.beam import BeamSearch, BeamSentence
 from seqattn.generation.generator import generate_from_windows
-from seqattn.metrics.paired import paired_bootstrap
-from seqattn.metrics.text import TextScore, TextScorer
+from seqattn.metrics.significance import LEVEL, sentence_tests
+from seqattn.metrics.text import Scorer, TextScore, reference_lists
 from seqattn.runs.reranking import Reranker, Reranking
 from seqattn.runs.tables import print_table
 
 Settings = dict[str, float]
 """Values by their keys, with dots: of the search, and `rerank.weight`."""
-_NOISE = 0.05
+_TRIALS = 1000
 _PENALTY, _WEIGHT = "length_penalty", "rerank.weight"
 
 
@@ -54,7 +54,7 @@ class Trial(NamedTuple):
     outputs: list[str]
     scores: list[TextScore]
     p: float | None = None
-    """Of the difference from the best; None of that itself, or without a paired test."""
+    """Of no difference from the best; None of that itself."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Tuning:
     bundle: TextBundle
     search: Search
     grid: Mapping[str, Sequence[float]]
-    scorer: Any
+    scorer: Scorer
     rerank: Reranking = field(default_factory=Reranking)
     reranker: Reranker | None = None
 
@@ -111,12 +111,14 @@ class Tuning:
             trials.append(trial)
             progress(len(trials), total)
         trials.sort(key=lambda trial: -trial.scores[0].value)
-        if not isinstance(self.scorer, TextScorer) or len(trials) == 1:
-            return trials
-        outputs = [trial.outputs for trial in trials]
-        found = paired_bootstrap(outputs, texts.references, self.scorer.bleu())
-        others = zip(trials[1:], found[1:], strict=True)
-        return [trials[0], *(trial._replace(p=p) for trial, p in others)]
+        lists = reference_lists(texts.references, len(texts.sources))
+        best, *others = (self.scorer.sentences(trial.outputs, lists)[0] for trial in trials)
+        found = [
+            sentence_tests({"best": [best], "other": [other]}, _TRIALS, _TRIALS)["best", "other"]
+            for other in others
+        ]
+        tested = zip(trials[1:], found, strict=True)
+        return [trials[0], *(trial._replace(p=test.randomization) for trial, test in tested)]
 
     def _trials(self, texts: Texts) -> Iterator[Trial]:
         weights: Sequence[float | None] = self.grid.get(_WEIGHT) or [None]
@@ -188,21 +190,19 @@ def show(title: str, trials: Sequence[Trial]) -> str:
     rows = {
         ", ".join(f"{key}={value}" for key, value in trial.settings.items()): [
             *(f"{score.value:.2f}" for score in trial.scores),
-            "best" if trial is best else "-" if trial.p is None else f"{trial.p:.3f}",
+            "best" if trial.p is None else f"{trial.p:.3f}",
         ]
         for trial in trials
     }
     keys = {key: key if key == _WEIGHT else f"generation.{key}" for key in best.settings}
     typed = " ".join(f"{keys[key]}={value}" for key, value in best.settings.items())
-    alike = sum(trial.p is not None and trial.p >= _NOISE for trial in others)
+    alike = sum(trial.p is not None and trial.p >= LEVEL for trial in others)
     sure = (
-        f"{alike} of the {len(others)} others are within noise of the best (paired bootstrap on "
-        f"{len(best.outputs):,} sentences, p >= {_NOISE})"
+        f"{alike} of the {len(others)} others are within noise of the best (paired approximate "
+        f"randomization on {len(best.outputs):,} sentences, p >= {LEVEL})"
     )
-    if any(trial.p is None for trial in others):
-        sure = "this scorer has no paired test: small differences may be noise"
-    elif alike == len(others):
-        sure += ": nothing here is worth a change" if others else ""
+    if others and alike == len(others):
+        sure += ": nothing here is worth a change"
     signatures = [f"{score.name}: {score.signature}" for score in best.scores]
     print_table(title, rows, [*names, "p"], [*signatures, f"best: {typed}", sure])
     return typed

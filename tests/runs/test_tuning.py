@@ -83,13 +83,16 @@ def test_settings_that_give_the_same_outputs_are_within_noise(bundle, capsys):
     assert "1 of the 1 others are within noise" in capsys.readouterr().out.replace("\n", " ")
 
 
-def test_a_scorer_without_a_paired_test_says_so(bundle, capsys):
-    found = tuned(
-        bundle, BeamSearch(LIMIT, beam_size=2), {"length_penalty": [0.0, 1.0]}, RougeScorer()
-    )
-    assert [trial.p for trial in found] == [None, None]
-    show("title", found)
-    assert "this scorer has no paired test" in capsys.readouterr().out
+def test_means_over_sentences_are_tested_too(bundle):
+    said = bundle.generate(SOURCES, BeamSearch(LengthLimit(1.0, 9), beam_size=2))
+    assert sum(map(bool, said)) > 8
+    split = Texts(list(SOURCES), said, [[text] for text in said], None)
+    grid = {"limit.extra": [0, 9]}
+    tuning = Tuning(bundle, BeamSearch(LIMIT, beam_size=2), grid, RougeScorer())
+    best, other = tuning.run(split, lambda *_: None)
+    assert best.settings == {"limit.extra": 9}
+    assert best.p is None
+    assert other.p < 0.02
 
 
 @pytest.mark.parametrize(
