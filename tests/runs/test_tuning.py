@@ -84,9 +84,9 @@ def test_settings_that_give_the_same_outputs_are_within_noise(bundle, capsys):
 
 
 def test_means_over_sentences_are_tested_too(bundle):
-    said = bundle.generate(SOURCES, BeamSearch(LengthLimit(1.0, 9), beam_size=2))
-    assert sum(map(bool, said)) > 8
-    split = Texts(list(SOURCES), said, [[text] for text in said], None)
+    sources = corpus()
+    said = bundle.generate(sources, BeamSearch(LengthLimit(1.0, 9), beam_size=2))
+    split = Texts(sources, said, [[text] for text in said], None)
     grid = {"limit.extra": [0, 9]}
     tuning = Tuning(bundle, BeamSearch(LIMIT, beam_size=2), grid, RougeScorer())
     best, other = tuning.run(split, lambda *_: None)
