@@ -9,7 +9,7 @@ ABOUT = {
     "prepare": "makes shards of a large corpus, for train data=shards",
     "generate": "writes an output for each line of text, with a trained bundle",
     "evaluate": "scores a bundle on a split, by its task's own scorer",
-    "compare": "shows evaluations side by side, and draws them by source length",
+    "compare": "compares systems over seeds, with intervals and tests",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
     "report": "makes a page on what bundles make of some sentences, in one file",
     "heads": "tells what each head does and how much it matters, and takes heads out",
