@@ -129,8 +129,9 @@ class Architecture:
         given = self.attention if own is None else own
         given = given if isinstance(given, Sequence) else [given]
         if len(slots) == 1 and (own is not None or len(given) > 1):
+            taken = ", ".join(self.taken())
             raise UserError(
-                f"model={name} has one attention; choose it as attention=NAME, of {', '.join(self.taken())}"
+                f"model={name} has one attention; choose it as attention=NAME, of {taken}"
             )
         if own is not None and slot not in slots:
             keys = " and ".join(f"attention@{kept}_attention=NAME" for kept in slots)

@@ -14,12 +14,10 @@ from seqattn.checking import Count, Seed, checked
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import claimed
-from seqattn.runs.search_finalists import measure
-from seqattn.runs.search_halving import Budget, Halving, Rung, SearchState, cores
-from seqattn.runs.search_report import write_report
+from seqattn.runs.search_halving import PILOT, Budget, Halving, Rung, SearchState, cores
+from seqattn.runs.search_report import report
 from seqattn.runs.search_space import SearchSpace
 from seqattn.runs.search_trials import Trial
-from seqattn.runs.tables import print_table
 
 _NOT_HERE = ("search", "resume", "init_from", "embeddings", "find_lr")
 """Keys of train that no search takes."""
@@ -78,17 +76,23 @@ class ModelSearch:
         with claimed(home):
             state = self._state(home)
             race = Halving(home, state, self.budget, self._jobs, self.overrides, self.options)
-            race.try_out()
-            if not state.rungs:
-                self._draw(race)
-            for line in state.drawn:
-                print(line, file=sys.stderr)
             try:
-                race.run()
+                if not state.pilot:
+                    race.try_out()
+                if not state.rungs:
+                    self._draw(race)
+                print(*state.drawn, sep="\n", file=sys.stderr)
+                found = race.run()
+                print("timing the finalists in turns", file=sys.stderr)
+                groups: dict[str, list[Path]] = {}
+                for name in sorted(found):
+                    groups.setdefault(state.trials[name].name, []).append(race.folder(name))
+                lines = report(home, state, groups, self.values)
             except KeyboardInterrupt:
                 print("the same command goes on", file=sys.stderr)
                 raise
-            self._end(race)
+            race.save()
+            print(*lines, sep="\n")
 
     @property
     def _jobs(self) -> int:
@@ -109,7 +113,6 @@ class ModelSearch:
                 "another directory"
             )
         state.settings = told
-        state.cores = self._jobs
         return state
 
     def _draw(self, race: Halving) -> None:
@@ -125,47 +128,21 @@ class ModelSearch:
         if count < 2:
             raise UserError(f"the space holds no second model that can be; {drawn.told[-1]}")
         steps = budget.steps or race.plan(count)
-        if steps[0] < _FEWEST:
-            race.most(count)  # which says what would do
+        if budget.steps is None and steps[0] < _FEWEST:
+            raise UserError(
+                f"budget.minutes={budget.minutes:g} is too little for {count} models; give more, "
+                "or lower budget.candidates"
+            )
         own = self.settings["schedule"].get("warmup_steps", steps[0])
         state.pilot["warmup"] = max(1, min(own, steps[0] // 2))
-        tokenizer = Tokenizer.load(race.home / "trials" / "pilot" / "tokenizer")
+        tokenizer = Tokenizer.load(race.folder(PILOT) / "tokenizer")
         sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
         for number, one in enumerate(drawn.candidates):
-            parameters, cache = one.cost(sizes)
             name = "-".join([f"{number:03}", *one.name.replace("+", "_").split()])
             state.trials[name] = Trial(
-                name=one.name, overrides=list(one.overrides), seed=self.seed,
-                parameters=parameters, cache_bytes=cache,
-            )  # fmt: skip
+                name=one.name, overrides=[*one.overrides], seed=self.seed, **one.sizes(sizes)
+            )
         state.drawn = drawn.told
         state.rungs = [Rung(steps=step) for step in steps]
         state.rungs[0].trials = list(state.trials)
         race.save()
-
-    def _end(self, race: Halving) -> None:
-        """Measures the finalists, and writes what came of it."""
-        state = race.state
-        ranked = state.ranked(state.rungs[-1].trials)
-        groups: dict[str, list[str]] = {}
-        for name in sorted(ranked):
-            groups.setdefault(name.partition("-seed")[0], []).append(name)
-        groups = {name: group for name, group in groups.items() if name in group}
-        print("timing the finalists in turns", file=sys.stderr)
-        parts = {key: build(self.settings[key], key) for key in ("task", "data")}
-        parts["cache_dir"] = self.settings["cache_dir"]
-        outcome = measure(groups, state.trials, race.home / "trials", parts)
-        race.save()
-        command = write_report(race.home, state, outcome, self.values)
-        rows = {
-            one.name: [
-                f"{one.score:.2f}", f"{one.loss:.3f}", f"{one.rate:,.0f}",
-                "-" if one.cache_bytes is None else f"{one.cache_bytes:,}",
-                f"{one.parameters:,}", "yes" if one.front else "",
-            ]
-            for one in outcome.finalists
-        }  # fmt: skip
-        columns = (outcome.metric, "val loss", f"{outcome.unit} a second", "cache, bytes")
-        notes = [one.told for one in outcome.differences]
-        notes += [f"written to {race.home / 'report.html'}", f"to train the best: {command}"]
-        print_table("Finalists", rows, [*columns, "parameters", "front"], notes)

@@ -7,29 +7,28 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import BaseModel, ValidationError
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
-from seqattn.runs.search_trials import Process, Trial, curve_of, is_behind
+from seqattn.runs.search_trials import Process, Trial, behind, curve_of
 from seqattn.storage import write_whole
 from seqattn.training.screen import duration
 
 STATE = "trials.json"
-PILOT = 40
-"""Steps of the run that says how long a step takes."""
-_MEASURED = 0.1  # share of the time that is for measuring the finalists
-_SLOWEST = 4.0  # times what the pilot's model takes
+PILOT = "pilot"
+"""The trial that says how long a step takes, and makes the vocabulary."""
+_PILOT_STEPS = (20, 40)
+_RESERVED = 0.1  # share of the time that is for scoring and timing the finalists
+_CAUTION = 1.2  # how much longer than the pilot's a model's step may take on average
+_SLOWEST = 4.0  # and at most
 
 
 @checked
@@ -53,7 +52,7 @@ class Budget:
 
     minutes: Annotated[float, Gt(0), Le(10**6)] = 30.0
     candidates: Annotated[int, Ge(2), Le(1000)] | None = None
-    first_steps: Count = 100
+    first_steps: Annotated[int, Ge(20), Le(10**9)] = 100
     steps: Annotated[list[Count], MinLen(1)] | None = None
     factor: Annotated[int, Ge(2), Le(10)] = 3
     finalists: Annotated[int, Ge(2), Le(100)] = 3
@@ -65,15 +64,13 @@ class Budget:
 
     def counts(self, candidates: int) -> list[int]:
         """How many models there are in each rung, those of the last without their seeds."""
-        if self.steps is not None:
-            rungs = len(self.steps)
-        else:
-            rungs = 1 + max(0, round(math.log(candidates / self.finalists, self.factor)))
         last = min(self.finalists, candidates)
+        rungs = 1 + round(math.log(candidates / last, self.factor))
+        rungs = len(self.steps) if self.steps else rungs
         shares = [number / max(1, rungs - 1) for number in range(rungs)]
         return [round(candidates * (last / candidates) ** share) for share in shares]
 
-    def steps_for(self, candidates: int, step: float, start: float, seconds: float) -> list[int]:
+    def plan(self, candidates: int, step: float, start: float, seconds: float) -> list[int]:
         """Steps at the end of each rung that use up some seconds.
 
         Args:
@@ -84,11 +81,15 @@ class Budget:
         """
         counts = self.counts(candidates)
         growth = [self.factor**number for number in range(len(counts))]
-        fresh = counts[-1] * (self.seeds - 1)
-        each = [now - before for before, now in zip([0, *growth], growth, strict=False)]
-        units = sum(n * more for n, more in zip(counts, each, strict=True)) + fresh * growth[-1]
-        first = (seconds - start * (sum(counts) + fresh)) / (step * units)
+        starts, units = self.work(counts, [0, *growth])
+        first = (seconds - start * starts) / (step * units)
         return [int(first * one) for one in growth]
+
+    def work(self, counts: Sequence[int], ends: Sequence[int]) -> tuple[int, int]:
+        """Processes and steps of rungs. Args: ends: the step before the first rung, and of each."""
+        fresh = counts[-1] * (self.seeds - 1)
+        more = sum(n * (b - a) for n, (a, b) in zip(counts, pairwise(ends), strict=True))
+        return sum(counts) + fresh, more + fresh * ends[-1]
 
 
 class Rung(BaseModel):
@@ -102,16 +103,15 @@ class SearchState(BaseModel):
     """All that a search knows; written after each change."""
 
     settings: dict[str, Any] = {}
-    """What the search was told; the same command goes on with it."""
+    """What the search was told."""
     drawn: list[str] = []
     """What was drawn from the space, in words."""
     pilot: dict[str, float] = {}
-    """Seconds of a step and of a start, and the warm-up."""
+    """Seconds of a step and of a start, and steps of warm-up."""
     rungs: list[Rung] = []
     trials: dict[str, Trial] = {}
     spent: float = 0.0
     """Seconds, over all times that the search went on."""
-    cores: int = 1
 
     @classmethod
     def read(cls, home: Path) -> SearchState:
@@ -121,10 +121,8 @@ class SearchState(BaseModel):
             UserError: it cannot be read.
         """
         file = home / STATE
-        if not file.is_file():
-            return cls()
         try:
-            return cls.model_validate_json(file.read_bytes())
+            return cls.model_validate_json(file.read_bytes()) if file.is_file() else cls()
         except ValidationError as error:
             raise UserError(f"{file} cannot be read; name another run_dir") from error
 
@@ -143,7 +141,7 @@ class Halving:
         state: what is known; written there.
         budget: what it may take.
         jobs: processes at a time.
-        words: the command line of train, for all trials.
+        words: the command line of train that all trials share.
         options: of Hydra.
     """
 
@@ -153,54 +151,52 @@ class Halving:
     jobs: int
     words: Sequence[str]
     options: Sequence[str] = ()
-    going: dict[str, Process] = field(default_factory=dict)
+    going: dict[str, Process] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._told = time.monotonic()
+        self._saved = time.monotonic()
 
     def save(self) -> None:
         """Writes the state, with the time since it was last written."""
         now = time.monotonic()
-        self.state.spent += now - self._told
-        self._told = now
+        self.state.spent, self._saved = self.state.spent + now - self._saved, now
         write_whole(self.home / STATE, self.state.model_dump_json(indent=1).encode())
 
+    def folder(self, name: str) -> Path:
+        """Of a trial."""
+        return self.home / "trials" / name
+
     @property
-    def seconds_left(self) -> float:
+    def _seconds_left(self) -> float:
         """Of training, all cores together."""
-        whole = self.budget.minutes * 60
-        return (whole * (1 - _MEASURED) - self.state.spent) * self.jobs
+        return (self.budget.minutes * 60 * (1 - _RESERVED) - self.state.spent) * self.jobs
 
     def try_out(self) -> None:
-        """Trains the run's own model for a moment, which also makes the vocabulary.
+        """Trains the run's own model for a moment.
 
         Raises:
             UserError: it cannot be trained.
         """
-        if self.state.pilot:
-            return
-        trial = Trial(name="pilot", overrides=[], seed=1)
-        process = self._process("pilot", trial, PILOT, 10)
-        try:
-            while not process.ended():
-                time.sleep(0.1)
-        except KeyboardInterrupt:
-            process.stop()
-            raise
-        if trial.state == "failed":
-            raise UserError(f"the run that is searched around fails: {trial.why}")
-        start = max(0.0, trial.wall - trial.seconds)
+        trial = Trial(name=PILOT, overrides=[], seed=1)
+        for steps in _PILOT_STEPS:  # the first prepares, the second is measured
+            before = trial.seconds
+            process = Process(trial, self.folder(PILOT), steps, 10, self.words, self.options)
+            try:
+                while not process.ended():
+                    time.sleep(0.1)
+            except BaseException:
+                process.stop()
+                raise
+            if trial.state == "failed":
+                raise UserError(f"the run that is searched around fails: {trial.why}")
+        start = max(0.0, process.wall - (trial.seconds - before))
         self.state.pilot = {"step": trial.step_seconds, "start": start}
         self.save()
 
     def plan(self, candidates: int) -> list[int]:
-        """Steps of the rungs for so many models. Args: candidates: none for the most that fit.
-
-        Raises:
-            UserError: where the minutes are too few for any.
-        """
-        step, start = self.state.pilot["step"] * 1.2, self.state.pilot["start"]
-        return self.budget.steps_for(candidates, step, start, self.seconds_left)
+        """Steps of the rungs for so many models."""
+        step, start = self.state.pilot["step"] * _CAUTION, self.state.pilot["start"]
+        return self.budget.plan(candidates, step, start, self._seconds_left)
 
     def most(self, candidates: int) -> int:
         """How many models can be compared after `first_steps`, of so many at most.
@@ -208,96 +204,83 @@ class Halving:
         Raises:
             UserError: where the minutes are too few for the finalists alone.
         """
-        fewest = min(self.budget.finalists, candidates)
+        budget = self.budget
+        fewest = min(budget.finalists, candidates)
         for count in range(candidates, fewest - 1, -1):
-            if self.plan(count)[0] >= self.budget.first_steps:
+            if self.plan(count)[0] >= budget.first_steps:
                 return count
         raise UserError(
-            f"budget.minutes={self.budget.minutes:g} is too little: a step takes "
-            f"{self.state.pilot['step']:.2f} seconds here, and {fewest} finalists of "
-            f"{self.budget.seeds} seeds need {self.budget.first_steps} steps each; give more, or "
-            "lower budget.finalists, budget.seeds or budget.first_steps"
+            f"budget.minutes={budget.minutes:g} is too little: here a step takes "
+            f"{self.state.pilot['step']:.2g} seconds and a start {self.state.pilot['start']:.2g}, "
+            f"and {fewest} finalists of {budget.seeds} seeds need {budget.first_steps} steps each; "
+            "give more, or lower budget.finalists, budget.seeds or budget.first_steps"
         )
 
-    def run(self) -> None:
-        """Trains rung after rung.
+    def run(self) -> list[str]:
+        """Trains rung after rung; returns the trials of the last, the best loss first.
 
         Raises:
             UserError: where all trials of a rung have failed.
         """
-        with self._screen() as show:
-            for number, rung in enumerate(self.state.rungs):
-                if not rung.trials:
-                    self._promote(number)
-                self._train(rung, number, show)
-                if not self.state.ranked(rung.trials):
-                    last = self.state.trials[rung.trials[-1]]
-                    raise UserError(f"all trials have failed; {last.name}: {last.why}")
+        for number, rung in enumerate(self.state.rungs):
+            if not rung.trials:
+                self._promote(number)
+            self._train(rung, self.state.rungs[number - 1].steps if number else 0)
+            if not self.state.ranked(rung.trials):
+                last = self.state.trials[rung.trials[-1]]
+                raise UserError(f"all trials have failed; {last.name}: {last.why}")
+        return self.state.ranked(self.state.rungs[-1].trials)
 
     def _promote(self, number: int) -> None:
         """Chooses who goes on, and for how long."""
         state, rung = self.state, self.state.rungs[number]
         ranked = state.ranked(state.rungs[number - 1].trials)
-        count = self.budget.counts(len(state.rungs[0].trials))[number]
-        last = number == len(state.rungs) - 1
-        chosen = ranked[:count]
-        if last and len(ranked) > count:  # the front has another end
-            costs = {n: state.trials[n].cache_bytes or math.inf for n in ranked}
-            cheapest = min(ranked, key=lambda name: (costs[name], state.trials[name].loss))
-            if cheapest not in chosen and costs[cheapest] < min(costs[n] for n in chosen):
-                chosen[-1] = cheapest
+        chosen = ranked[: self.budget.counts(len(state.rungs[0].trials))[number]]
+        is_last = number == len(state.rungs) - 1
+        if is_last:  # a seat for the smallest cache, so that the front has another end
+            caches = {name: state.trials[name].cache_bytes or math.inf for name in ranked}
+            smallest = min(ranked, key=lambda name: caches[name])
+            if len(chosen) > 1 and caches[smallest] < min(caches[name] for name in chosen):
+                chosen[-1] = smallest
         self._fit(number, chosen)
         rung.trials = list(chosen)
-        for seed in range(1, self.budget.seeds) if last else ():
+        for seed in range(1, self.budget.seeds if is_last else 1):
             for name in chosen:
-                first = state.trials[name]
-                again = Trial(
-                    **first.model_dump(include={"name", "overrides", "parameters", "cache_bytes"}),
-                    seed=first.seed + seed,
-                )
+                same = state.trials[name]
+                kept = same.model_dump(include={"name", "overrides", "parameters", "cache_bytes"})
+                again = Trial(**kept, seed=same.seed + seed)
                 state.trials[f"{name}-seed{again.seed}"] = again
                 rung.trials.append(f"{name}-seed{again.seed}")
         self.save()
 
     def _fit(self, number: int, chosen: Sequence[str]) -> None:
-        """Stretches or shrinks the steps to come to the time that is left, as now measured."""
-        state, budget = self.state, self.budget
-        if budget.steps is not None:
+        """Stretches or shrinks the steps to the time that is left, as models are now known."""
+        state, rungs = self.state, self.state.rungs[number:]
+        if self.budget.steps is not None:
             return
-        trials = [state.trials[name] for name in chosen]
-        step = statistics.mean(trial.step_seconds for trial in trials)
-        before = [state.rungs[number - 1].steps, *(rung.steps for rung in state.rungs[number:])]
-        counts = budget.counts(len(state.rungs[0].trials))[number:]
-        more = [now - then for then, now in zip(before, before[1:], strict=False)]
-        fresh = counts[-1] * (budget.seeds - 1)
-        work = sum(n * steps for n, steps in zip(counts, more, strict=True)) + fresh * before[-1]
-        starts = state.pilot["start"] * (sum(counts) + fresh)
-        share = (self.seconds_left - starts) / max(1e-9, step * work)
-        share, at = min(2.0, max(0.2, share)), before[0]
-        for rung, steps in zip(state.rungs[number:], more, strict=True):
-            at = rung.steps = at + max(1, round(steps * share))
+        step = statistics.mean(state.trials[name].step_seconds for name in chosen)
+        ends = [state.rungs[number - 1].steps, *(rung.steps for rung in rungs)]
+        counts = self.budget.counts(len(state.rungs[0].trials))[number:]
+        starts, steps = self.budget.work(counts, ends)
+        share = (self._seconds_left - state.pilot["start"] * starts) / max(1e-9, step * steps)
+        share, at = min(2.0, max(0.2, share)), ends[0]
+        for rung, (before, after) in zip(rungs, pairwise(ends), strict=True):
+            at = rung.steps = at + max(1, round((after - before) * share))
 
-    def _train(self, rung: Rung, number: int, show: Any) -> None:
-        """Brings all trials of a rung to its last step, `jobs` at a time."""
-        state = self.state
-        waiting = [
-            name
-            for name in rung.trials
-            if state.trials[name].state == "going" and rung.steps not in state.trials[name].losses
-        ]
+    def _train(self, rung: Rung, before: int) -> None:
+        """Brings all trials of a rung from one step to the next, `jobs` at a time."""
+        going = (name for name in rung.trials if self.state.trials[name].state == "going")
+        waiting = [name for name in going if rung.steps not in self.state.trials[name].losses]
         try:
             while waiting or self.going:
                 while waiting and len(self.going) < self.jobs:
-                    name = waiting.pop(0)
-                    trial = state.trials[name]
-                    warmup = int(state.pilot["warmup"])
-                    self.going[name] = self._process(name, trial, rung.steps, warmup)
+                    self._start(waiting.pop(0), rung.steps)
                 for name in [name for name, process in self.going.items() if process.ended()]:
                     del self.going[name]
                     self._tell(name, rung)
                     self.save()
-                self._stop_losers(rung, number)
-                show(self._table(number))
+                if rung is not self.state.rungs[-1]:
+                    self._stop_losers(rung, before)
                 time.sleep(0.3)
         except BaseException:
             for process in self.going.values():
@@ -305,66 +288,37 @@ class Halving:
             self.save()
             raise
 
-    def _process(self, name: str, trial: Trial, steps: int, warmup: int) -> Process:
-        pilot = self.state.pilot
-        more = steps - trial.steps
-        limit = _SLOWEST * (pilot["step"] * more + pilot["start"]) + 60 if pilot else math.inf
-        home = self.home / "trials" / name
-        return Process(trial, home, steps, warmup, self.words, self.options, limit)
+    def _start(self, name: str, steps: int) -> None:
+        trial, pilot = self.state.trials[name], self.state.pilot
+        usual = pilot["step"] * (steps - trial.steps) + pilot["start"]
+        self.going[name] = Process(
+            trial, self.folder(name), steps, int(pilot["warmup"]), self.words, self.options,
+            60 + _SLOWEST * usual,
+        )  # fmt: skip
 
-    def _stop_losers(self, rung: Rung, number: int) -> None:
-        """Ends trials that are behind the others halfway through a rung that halves."""
-        if number == len(self.state.rungs) - 1:
-            return
-        done = [n for n in rung.trials if rung.steps in self.state.trials[n].losses]
-        if len(done) < 3:
-            return
-        before = self.state.rungs[number - 1].steps if number else 0
-        others = [curve_of(self.home / "trials" / name) for name in done]
+    def _stop_losers(self, rung: Rung, before: int) -> None:
+        """Ends trials whose losses are behind those of the others halfway through a rung."""
+        done = [name for name in rung.trials if rung.steps in self.state.trials[name].losses]
+        others = [curve_of(self.folder(name)) for name in done]
+        middle, late = (before + share * (rung.steps - before) for share in (0.5, 0.8))
         for name, process in self.going.items():
-            mine = curve_of(self.home / "trials" / name)
-            why = is_behind(mine, others, (before + rung.steps) // 2)
-            if why:
+            curve = curve_of(self.folder(name))
+            why = behind(curve, others, middle)
+            if why and max(curve) < late:
                 process.stop("stopped", why)
 
     def _tell(self, name: str, rung: Rung) -> None:
         """A line on what became of a trial."""
         trial = self.state.trials[name]
-        what = f"val loss {trial.loss:.3f}" if trial.state == "going" else trial.state
-        why = f": {trial.why}" if trial.why else ""
+        done = [one for one in rung.trials if rung.steps in self.state.trials[one].losses]
+        what = f"{trial.state}: {trial.why}" if trial.why else f"val loss {trial.loss:.3f}"
         left = duration(max(0.0, self.budget.minutes * 60 - self.state.spent))
-        seed = f" seed {trial.seed}" if "-seed" in name else ""
         print(
-            f"{trial.name}{seed} · step {trial.steps} of {rung.steps} · {what}{why} · {left} left",
+            f"{trial.name} (seed {trial.seed}) · step {trial.steps} of {rung.steps} · {what} · "
+            f"{len(done)} of {len(rung.trials)} · {left} left",
             file=sys.stderr,
             flush=True,
         )
-
-    @contextmanager
-    def _screen(self) -> Iterator[Any]:
-        """Shows a table on a terminal."""
-        console = Console(stderr=True)
-        if not console.is_terminal:
-            yield lambda table: None
-            return
-        with Live(console=console, refresh_per_second=2, transient=True) as live:
-            yield live.update
-
-    def _table(self, number: int) -> Table:
-        rungs = [rung.steps for rung in self.state.rungs]
-        table = Table(title=f"rung {number + 1} of {len(rungs)}, up to step {rungs[number]}")
-        for column in ("trial", "steps", "val loss", "state"):
-            table.add_column(column)
-        names = self.state.rungs[number].trials
-        for name in sorted(names, key=lambda name: self.state.trials[name].loss):
-            trial = self.state.trials[name]
-            steps = trial.steps
-            if name in self.going:
-                steps = max([steps, *curve_of(self.home / "trials" / name)])
-            doing = "training" if name in self.going else trial.state
-            loss = f"{trial.loss:.3f}" if trial.losses else ""
-            table.add_row(f"{trial.name} ({trial.seed})", str(steps), loss, doing)
-        return table
 
 
 def cores() -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import product, zip_longest
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from annotated_types import MaxLen, MinLen
 
@@ -18,6 +18,8 @@ from seqattn.bundle.choices import SLOT_NODES, choices
 from seqattn.bundle.nodes import Node, nearest
 from seqattn.checking import BadValue, Count, Depth, Width, checked
 from seqattn.errors import UserError
+from seqattn.runs.costs import sizes_of
+from seqattn.runs.search_trials import Trial
 
 Counts = Annotated[list[Count], MinLen(1)]
 Names = Annotated[list[str], MinLen(1)]
@@ -143,28 +145,10 @@ class Candidate(NamedTuple):
         """What is the same for candidates of one model."""
         return json.dumps(self.nodes, sort_keys=True)
 
-    def cost(self, vocabulary: Vocabularies) -> tuple[int, int | None]:
-        """Parameters, and bytes that decoding keeps for 32 tokens of source and target, if any."""
-        import torch
-
-        model: Any = Architecture.of(self.nodes).build(vocabulary).eval()
-        size = sum(parameter.numel() for parameter in model.parameters())
-        if not hasattr(model, "start"):
-            return size, None
-        ids = torch.full((1, 32), 5)
-        with torch.inference_mode():
-            state = model.start(model.encode(ids))
-            for token in ids.split(1, dim=1):
-                model.features(token, state)
-        return size, state.nbytes + _bytes_of(state.source)
-
-
-def _bytes_of(value: Any) -> int:
-    """Of all tensors in lists, tuples and objects."""
-    if hasattr(value, "nbytes"):
-        return int(value.nbytes)
-    parts = value if isinstance(value, list | tuple) else getattr(value, "__dict__", {}).values()
-    return sum(map(_bytes_of, parts))
+    def sizes(self, vocabulary: Vocabularies) -> dict[str, Any]:
+        """`parameters`, and `cache_bytes` of a model that decodes."""
+        sizes = sizes_of(Architecture.of(self.nodes).build(vocabulary).eval())
+        return {key: value for key, value in sizes.items() if key in Trial.model_fields}
 
 
 class Drawn(NamedTuple):
@@ -197,7 +181,7 @@ class _Values(NamedTuple):
         self, name: str, slot: str | None, settings: Mapping[str, Node], varied: Sequence[str]
     ) -> Candidate:
         """The candidate of these values. Args: slot: where alone the attention can serve."""
-        nodes = {key: deepcopy(settings.get(key)) for key in ("model", "position")}
+        nodes: dict[str, Node] = {key: deepcopy(settings[key]) for key in ("model", "position")}
         own, words = self._attention(name, settings)
         group = f"attention@{slot}_attention" if slot else "attention"
         words = [f"{group}={name}", *(f"{slot}_{word}" if slot else word for word in words)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import math
 import multiprocessing
 import os
 import re
@@ -10,27 +10,27 @@ import runpy
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
 from pydantic import BaseModel
 
 from seqattn.processes import follow_parent
+from seqattn.runs.costs import read_figures, training_of
 from seqattn.runs.ending import TrainingResult
+from seqattn.runs.resuming import RESULT
 
-SHORT = (
+_ALIKE = (
     "schedule=inverse_sqrt", "trainer.max_epochs=-1", "trainer.threads=1", "trainer.devices=1",
     "trainer.log_every_n_steps=10", "checkpoint.monitor=val/loss", "checkpoint.average=best",
     "checkpoint.count=1", "checkpoint.patience=null", "task.validation.every=0",
     "task.validation.attention_health=false", "task.final=false", "logger=[csv]", "resume=auto",
 )  # fmt: skip
-"""What a trial is told beside its model: a rate that knows no last step, and no more than the
-losses."""
+"""What all trials are told: a rate that knows no last step, and no more scores than the losses."""
 _OWN = ("run_dir", "seed", "trainer.max_steps")
-_ENDS = 30.0  # seconds that a process may take to save and end
+_ENDING = 30.0  # seconds that a process may take to save
 
 
 class Trial(BaseModel):
@@ -46,16 +46,13 @@ class Trial(BaseModel):
     """On validation, by the steps at the end of each rung."""
     seconds: float = 0.0
     """Of training alone."""
-    wall: float = 0.0
-    """Seconds in all, starting and validating included."""
-    memory_mb: float = 0.0
     state: Literal["going", "stopped", "failed"] = "going"
     why: str = ""
 
     @property
     def loss(self) -> float:
         """The last."""
-        return self.losses[max(self.losses)] if self.losses else float("inf")
+        return self.losses[max(self.losses)] if self.losses else math.inf
 
     @property
     def step_seconds(self) -> float:
@@ -63,18 +60,10 @@ class Trial(BaseModel):
         return self.seconds / max(1, self.steps)
 
 
-def curve_of(home: Path, column: str = "train/loss") -> dict[int, float]:
-    """A logged number by step, of a run that may be going on."""
-    return {int(row["step"]) + 1: float(row[column]) for row in _rows(home) if row.get(column)}
-
-
-def _rows(home: Path) -> list[dict[str, Any]]:
-    file = home / "csv" / "version_0" / "metrics.csv"
-    if not file.is_file():
-        return []
-    with file.open(encoding="utf-8", newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if None not in row.values()]
-    return [row for row in rows if (row.get("step") or "").isdigit()]
+def curve_of(home: Path) -> dict[int, float]:
+    """Training losses by step, of a run that may be going on."""
+    rows = [row for row in read_figures(home) if None not in row.values()]  # none that is cut
+    return {int(r["step"]) + 1: float(r["train/loss"]) for r in rows if r.get("train/loss")}
 
 
 @dataclass
@@ -86,7 +75,7 @@ class Process:
         home: its folder.
         steps: where it ends.
         warmup: steps of its rate.
-        words: the command line of train, for all trials.
+        words: the command line of train that all trials share.
         options: of Hydra, such as --config-dir.
         limit: seconds after which it is too slow.
     """
@@ -97,94 +86,72 @@ class Process:
     warmup: int
     words: Sequence[str]
     options: Sequence[str] = ()
-    limit: float = float("inf")
+    limit: float = math.inf
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         self.began = time.monotonic()
-        words = ["train", *self.options, *self.arguments]
         # of a server that has imported what takes seconds
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["seqattn.runs.fit"])
+        words = ["train", *self.options, *self.arguments]
         self.process = context.Process(target=_train, args=(words, self.home / "log.txt"))
         self.process.start()
 
     @property
     def arguments(self) -> list[str]:
         """The overrides of its run."""
-        candidate = [*self.trial.overrides, *SHORT]
+        chosen = [*self.trial.overrides, *_ALIKE]
         kept = [
             word
-            for word in left_of(self.words, candidate)
+            for word in left_of(self.words, chosen)
             if word.partition("=")[0] not in _OWN and not word.startswith("schedule.")
         ]
-        own = [f"run_dir={_quoted(str(self.home))}", f"seed={self.trial.seed}"]
+        home = str(self.home).replace("\\", "\\\\").replace("'", "\\'")
+        own = [f"run_dir='{home}'", f"seed={self.trial.seed}"]
         ends = [f"schedule.warmup_steps={self.warmup}", f"trainer.max_steps={self.steps}"]
-        return [*kept, *candidate, *own, *ends]
+        return [*kept, *chosen, *own, *ends]
 
     @property
-    def seconds(self) -> float:
-        """Since it began."""
+    def wall(self) -> float:
+        """Seconds since it began."""
         return time.monotonic() - self.began
 
     def ended(self) -> bool:
-        """Whether it has; then the trial says how."""
+        """Whether it has; then the trial says what came of it."""
         if self.process.exitcode is None:
-            if self.seconds > self.limit:
+            if self.wall > self.limit:
                 self.stop("failed", f"too slow: not done in {self.limit:.0f} seconds")
             return self.process.exitcode is not None
         if self.trial.state == "going":
-            self._read()
+            self._read(self.process.exitcode)
         return True
 
     def stop(self, state: Literal["going", "stopped", "failed"] = "going", why: str = "") -> None:
         """Ends it, once it has saved. Args: state, why: what is said of the trial."""
         self.trial.state, self.trial.why = state, why
         self.process.terminate()
-        self.process.join(_ENDS)
+        self.process.join(_ENDING)
         self.process.kill()
         self.process.join()
+        self.trial.steps = max([self.trial.steps, *curve_of(self.home)])
         self._measure()
 
-    def _read(self) -> None:
+    def _read(self, code: int) -> None:
         """What its run came to."""
-        trial, code = self.trial, self.process.exitcode or 0
-        self._measure()
-        try:
-            result = TrainingResult.kept(self.home) if code == 0 else None
-        except (OSError, TypeError, yaml.YAMLError):
-            result = None
-        if result is not None and result.monitored is not None and result.steps >= self.steps:
-            trial.steps = result.steps
-            trial.losses[self.steps] = result.monitored
+        done = code == 0 and (self.home / RESULT).is_file()
+        result = TrainingResult.kept(self.home) if done else None
+        if result is None or result.monitored is None:
+            why = said_last(self.home / "log.txt", code)
+            self.trial.state, self.trial.why = "failed", why
             return
-        trial.state, trial.why = "failed", said_last(self.home / "log.txt", code)
+        self.trial.steps = result.steps
+        self.trial.losses[self.steps] = result.monitored
+        self._measure()
 
     def _measure(self) -> None:
-        """Adds up how long it took."""
-        trial, rows = self.trial, _rows(self.home)
-        trial.wall += self.seconds
-        told = [row for row in rows if row.get("train/tokens")]
-        counts = [0.0, *(float(row["train/tokens"]) for row in told)]
-        rates = [float(row["train/tokens_per_second"]) for row in told]
-        steps = [int(row["step"]) + 1 for row in told]
-        if told:
-            spent = sum(
-                max(0.0, now - before) / max(rate, 1e-9)
-                for before, now, rate in zip(counts, counts[1:], rates, strict=False)
-            )
-            trial.steps = steps[-1]
-            trial.seconds = spent
-            trial.memory_mb = float(told[-1].get("train/peak_memory_mb") or 0.0)
-
-
-def left_of(words: Sequence[str], candidate: Sequence[str]) -> list[str]:
-    """The overrides of a run that those of a candidate leave as they are."""
-    chosen = {word.partition("=")[0] for word in candidate}
-    groups = "|".join(chosen & {"attention", "position"})
-    inside = re.compile(rf"(\w+_)?({groups})[.@]" if groups else "$")
-    keys = {word: word.partition("=")[0] for word in words}
-    return [word for word, key in keys.items() if key not in chosen and not inside.match(key)]
+        measured = training_of([r for r in read_figures(self.home) if None not in r.values()])
+        self.trial.seconds = measured[0] or 0.0 if measured else 0.0
 
 
 def _train(words: Sequence[str], log: Path) -> None:
@@ -198,36 +165,37 @@ def _train(words: Sequence[str], log: Path) -> None:
     runpy.run_module("seqattn", run_name="__main__")
 
 
+def left_of(words: Sequence[str], candidate: Sequence[str]) -> list[str]:
+    """The overrides of a run that those of a candidate leave as they are."""
+    chosen = {word.partition("=")[0] for word in candidate}
+    groups = "|".join(chosen & {"attention", "position"})
+    inside = re.compile(rf"(\w+_)?({groups})[.@]" if groups else "$")
+    keys = {word: word.partition("=")[0] for word in words}
+    return [word for word, key in keys.items() if key not in chosen and not inside.match(key)]
+
+
 def said_last(log: Path, code: int) -> str:
     """Why a process failed, in a line."""
     if code == -9:
         return "killed by the system, which may have been out of memory"
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    lines = [line.strip() for line in lines if line.strip()]
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith("error: ")] or lines or ["it said nothing"]
     return told[-1].removeprefix("error: ")[:300]
 
 
-def is_behind(mine: dict[int, float], others: Sequence[dict[int, float]], after: int) -> str:
-    """Why a curve need not go on, "" where it may: the median rule of Golovin et al. 2017 (Vizier).
+def behind(mine: Mapping[int, float], others: Sequence[Mapping[int, float]], after: float) -> str:
+    """Why a trial need not go on, "" where it may: the median rule (Golovin et al. 2017, Vizier).
 
     Args:
-        mine: training losses by step, so far.
-        others: those of the trials that have gone further, on the same batches.
+        mine: its training losses by step, so far.
+        others: those of trials that have gone further, on the same batches.
         after: steps before which nothing is said.
     """
     steps = [step for step in sorted(mine) if all(step in other for other in others)][-3:]
     if len(others) < 3 or not steps or steps[-1] < after:
         return ""
-    here = statistics.mean(mine[step] for step in steps)
-    median = statistics.median(statistics.mean(other[step] for step in steps) for other in others)
-    if here <= median:
-        return ""
-    return (
-        f"at step {steps[-1]} its training loss {here:.3f} was above the median {median:.3f} of "
-        f"{len(others)} others"
-    )
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    here, *there = (statistics.mean(one[step] for step in steps) for one in (mine, *others))
+    median = statistics.median(there)
+    told = f"its training loss {here:.3f} was above the median {median:.3f} of {len(others)} others"
+    return f"at step {steps[-1]} {told}" if here > median else ""
