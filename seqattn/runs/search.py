@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -138,7 +139,7 @@ class ModelSearch:
         tokenizer = Tokenizer.load(race.folder(PILOT) / "tokenizer")
         sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
         for number, one in enumerate(drawn.candidates):
-            name = "-".join([f"{number:03}", *one.name.replace("+", "_").split()])
+            name = "-".join([f"{number:03}", *re.findall(r"\w+", one.name)])
             state.trials[name] = Trial(
                 name=one.name, overrides=[*one.overrides], seed=self.seed, **one.sizes(sizes)
             )

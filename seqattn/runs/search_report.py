@@ -196,7 +196,7 @@ def curves(home: Path, state: SearchState, finalists: Sequence[str]) -> Figure:
         axis.plot([*trial.losses], [*trial.losses.values()], "o", color=color, ms=4)
     for rung in state.rungs:
         axis.axvline(rung.steps, color="0.5", lw=0.6, ls="--")
-    axis.set(xlabel="optimizer steps, of the same batches", ylabel="loss", title="")
+    axis.set(xlabel="optimizer steps; all of a seed see the same batches", ylabel="loss", title="")
     axis.legend(title="finalists (dotted: other seeds); lines: training, dots: validation")
     return figure
 
