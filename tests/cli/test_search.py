@@ -1,12 +1,23 @@
 """The verb search."""
 
 import json
+import shlex
 
 import pytest
 import yaml
 
+from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
-from tests.cli.small import refusal, succeed, train_arguments
+from tests.cli.small import composed, refusal, succeed, train_arguments
+from tests.pages import commands
+
+
+@pytest.mark.parametrize("command", commands("python scripts/search.py", "README.md", "search.md"))
+def test_the_commands_of_the_pages_are_searches(command):
+    settings = composed("search", *shlex.split(command)[2:])[0]
+    assert build(settings["budget"]).finalists == 3
+    assert build(settings["space"]).without == ["ring"]
+    assert settings["run_dir"] == f"searches/{settings['name']}"
 
 
 @pytest.mark.exhaustive
@@ -24,7 +35,8 @@ def test_a_search_ends_in_a_report_and_an_experiment_that_trains(capfd, corpus, 
     assert all((home / name).is_file() for name in ("report.md", "front.png", "curves.png"))
     assert "3 left out: num_heads must divide query_dim (16), got 3" in state["drawn"]
     page = (home / "report.html").read_text()
-    assert "the best is " in page and "data:image/png;base64," in page
+    assert "the best is " in page
+    assert "data:image/png;base64," in page
     command = f"--config-dir {home}/conf experiment=found"
     assert f"to train it in full: python train.py {command}" in out
     given = [*command.split(), "trainer.max_steps=4", f"run_dir={tmp_path}/run"]

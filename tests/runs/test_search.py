@@ -1,6 +1,8 @@
 """The search for a model: its space, its plan, its race, and what it writes."""
 
 import json
+from itertools import pairwise
+from typing import ClassVar
 
 import pytest
 import yaml
@@ -84,7 +86,7 @@ def test_a_plan_uses_up_the_time_it_is_given(candidates, counts):
     budget = Budget(finalists=3, seeds=2)
     steps = budget.plan(candidates, step=0.5, start=10.0, seconds=9000.0)
     assert budget.counts(candidates) == counts
-    assert [round(b / a) for a, b in zip(steps, steps[1:])] == [3] * (len(counts) - 1)
+    assert [round(b / a) for a, b in pairwise(steps)] == [3] * (len(counts) - 1)
     starts, work = budget.work(counts, [0, *steps])
     assert 0.99 * 9000 < 10 * starts + 0.5 * work <= 9000
     last = counts[-1] * steps[-1]  # the second seeds train from the start
@@ -124,7 +126,7 @@ LOSSES = {"a": 3.0, "b": 2.0, "c": 1.0, "d": 4.0, "e": 5.0, "f": 6.0}
 class Fake:
     """A process that is done at once, with a loss by its trial's name."""
 
-    started = []
+    started: ClassVar = []
     interrupts = None
 
     def __init__(self, trial, home, steps, warmup, words, options, limit):
@@ -201,7 +203,9 @@ def test_steps_shrink_where_models_are_slower_than_the_first(race):
 
 def test_too_little_time_is_said_with_what_would_do(race):
     race.budget, race.state.pilot["step"] = Budget(minutes=1, finalists=2), 3.0
-    with pytest.raises(UserError, match="budget.minutes=1 is too little: here a step takes 3 sec"):
+    with pytest.raises(
+        UserError, match=r"budget\.minutes=1 is too little: here a step takes 3 sec"
+    ):
         race.most(6)
     race.state.pilot["step"] = 0.02
     assert race.most(6) == 6
