@@ -294,7 +294,7 @@ KINDS = (
     ("train", "model._target_=os.getcwd", "there is no key model."),
 )
 NAMES = (
-    ("search", "space.attention=[nope]", "space.attention names nope, which is not there; did you m"),
+    ("search", "space.attention=[nope]", "space.attention names nope, which is not there; did you"),
     ("search", "space.depth=[[1,2,3]]", "space.depth must be a list of values or null, got [[1,"),
     ("search", "space.heads=[]", "space.heads must be a list of whole numbers or null, got []"),
     ("search", "budget.steps=[5,5]", "budget.steps must rise, got [5, 5]"),

@@ -204,7 +204,7 @@ def test_steps_shrink_where_models_are_slower_than_the_first(race):
 def test_too_little_time_is_said_with_what_would_do(race):
     race.budget, race.state.pilot["step"] = Budget(minutes=1, finalists=2), 3.0
     with pytest.raises(
-        UserError, match=r"budget\.minutes=1 is too little: here a step takes 3 sec"
+        UserError, match=r"budget\.minutes=1 is too little: here a step takes 3"
     ):
         race.most(6)
     race.state.pilot["step"] = 0.02
