@@ -35,9 +35,9 @@ _METHODS = (
     "which would depend on what else the machine does. What a step takes stands in the table.",
     "Each trial goes on with its own run. Its rate falls with the inverse square root of the step "
     "after a warm-up, which knows no last step; the experiment trains with its own schedule again.",
-    "A trial whose training loss is above the median of the others halfway through a rung is ended "
-    "there (Golovin et al. 2017). One finalist's seat is for the smallest cache, so that the front "
-    "has another end.",
+    "A trial whose training loss is above the upper quartile of the others' halfway through a rung "
+    "is ended there (after Golovin et al. 2017). One finalist's seat is for the smallest cache, so "
+    "that the front has another end.",
     "An order after few steps is not always that after many, and the choice and its score are of "
     "one validation split, which makes the score a little too good: train the best in full, and "
     "score it on a split that took no part.",
@@ -114,7 +114,8 @@ def _choice(best: str, state: SearchState) -> list[str]:
     ended = [f"{sum(t.state == fate for t in trials)} {fate}" for fate in ("stopped", "failed")]
     return [
         f"the best is {best}",
-        f"{len(trials)} models were tried in {duration(state.spent)}, {' and '.join(ended)} early",
+        f"{len(trials)} models were tried in {duration(state.spent)}, {' and '.join(ended)} early; "
+        f"the finalists trained for {state.rungs[-1].steps:,} steps",
     ]
 
 
@@ -152,7 +153,10 @@ def _cheaper(
         for name in front:
             if name in alike:
                 mine, theirs = systems[name][0], systems[best][0]
-                told = f"{mine:,.3g} in place of {theirs:,.3g} {what}"
+                mine_told, theirs_told = (
+                    f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (mine, theirs)
+                )
+                told = f"{mine_told} in place of {theirs_told} {what}"
                 lines.append(f"{name} was not told apart from {best} and has {told}")
     return lines
 

@@ -185,7 +185,10 @@ def said_last(log: Path, code: int) -> str:
 
 
 def behind(mine: Mapping[int, float], others: Sequence[Mapping[int, float]], after: float) -> str:
-    """Why a trial need not go on, "" where it may: the median rule (Golovin et al. 2017, Vizier).
+    """Why a trial need not go on, "" where it may.
+
+    The rule of Golovin et al. 2017 (Vizier) with the upper quartile in place of the median, since
+    curves are close in their first steps.
 
     Args:
         mine: its training losses by step, so far.
@@ -193,9 +196,9 @@ def behind(mine: Mapping[int, float], others: Sequence[Mapping[int, float]], aft
         after: steps before which nothing is said.
     """
     steps = [step for step in sorted(mine) if all(step in other for other in others)][-3:]
-    if len(others) < 3 or not steps or steps[-1] < after:
+    if len(others) < 4 or not steps or steps[-1] < after:
         return ""
     here, *there = (statistics.mean(one[step] for step in steps) for one in (mine, *others))
-    median = statistics.median(there)
-    told = f"its training loss {here:.3f} was above the median {median:.3f} of {len(others)} others"
-    return f"at step {steps[-1]} {told}" if here > median else ""
+    quartile = statistics.quantiles(there, method="inclusive")[2]
+    told = f"its training loss {here:.3f} was above the upper quartile {quartile:.3f}"
+    return f"at step {steps[-1]} {told} of {len(others)} others" if here > quartile else ""

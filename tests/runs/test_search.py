@@ -93,12 +93,15 @@ def test_a_plan_uses_up_the_time_it_is_given(candidates, counts):
     assert work == last + sum(n * (b - a) for n, a, b in zip(counts, [0, *steps], steps))
 
 
-def test_a_loser_is_above_the_median_of_those_that_went_further():
-    others = [{10: 5.0, 20: 4.0}, {10: 5.2, 20: 4.2}, {10: 5.4, 20: 4.4}]
-    assert behind({10: 5.5, 20: 4.3}, others, after=20).startswith("at step 20 its training loss")
-    assert behind({10: 5.1, 20: 4.2}, others, after=20) == ""
+def test_a_loser_is_above_the_upper_quartile_of_those_that_went_further():
+    others = [{10: 5.0 + n, 20: 4.0 + n} for n in (0.0, 0.2, 0.4, 0.6, 0.8)]  # quartile 5.6, 4.6
+    told = behind({10: 5.5, 20: 4.8}, others, after=20)
+    assert told.endswith(
+        "20 its training loss 5.150 was above the upper quartile 5.100 of 5 others"
+    )
+    assert behind({10: 5.5, 20: 4.6}, others, after=20) == ""
     assert behind({10: 9.0}, others, after=20) == ""
-    assert behind({10: 9.0, 20: 9.0}, others[:2], after=20) == ""
+    assert behind({10: 9.0, 20: 9.0}, others[:3], after=20) == ""
 
 
 def test_what_a_candidate_chooses_takes_the_place_of_what_the_run_was_told():
@@ -203,9 +206,7 @@ def test_steps_shrink_where_models_are_slower_than_the_first(race):
 
 def test_too_little_time_is_said_with_what_would_do(race):
     race.budget, race.state.pilot["step"] = Budget(minutes=1, finalists=2), 3.0
-    with pytest.raises(
-        UserError, match=r"budget\.minutes=1 is too little: here a step takes 3"
-    ):
+    with pytest.raises(UserError, match=r"budget\.minutes=1 is too little: here a step takes 3"):
         race.most(6)
     race.state.pilot["step"] = 0.02
     assert race.most(6) == 6
