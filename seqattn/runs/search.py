@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from seqattn.checking import Count, Seed, checked
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import claimed
-from seqattn.runs.search_halving import PILOT, Budget, Halving, Rung, SearchState, cores
+from seqattn.runs.search_halving import PILOT, Budget, Halving, Rung, SearchState
 from seqattn.runs.search_report import report
 from seqattn.runs.search_space import SearchSpace
 from seqattn.runs.search_trials import Trial
@@ -98,7 +99,7 @@ class ModelSearch:
     @property
     def _jobs(self) -> int:
         on_cpu = build(self.settings["trainer"], "trainer").on_cpu
-        return self.jobs or (cores() if on_cpu else 1)
+        return self.jobs or (len(os.sched_getaffinity(0)) if on_cpu else 1)
 
     def _state(self, home: Path) -> SearchState:
         """What is known so far, of the same search."""
@@ -146,4 +147,6 @@ class ModelSearch:
         state.drawn = drawn.told
         state.rungs = [Rung(steps=step) for step in steps]
         state.rungs[0].trials = list(state.trials)
+        if len(steps) == 1:
+            race.add_seeds(state.rungs[0])
         race.save()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,7 +64,8 @@ class Budget:
     def counts(self, candidates: int) -> list[int]:
         """How many models there are in each rung, those of the last without their seeds."""
         last = min(self.finalists, candidates)
-        rungs = 1 + round(math.log(candidates / last, self.factor))
+        rungs = 1 + math.ceil(math.log(candidates / last, self.factor) - 0.5)
+        rungs = max(rungs, 1 + (candidates > last))
         rungs = len(self.steps) if self.steps else rungs
         shares = [number / max(1, rungs - 1) for number in range(rungs)]
         return [round(candidates * (last / candidates) ** share) for share in shares]
@@ -244,14 +244,19 @@ class Halving:
                 chosen[-1] = smallest
         self._fit(number, chosen)
         rung.trials = list(chosen)
-        for seed in range(1, self.budget.seeds if is_last else 1):
-            for name in chosen:
-                same = state.trials[name]
-                kept = same.model_dump(include={"name", "overrides", "parameters", "cache_bytes"})
-                again = Trial(**kept, seed=same.seed + seed)
-                state.trials[f"{name}-seed{again.seed}"] = again
-                rung.trials.append(f"{name}-seed{again.seed}")
+        if is_last:
+            self.add_seeds(rung)
         self.save()
+
+    def add_seeds(self, rung: Rung) -> None:
+        """Other seeds of all models of the last rung."""
+        trials = self.state.trials
+        for seed, name in product(range(1, self.budget.seeds), tuple(rung.trials)):
+            same = trials[name]
+            kept = same.model_dump(include={"name", "overrides", "parameters", "cache_bytes"})
+            again = f"{name}-seed{same.seed + seed}"
+            trials[again] = Trial(**kept, seed=same.seed + seed)
+            rung.trials.append(again)
 
     def _fit(self, number: int, chosen: Sequence[str]) -> None:
         """Stretches or shrinks the steps to the time that is left, as models are now known."""
@@ -319,8 +324,3 @@ class Halving:
             file=sys.stderr,
             flush=True,
         )
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

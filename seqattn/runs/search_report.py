@@ -16,7 +16,7 @@ from seqattn.analysis.comparison_plots import Point, cost_panels, pareto_front
 from seqattn.analysis.plots import save
 from seqattn.places import shipped
 from seqattn.report.document_types import TableDocument
-from seqattn.runs.compared_runs import ComparedRun, Reading, check_alike
+from seqattn.runs.compared_runs import Reading, check_alike
 from seqattn.runs.comparison_files import as_markdown, as_page
 from seqattn.runs.comparison_tables import METHODS as STATISTICS
 from seqattn.runs.comparison_tables import differing_sentences, pair_table, system_table
@@ -58,7 +58,8 @@ def report(
     Returns:
         What it came to, a line each.
     """
-    systems = {name: [_reading(run) for run in runs] for name, runs in groups.items()}
+    reading = Reading("val", True, "cpu", ())
+    systems = {name: [reading.read(run) for run in runs] for name, runs in groups.items()}
     each = [run for runs in systems.values() for run in runs]
     check_alike(each)
     costs = measure_costs(
@@ -103,10 +104,6 @@ def report(
              "costs": {name: asdict(cost) for name, cost in costs.items()}}  # fmt: skip
     write_whole(home / "finalists.json", json.dumps(found, indent=1).encode())
     return [*words, f"written to {home / 'report.html'}", f"to train it in full: {command}"]
-
-
-def _reading(run: Path) -> ComparedRun:
-    return Reading("val", True, "cpu", ()).read(run)
 
 
 def _choice(best: str, state: SearchState) -> list[str]:

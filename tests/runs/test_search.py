@@ -81,7 +81,9 @@ def test_a_name_that_is_not_there_is_refused_with_the_nearest(key):
         SearchSpace(**{key: ["ropo"]})
 
 
-@pytest.mark.parametrize(("candidates", "counts"), [(27, [27, 9, 3]), (12, [12, 3]), (3, [3])])
+@pytest.mark.parametrize(
+    ("candidates", "counts"), [(27, [27, 9, 3]), (12, [12, 3]), (4, [4, 3]), (3, [3])]
+)
 def test_a_plan_uses_up_the_time_it_is_given(candidates, counts):
     budget = Budget(finalists=3, seeds=2)
     steps = budget.plan(candidates, step=0.5, start=10.0, seconds=9000.0)
@@ -174,6 +176,12 @@ def test_the_best_go_on_with_more_seeds_and_one_that_fails_stops_nobody(race):
     ]  # fmt: skip
     assert race.state.trials["f"].why == "out of memory"
     assert SearchState.read(race.home) == race.state
+
+
+def test_a_single_rung_has_all_its_seeds(race):
+    race.state.rungs = [Rung(steps=2, trials=["a", "b"])]
+    race.add_seeds(race.state.rungs[0])
+    assert race.run() == ["b", "b-seed2", "a", "a-seed2"]
 
 
 def test_a_search_that_was_stopped_goes_on_where_it_was(race, tmp_path):
