@@ -10,6 +10,8 @@ ABOUT = {
     "generate": "writes an output for each line of text, with a trained bundle",
     "evaluate": "scores a bundle on a split, by its task's own scorer",
     "compare": "compares systems over seeds, with intervals and tests",
+    "distil": "writes a corpus for a student: training sources with what a teacher makes of them",
+    "backtranslate": "writes a corpus of target texts with sources that a model made",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
     "report": "makes a page on what bundles make of some sentences, in one file",
     "heads": "tells what each head does and how much it matters, and takes heads out",
@@ -26,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs `seqattn VERB [name=value ...]` and returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        verbs = "\n".join(f"  {name:<10} {about}" for name, about in ABOUT.items())
+        verbs = "\n".join(f"  {name:<13} {about}" for name, about in ABOUT.items())
         print(f"usage: seqattn VERB [name=value ...]\n\n{verbs}\n\nseqattn VERB --help says more.")
         return 0
     from seqattn.cli.main import run_verb  # Hydra takes a quarter of a second to import

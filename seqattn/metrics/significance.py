@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -107,7 +107,26 @@ class Difference(NamedTuple):
     """Of no difference, for other seeds and other sentences; None as above."""
 
 
-def difference(first: Sequence[SentenceCounts], second: Sequence[SentenceCounts]) -> Difference:
+class SeedVariance(NamedTuple):
+    """The variance of scores over seeds, and the degrees of freedom of its estimate."""
+
+    value: float
+    freedom: int
+
+    @classmethod
+    def of(cls, systems: Iterable[Sequence[SentenceCounts]]) -> SeedVariance:
+        """That within systems, as if it were the same in all; some must have two seeds."""
+        several = [[one.score for one in seeds] for seeds in systems if len(seeds) > 1]
+        freedom = sum(len(seeds) - 1 for seeds in several)
+        squares = sum(float(np.var(seeds, ddof=1)) * (len(seeds) - 1) for seeds in several)
+        return cls(squares / freedom, freedom)
+
+
+def difference(
+    first: Sequence[SentenceCounts],
+    second: Sequence[SentenceCounts],
+    pooled: SeedVariance | None = None,
+) -> Difference:
     """Two systems on the same sentences, where seeds and sentences are both drawn by chance.
 
     The variance of the difference is that over the seeds of each system, and that over sentences
@@ -117,23 +136,26 @@ def difference(first: Sequence[SentenceCounts], second: Sequence[SentenceCounts]
 
     Args:
         first, second: a metric of each seed.
+        pooled: the variance over seeds of both; None to take each from its own seeds.
     """
     both = (first, second)
     ours, theirs = (float(np.mean([seed.score for seed in seeds])) for seeds in both)
     value = ours - theirs
     if min(map(len, both)) < 2:
         return Difference(value, None, None)
-    of_seeds = [float(np.var([one.score for one in seeds], ddof=1)) / len(seeds) for seeds in both]
+    own = [SeedVariance.of([seeds]) for seeds in both]
+    parts = [(one.value / len(seeds), one.freedom) for one, seeds in zip(own, both, strict=True)]
+    if pooled is not None:
+        parts = [(pooled.value * (1 / len(first) + 1 / len(second)), pooled.freedom)]
     influences = [np.array([seed.influence for seed in seeds]) for seeds in both]  # (R, N)
     sentences = influences[0].shape[1]
     shared = float(np.var(influences[0].mean(0) - influences[1].mean(0), ddof=1)) / sentences
-    counted = (float(one.var(0, ddof=1).mean()) / (one.size) for one in influences)
-    of_sentences = max(0.0, shared - sum(counted))
-    variance = sum(of_seeds) + of_sentences
+    free = max(1, sentences - 1)
+    counted = sum(float(one.var(0, ddof=1).sum()) / free / one.size for one in influences)
+    parts.append((max(0.0, shared - counted), free))
+    variance = sum(part for part, _ in parts)
     if variance == 0:
         return Difference(value, (value, value), float(value == 0))
-    freedom = [len(first) - 1, len(second) - 1, max(1, sentences - 1)]
-    parts = zip((*of_seeds, of_sentences), freedom, strict=True)
     df = variance**2 / sum(part**2 / free for part, free in parts)
     half = student_quantile(df) * variance**0.5
     return Difference(value, (value - half, value + half), student_p(value / variance**0.5, df))

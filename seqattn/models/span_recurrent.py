@@ -29,6 +29,7 @@ class SpanRecurrentConfig:
         model_layers: depth of what reads the context again with the question in mind.
         dropout: share dropped on embeddings and between layers.
         word_match: whether tokens know whether their words stand in the question; see `WordMatch`.
+        word_dropout: as `Embedding`.
     """
 
     cell: Cell = "lstm"
@@ -37,6 +38,7 @@ class SpanRecurrentConfig:
     model_layers: Layers = 1
     dropout: Dropout = 0.3
     word_match: bool = True
+    word_dropout: Dropout = 0.0
 
     output: ClassVar[str] = "spans"
     attention_type: ClassVar[type] = Attention
@@ -74,7 +76,8 @@ class SpanRecurrent(MatchingModel):
         dim = config.dim
         self.config = config
         self.dropout = StepDropout(config.dropout, variational=False)
-        self.embedding = Embedding(make_table(vocabulary_size, dim), self.dropout)
+        table = make_table(vocabulary_size, dim)
+        self.embedding = Embedding(table, self.dropout, word_dropout=config.word_dropout)
         self.word_match = WordMatch(dim) if config.word_match else None
         width = dim if self.word_match is None else self.word_match.width
         reader = partial(RecurrentEncoder, config.cell, dim=dim, dropout=self.dropout)

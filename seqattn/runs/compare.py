@@ -36,6 +36,9 @@ from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.storage import file_faults, write_whole
 
+_OF_SPEED = ("accelerator", "devices", "num_nodes")
+"""Settings of the trainer that change how long training takes and nothing else."""
+
 
 @checked
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Comparison:
         rounds: how often all systems decode the same sentences in turns; 0 measures no speed.
         speed_sentences: the first so many, for `rounds`.
         frequencies: whether words of the training data are counted, for a picture in `output`.
+        pool: whether seeds are taken to vary alike in all systems, which finds more with few seeds
+            and holds its level only where that is so.
         differing: sentences that are shown of each two systems.
         resamples, trials: of the paired bootstrap and of the randomization.
         device: where models run.
@@ -68,6 +73,7 @@ class Comparison:
     rounds: CountOrNone = 0
     speed_sentences: Count = 200
     frequencies: bool = True
+    pool: bool = False
     differing: CountOrNone = 5
     resamples: Annotated[int, Ge(100), Le(100_000)] = 1000
     trials: Annotated[int, Ge(100), Le(100_000)] = 10_000
@@ -110,11 +116,12 @@ class Comparison:
                 },
                 self.resamples,
                 self.trials,
+                self.pool,
             )
             for name in found[0].sentences
         ]
         title = f"{len(rows):,} sentences of the {results.split} split"
-        words = [*(line for one in judged for line in one.words), *_notes(systems)]
+        words = [*(line for one in judged for line in one.words), *_notes(systems, self.pool)]
         tables = [
             system_table(title, results.data, judged, costs),
             *(pair_table(one) for one in judged),
@@ -177,10 +184,19 @@ class Comparison:
         print(f"written to {home}", file=sys.stderr)
 
 
-def _notes(systems: Systems) -> list[str]:
+def _notes(systems: Systems, pool: bool) -> list[str]:
     """What a reader must know of the systems."""
     numbers = {name: len(runs) for name, runs in systems.runs.items()}
     notes = list(systems.notes)
+    if pool:
+        notes.append("p of pool=true: right only where the seeds of all systems vary alike")
+    trained = {
+        str([run.settings.get("threads"), *map(run.settings.get("trainer", {}).get, _OF_SPEED)])
+        for runs in systems.runs.values()
+        for run in runs
+    }
+    if len(trained) > 1:
+        notes.append("runs were trained with other threads or devices: their times do not compare")
     if len(set(numbers.values())) > 1:
         told = ", ".join(f"{name} {number}" for name, number in numbers.items())
         notes.append(f"numbers of seeds differ: {told}")

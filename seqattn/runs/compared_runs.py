@@ -39,6 +39,8 @@ class Results(BaseModel):
     scores: dict[str, Score]
     generation: dict[str, Any]
     scorer: dict[str, Any]
+    ensemble: list[str] = []
+    rerank: dict[str, Any] | None = None
 
 
 class Row(BaseModel):
@@ -160,7 +162,8 @@ class Reading:
                     f"{file} gives {one.name} {one.score:.4f} and {_SCORES} says "
                     f"{told.value if told else 'nothing'}; evaluate again"
                 )
-        settings = {**settings, "generation": results.generation}
+        made_by = results.model_dump(include={"generation", "ensemble", "rerank"})
+        settings = {**settings, **made_by}
         return ComparedRun(path, home, settings, results, rows, {one.name: one for one in counts})
 
     def _scorer(self, results: Results, directory: Path) -> Any:

@@ -22,7 +22,8 @@ body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:86rem;padding
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 td,th{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
-td:first-child,th:first-child{text-align:left}th{border-bottom:2px solid #888}
+td:first-child,th:first-child{text-align:left}
+th{border-bottom:2px solid #888;white-space:normal;vertical-align:bottom}
 .texts td,.texts th{text-align:left;white-space:normal;vertical-align:top}
 .note{color:#555;font-size:.9em}img{max-width:100%;height:auto}
 summary{cursor:pointer;margin:.5rem 0}

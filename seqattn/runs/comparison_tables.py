@@ -22,9 +22,9 @@ METHODS = [
     "et al. 2011; degrees of freedom of Welch and Satterthwaite) is below 0.05 after Holm's (1979) "
     "correction for all pairs of a metric: a verdict for other seeds and other such sentences.",
     "The paired bootstrap (Koehn 2004) and approximate randomization (Riezler and Maxwell 2005) "
-    "are sacrebleu's, on counts averaged over seeds. They take the trained models as they are: as "
-    "seeds vary they find differences too often, the bootstrap at twice its level even where seeds "
-    "do not vary. No verdict rests on them.",
+    "(sacrebleu's, of means over sentences our own) are of counts averaged over seeds. They take "
+    "the trained models as they are: as seeds vary they find differences too often, and "
+    "sacrebleu's bootstrap does at twice its level where they do not. No verdict rests on them.",
 ]
 """How the figures of a comparison come about."""
 _COLUMNS: Mapping[str, str] = {

@@ -33,9 +33,9 @@ from seqattn.generation import GreedySearch
 from seqattn.generation.base import Progress, inference
 from seqattn.metrics.text import named
 from seqattn.runs.analyze import draw_question, draw_text
+from seqattn.runs.answers import answers_to
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.environment import environment
-from seqattn.runs.evaluate import answers_to
 from seqattn.runs.pretrained import fill_embeddings
 from seqattn.runs.run_directory import rank
 from seqattn.runs.starting import Start
@@ -95,8 +95,9 @@ class Fitting(ABC):
         self.bundle = self.bundle_type(self.model, tokenizer, run.settings, {}, home / "model")
         task = run.task
         optimization = Optimization(
-            run.optimizer, run.schedule(), task.label_smoothing, task.teacher_forcing, run.seed
-        )
+            run.optimizer, run.schedule(), task.label_smoothing, task.teacher_forcing,
+            task.r_drop, run.seed,
+        )  # fmt: skip
         optimization.optimizer(self.model, fused=False)  # refuses its values before the run begins
         every, limit = task.validation.every, task.validation.sentences
         validation = replace(self.validation(), every=every, limit=limit)

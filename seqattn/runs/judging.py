@@ -9,6 +9,7 @@ import numpy as np
 
 from seqattn.metrics.significance import (
     LEVEL,
+    SeedVariance,
     SentenceCounts,
     SentenceTests,
     all_pairs,
@@ -95,7 +96,11 @@ class MetricFigures:
 
 
 def judge(
-    signature: str, systems: Mapping[str, Sequence[SentenceCounts]], resamples: int, trials: int
+    signature: str,
+    systems: Mapping[str, Sequence[SentenceCounts]],
+    resamples: int,
+    trials: int,
+    pool: bool = False,
 ) -> MetricFigures:
     """Compares all systems by one metric.
 
@@ -103,6 +108,7 @@ def judge(
         signature: of the metric.
         systems: the metric of each seed, by name.
         resamples, trials: of the bootstrap and of the randomization.
+        pool: whether seeds are taken to vary alike in all systems.
     """
     means = {name: float(np.mean([one.score for one in runs])) for name, runs in systems.items()}
     ranked = {name: systems[name] for name in sorted(means, key=lambda name: -means[name])}
@@ -110,17 +116,20 @@ def judge(
     for name, runs in ranked.items():
         seeds = [one.score for one in runs]
         scores[name] = SystemScore(means[name], seed_interval(seeds), seeds)
-    pairs = _pairs(ranked, sentence_tests(ranked, resamples, trials))
     several = [name for name, score in scores.items() if score.interval is not None]
+    pooled = SeedVariance.of(ranked.values()) if pool and several else None
+    pairs = _pairs(ranked, sentence_tests(ranked, resamples, trials), pooled)
     apart = {(pair.first, pair.second) for pair in pairs if pair.told_apart}
     name = next(iter(systems.values()))[0].name
     return MetricFigures(name, signature, scores, pairs, groups(several, apart))
 
 
 def _pairs(
-    ranked: Mapping[str, Sequence[SentenceCounts]], tests: Mapping[tuple[str, str], SentenceTests]
+    ranked: Mapping[str, Sequence[SentenceCounts]],
+    tests: Mapping[tuple[str, str], SentenceTests],
+    pooled: SeedVariance | None,
 ) -> list[PairFigures]:
-    found = {pair: difference(*(ranked[name] for name in pair)) for pair in all_pairs(list(ranked))}
+    found = {(a, b): difference(ranked[a], ranked[b], pooled) for a, b in all_pairs(list(ranked))}
     p = holm({pair: one.p for pair, one in found.items() if one.p is not None})
     bootstrap = holm({pair: one.bootstrap for pair, one in tests.items()})
     randomization = holm({pair: one.randomization for pair, one in tests.items()})

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -13,8 +14,9 @@ from seqattn.errors import UserError
 from seqattn.generation.span_search import Answerer
 from seqattn.metrics.means import SpanPlaces
 from seqattn.metrics.qa import AnswerScorer
-from seqattn.models.span_base import SpanModel
+from seqattn.models.span_base import SpanModel, SpanScores
 from seqattn.ops.precision import wide
+from seqattn.ops.vocabulary_loss import symmetric_divergence
 from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
 from seqattn.tasks.halving import BatchLoss
 
@@ -75,16 +77,30 @@ class SpanTask(SummedTask):
 
     def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:
         """The sum over windows of both cross-entropies, and how many windows are right."""
-        start, end = self.model(batch)
+        return self._sums(batch, self.model(batch))
+
+    @staticmethod
+    def _sums(batch: SpanBatch, scores: SpanScores) -> tuple[Tensor, Tensor]:
+        start, end = scores
         total = F.cross_entropy(wide(start), batch.start, reduction="sum")
         total = total + F.cross_entropy(wide(end), batch.end, reduction="sum")
         right = (start.argmax(dim=1) == batch.start) & (end.argmax(dim=1) == batch.end)
         return total, right.sum()
 
     def training_loss(self, batch: SpanBatch) -> BatchLoss:
-        total, right = self.loss(batch)
-        units = right.new_full((), batch.windows)
-        return BatchLoss(total, units, batch.windows, {"accuracy": right / units})
+        passes, r_drop = 1, self.optimization.r_drop
+        if r_drop:
+            passes, batch = 2, batch.twice()
+        scores = self.model(batch)
+        total, right = self._sums(batch, scores)
+        means = {"accuracy": right / batch.windows}
+        if r_drop:
+            apart = [symmetric_divergence(wide(part).log_softmax(dim=1)) for part in scores]
+            divergence = torch.stack(apart).sum()
+            total = total + r_drop / 2 * divergence
+            means["divergence"] = divergence.detach() / batch.windows
+        number = batch.windows // passes
+        return BatchLoss(total / passes, right.new_full((), number), number, means)
 
     def validation_sums(self, batch: SpanBatch) -> tuple[Tensor, Tensor, int]:
         return *self.loss(batch), batch.windows

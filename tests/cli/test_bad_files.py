@@ -132,7 +132,7 @@ CASES = [
       for content in (b"{", DEEP, DEEPER, b"[]", scores(b'"x"'), b"\xff", b"9" * 5000, b"",
                       b'{"scores":[]}', b'{"scores":{"a":{"value":1,"signature":5}}}')],
     ("compare", "runs=[f]", MINE, "f is no run, no multirun and no evaluation; or leave it out by"),
-    ("compare", f"runs=[{LONG_NAME}]", nothing, LONG_NAME[:50]),
+    ("compare", f"runs=[{LONG_NAME}]", nothing, f"cannot read {LONG_NAME[:50]}"),
     *[("train", HERE, corpus(name, content), text) for name, content, text in (
         ("train.de", b"a\n", "both sides must have as many lines"),
         ("train.de", b"\xff\n" * 60, "c/train.de must be UTF-8 text, line 1"),

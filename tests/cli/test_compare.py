@@ -231,3 +231,14 @@ def test_signs_of_latex_and_html_are_texts_in_tables():
     assert r"| system | x\|y |" in as_markdown([table])
     page = as_page(title, [name], [], [table], {}, [])
     assert "<td>a_b&amp;c\\d &lt;b&gt;</td>" in page
+
+
+@pytest.mark.exhaustive
+def test_answers_are_compared_by_exact_match_and_f1(answering, tmp_path, capfd):
+    shutil.copytree(answering, tmp_path / "run")
+    ended = compare(capfd, f"runs=[{tmp_path}/run]", "split=val", f"output={tmp_path}/out")
+    assert ended.code == 0, ended.err
+    told = json.loads((tmp_path / "run/evaluation/val/scores.json").read_text())["scores"]
+    found = json.loads((tmp_path / "out/figures.json").read_text())["metrics"]
+    means = {one["name"]: next(iter(one["systems"].values()))["mean"] for one in found}
+    assert means == pytest.approx({name: told[name]["value"] for name in ("EM", "F1")})

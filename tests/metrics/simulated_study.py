@@ -14,6 +14,7 @@ import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 
 from seqattn.metrics.significance import (
+    SeedVariance,
     SentenceCounts,
     difference,
     seed_interval,
@@ -76,10 +77,18 @@ def true_difference(world, draws=1500):
     return np.mean([mean(first) - mean(second) for first, second in drawn])
 
 
-def difference_coverage(world, draws, seed=0):
-    """The share of intervals of a difference that hold the true one, and of p below 0.05."""
-    chance, truth = np.random.default_rng(seed), true_difference(world)
-    found = [difference(*both(world, sentences(world, chance), chance)) for _ in range(draws)]
+def difference_coverage(world, draws, seed=0, pooled_with=0):
+    """The share of intervals of a difference that hold the true one, and of p below 0.05.
+
+    With `pooled_with`, seeds' variance is that of so many more systems, too.
+    """
+    chance, truth, found = np.random.default_rng(seed), true_difference(world), []
+    for _ in range(draws):
+        texts = sentences(world, chance)
+        compared = both(world, texts, chance)
+        others = [system(0.8, world.spread, 3, texts, chance) for _ in range(pooled_with)]
+        pooled = SeedVariance.of([*compared, *others]) if pooled_with else None
+        found.append(difference(*compared, pooled))
     covered = np.mean([low <= truth <= high for low, high in (one.interval for one in found)])
     return covered, np.mean([one.p < 0.05 for one in found])
 
@@ -122,6 +131,14 @@ def main(draws):
                 f"found {told(power, draws)}; false positives {told(wrong, draws)}",
                 flush=True,
             )
+        covered, power = difference_coverage(World(0.2, spread), draws, pooled_with=4)
+        _, wrong = difference_coverage(World(0, spread), draws, pooled_with=4)
+        print(
+            f"spread {spread} seeds (3, 3), pooled with 4 systems: difference covered "
+            f"{told(covered, draws)}, found {told(power, draws)}; false positives "
+            f"{told(wrong, draws)}",
+            flush=True,
+        )
         if spread:
             covered = seed_coverage(World(0, spread), draws)
             print(f"spread {spread}: mean of 3 seeds covered {told(covered, draws)}", flush=True)

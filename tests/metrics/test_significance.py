@@ -12,6 +12,7 @@ from sacrebleu.significance import PairedTest
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.significance import (
+    SeedVariance,
     SentenceCounts,
     difference,
     groups,
@@ -106,12 +107,28 @@ def test_where_seeds_do_not_vary_the_difference_is_that_of_paired_sentences():
 
 def test_what_seeds_and_sentences_both_count_is_counted_once():
     chance = np.random.default_rng(3)
-    first, second = (chance.normal(50, 9, (4, 800)) for _ in range(2))  # interaction alone
-    low, high = difference(means(*first), means(*second)).interval
-    df, deviation = 6, (2 * 81 / (4 * 800)) ** 0.5  # once: not sqrt(2) times as wide
-    assert (high - low) / 2 == pytest.approx(student_quantile(df) * deviation, rel=0.5)
-    both = np.var(first.mean(1), ddof=1) / 4 + np.var(second.mean(1), ddof=1) / 4
-    assert (high - low) / 2 < student_quantile(4) * (both + deviation**2) ** 0.5
+    scores = chance.normal(50, 9, 7) + chance.normal(0, 2, (3, 1)) + chance.normal(0, 5, (3, 7))
+    found = difference(means(*scores), means([0.0] * 7, [0.0] * 7))
+    rows, columns = scores.mean(1), scores.mean(0)
+    rest = scores - rows[:, None] - columns + scores.mean()
+    of_both = (rest**2).sum() / (2 * 6)  # mean squares of a two-way table
+    of_sentences = (3 * columns.var(ddof=1) - of_both) / 3
+    assert of_sentences > 10
+    parts = [(rows.var(ddof=1) / 3, 2), (of_sentences / 7, 6)]
+    variance = sum(part for part, _ in parts)
+    df = variance**2 / sum(part**2 / free for part, free in parts)
+    half = student_quantile(df) * variance**0.5
+    assert found.interval == pytest.approx((found.value - half, found.value + half))
+
+
+def test_a_pooled_variance_is_that_within_all_systems_with_their_degrees_of_freedom():
+    rows = [30.0, 33.0, 31.0], [28.0, 29.0], [5.0, 1.0], [70.0]
+    systems = [means(*([x] * 5 for x in row)) for row in rows]
+    pooled = SeedVariance.of(systems)
+    assert pooled == (pytest.approx((14 / 3 + 0.5 + 8) / 4), 4)
+    found = difference(systems[0], systems[1], pooled)
+    t = found.value / (pooled.value * (1 / 3 + 1 / 2)) ** 0.5
+    assert found.p == pytest.approx(student_p(t, 4))
 
 
 def test_one_seed_gives_a_difference_and_no_interval():
@@ -194,6 +211,13 @@ def test_intervals_hold_and_tests_keep_their_level_in_a_study(spread, seeds):
     covered, _ = difference_coverage(World(0.2, spread, seeds), 1000)
     assert 0.93 <= covered <= 0.985  # two seeds that do not vary: Welch's is too careful
     _, wrong = difference_coverage(World(0, spread, seeds), 1000)
+    assert wrong <= 0.05 + 2 * 0.007
+
+
+@pytest.mark.exhaustive
+def test_a_pooled_variance_keeps_the_level_where_seeds_vary_alike():
+    covered, wrong = difference_coverage(World(0, 0.1), 1000, pooled_with=4)
+    assert 0.93 <= covered <= 0.98
     assert wrong <= 0.05 + 2 * 0.007
 
 
