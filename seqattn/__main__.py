@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 ABOUT = {
     "train": "trains a model and writes a bundle to RUN/model",
+    "search": "finds the attention, heads, window, position and depth that suit some data",
     "prepare": "makes shards of a large corpus, for train data=shards",
     "generate": "writes an output for each line of text, with a trained bundle",
     "evaluate": "scores a bundle on a split, by its task's own scorer",

@@ -138,7 +138,7 @@ def test_the_support_table_is_what_the_attentions_declare():
 def test_there_are_commands_of_each_kind():
     programs = {shlex.split(command)[1] for command in commands("python ", "README.md")}
     verbs = {"prepare", "generate", "evaluate", "compare", "analyze", "report", "convert"}
-    verbs |= {"explain", "heads", "probe", "distil"}
+    verbs |= {"explain", "heads", "probe", "distil", "search"}
     assert programs >= {"train.py", *(f"scripts/{verb}.py" for verb in verbs)}
     assert len(TRAININGS) > 20
     assert len(commands("python scripts/benchmark.py", "benchmarks.md")) >= 6
@@ -198,7 +198,7 @@ IN_README = commands("python scripts/", "README.md")
     "command",
     kinds(
         [c for c in commands("python scripts/", "README.md", *DOCS)
-         if not re.search("benchmark.py|demo.py|dataset=|jsonl.gz", c)],
+         if not re.search("benchmark.py|demo.py|search.py|dataset=|jsonl.gz", c)],
         lambda c: c in IN_README,
     ),
 )  # fmt: skip

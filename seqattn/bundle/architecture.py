@@ -129,8 +129,9 @@ class Architecture:
         given = self.attention if own is None else own
         given = given if isinstance(given, Sequence) else [given]
         if len(slots) == 1 and (own is not None or len(given) > 1):
+            taken = ", ".join(self.taken())
             raise UserError(
-                f"model={name} has one attention; choose it as attention=NAME, of {self._taken()}"
+                f"model={name} has one attention; choose it as attention=NAME, of {taken}"
             )
         if own is not None and slot not in slots:
             keys = " and ".join(f"attention@{kept}_attention=NAME" for kept in slots)
@@ -156,10 +157,10 @@ class Architecture:
 
     def _cannot_use(self, key: str) -> UserError:
         chosen = f"model={self._name('model')} cannot use {key}={self._name(key)}"
-        return UserError(f"{chosen}; it takes {self._taken()}")
+        return UserError(f"{chosen}; it takes {', '.join(self.taken())}")
 
-    def _taken(self) -> str:
-        """The shipped attentions that the model takes."""
+    def taken(self) -> dict[str, list[str]]:
+        """The shipped attentions that the model takes, each with the slots that it can serve."""
         built = {name: nodes.build(node) for name, node in choices("attention").items()}
         with unallocated():
             made = {
@@ -167,7 +168,8 @@ class Architecture:
                 for name, attention in built.items()
                 if self._is_of_kind(attention)
             }
-        return ", ".join(name for name in made if _fitting(made[name], self.model.attentions))
+        slots = {name: _fitting(one, self.model.attentions) for name, one in made.items()}
+        return {name: fitting for name, fitting in slots.items() if fitting}
 
     def _serving(
         self, factory: AttentionFactory, slot: str, name: str, query_dim: int, memory_dim: int

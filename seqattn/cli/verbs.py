@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -11,7 +12,7 @@ from omegaconf import DictConfig
 
 from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.nodes import TARGET, build
-from seqattn.config.compose import choices, is_filled, settle
+from seqattn.config.compose import as_values, choices, is_filled, settle
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import remove_empty
 
@@ -59,6 +60,32 @@ def train(config: DictConfig) -> float | None:
         remove_empty(home)  # Hydra made it, and where nothing came of it none is left
 
 
+def search(config: DictConfig) -> None:
+    """Searches for a model, by trainings of the same command line."""
+    home = run_home()
+    try:
+        settings = settle("search", config, run_dir=str(home))
+        own = {key: settings.pop(key) for key in ("space", "budget", "jobs")}
+        words = [
+            word
+            for word in HydraConfig.get().overrides.task
+            if word.partition("=")[0].partition(".")[0] not in ("run_dir", *own)
+        ]
+        sources = HydraConfig.get().runtime.config_sources
+        added = [one.path for one in sources if one.provider == "command-line"]
+        own |= {
+            TARGET: "seqattn.runs.search.ModelSearch",
+            "run_dir": str(home),
+            "seed": settings["seed"],
+            "overrides": words,
+            "options": [word for path in added for word in ("--config-dir", path)],
+        }
+        run = build(own)
+        replace(run, settings=settings, values=as_values(words)).run()
+    finally:
+        remove_empty(home)
+
+
 def benchmark(config: DictConfig) -> None:
     """Runs a suite; writes its figures where that is asked for."""
     settings = settle("benchmark", config)
@@ -102,6 +129,7 @@ _RUNS = {
 }
 VERBS: dict[str, Action] = {
     "train": train,
+    "search": search,
     **{verb: _as_run(verb, name) for verb, name in _RUNS.items()},
     "benchmark": benchmark,
 }

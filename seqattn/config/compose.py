@@ -15,6 +15,7 @@ from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from seqattn.bundle import nodes
 from seqattn.bundle.choices import SLOT_NODES, with_new_keys
 from seqattn.bundle.nodes import nearest
 from seqattn.errors import UserError
@@ -173,22 +174,41 @@ def choices() -> dict[str, str]:
     }
 
 
+def as_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Overrides as plain values by their keys."""
+
+    def plain(value: Any) -> Any:
+        return getattr(value, "text", nodes.each(lambda part, _: plain(part), value, ""))
+
+    parse = OverridesParser.create().parse_override
+    return {one.partition("=")[0]: plain(parse(one).value()) for one in overrides}
+
+
 def _check_keys(verb: str, settings: Settings) -> None:
     """Refuses keys that are not there or were taken away, before anything heavy is imported."""
-    document = yaml.safe_load((CONF / f"{verb}.yaml").read_text(encoding="utf-8"))
-    needed = [key for key in document if key not in ("defaults", "hydra")]
-    optional: list[str] = []  # slots without a choice of their own, and lists of choices
-    for entry in document["defaults"]:
-        for group, choice in entry.items() if isinstance(entry, dict) else ():
-            if not group.startswith("override ") and group not in _FILLING:
-                keys = needed if isinstance(choice, str) else optional
-                keys.append(group.rpartition("@")[2])
+    needed, optional = _keys_of(verb)
     for key in settings:
         if key not in (*needed, *optional):
             raise UserError(f"there is no key {key}{nearest(key, [*needed, *optional])}")
     for key in needed:
         if key not in settings:
             raise UserError(f"{key} must be given; leave ~{key} out")
+
+
+def _keys_of(verb: str) -> tuple[list[str], list[str]]:
+    """Keys that a verb needs, and those that may be absent: empty slots, and lists of choices."""
+    document = yaml.safe_load((CONF / f"{verb}.yaml").read_text(encoding="utf-8"))
+    needed = [key for key in document if key not in ("defaults", "hydra")]
+    optional: list[str] = []
+    for entry in document["defaults"]:
+        if isinstance(entry, str) and entry != "_self_":  # another verb, whose keys it takes
+            theirs = _keys_of(entry)
+            needed, optional = [*needed, *theirs[0]], [*optional, *theirs[1]]
+        for group, choice in entry.items() if isinstance(entry, dict) else ():
+            if not group.startswith("override ") and group not in _FILLING:
+                keys = needed if isinstance(choice, str) else optional
+                keys.append(group.rpartition("@")[2])
+    return needed, optional
 
 
 def _plain(config: DictConfig) -> Settings:

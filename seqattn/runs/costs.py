@@ -95,14 +95,14 @@ def measure_costs(
             tell(number + 1, rounds)
     found = {}
     for name, runs in systems.items():
-        sizes = _sizes(bundles[name].model) if name in bundles else {}
+        sizes = sizes_of(bundles[name].model) if name in bundles else {}
         cost = _training([read_figures(run.home) for run in runs])
         found[name] = Cost(**cost, **sizes, sentences_per_second=tuple(rates.get(name, ())))
     return found
 
 
 def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
-    each = [found for rows in seeds if (found := _training_of(rows))]
+    each = [found for rows in seeds if (found := training_of(rows))]
     peaks = [
         max(float(row["train/peak_memory_mb"]) for row in rows if row.get("train/peak_memory_mb"))
         for rows in seeds
@@ -118,7 +118,7 @@ def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
     }
 
 
-def _training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float] | None:
+def training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float] | None:
     """Seconds of a training, and target tokens a second; None where neither was logged."""
     rates = [row for row in rows if row.get("train/tokens_per_second")]
     if not rates:
@@ -134,7 +134,7 @@ def _training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float
 
 
 @torch.inference_mode()
-def _sizes(model: Any) -> dict[str, int]:
+def sizes_of(model: Any) -> dict[str, int]:
     """Parameters and bytes of the cache."""
     sizes = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
     if not isinstance(model, Seq2SeqModel):

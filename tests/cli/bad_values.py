@@ -306,6 +306,16 @@ KINDS = (
     ("train", "model._target_=os.getcwd", "there is no key model."),
 )
 NAMES = (
+    ("search", "space.attention=[nope]", "space.attention names nope, which is not there; did you"),
+    ("search", "space.depth=[[1,2,3]]", "space.depth must be a list of values or null, got [[1,"),
+    ("search", "space.heads=[]", "space.heads must be a list of whole numbers or null, got []"),
+    ("search", "budget.steps=[5,5]", "budget.steps must rise, got [5, 5]"),
+    ("search", "budget.minutes=0", "budget.minutes must be a number above 0"),
+    ("search", "jobs=0", "jobs must be a whole number from 1 to 1,000,000,000 or null, got 0"),
+    ("search", "resume=false", "a search takes no resume; leave it out"),
+    ("search", "attention=[mha,gqa]", "a search takes one attention for all layers; leave the l"),
+    ("search", "+trainer.lightning.x=1", "a search takes no +trainer.lightning.x; leave it out"),
+    ("search", "spac.heads=[2]", "there is no key spac"),
     ("generate", "processor=[no_repeat]", "there is no processor=no_repeat; did you mea"),
     ("generate", "+foo=1", "there is no key foo; it takes bundle, ensemb"),
     ("generate", "generation._target_=os.getcwd", "there is no key generation.limit; it takes n"),

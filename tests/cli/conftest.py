@@ -79,6 +79,7 @@ class Places(NamedTuple):
             "probe": [bundle, "word=dog", "output=out.json"],
             "explain": [bundle, "sentences=2", "methods=[]", "replaced=[]", "output=out"],
             "compare": [f"runs=[{self.scored}]"],
+            "search": train_arguments(self.corpus, "run_dir=out"),
             "benchmark": ["suite=attention"],
             "prepare": [
                 *data_of(self.corpus),

@@ -1,0 +1,238 @@
+"""What a search ends with: finalists compared, a report, and the best as an experiment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+from matplotlib.figure import Figure
+
+from seqattn.analysis.comparison_plots import Point, cost_panels, pareto_front
+from seqattn.analysis.plots import save
+from seqattn.places import shipped
+from seqattn.report.document_types import TableDocument
+from seqattn.runs.compared_runs import Reading, check_alike
+from seqattn.runs.comparison_files import as_markdown, as_page
+from seqattn.runs.comparison_tables import METHODS as STATISTICS
+from seqattn.runs.comparison_tables import differing_sentences, pair_table, system_table
+from seqattn.runs.costs import Cost, measure_costs
+from seqattn.runs.judging import MetricFigures, judge
+from seqattn.runs.search_halving import SearchState
+from seqattn.runs.search_trials import Trial, curve_of, left_of
+from seqattn.storage import write_whole
+from seqattn.training.screen import duration
+
+EXPERIMENT = "found"
+_ROUNDS, _TIMED, _RESAMPLES, _TRIALS = 5, 200, 1000, 10_000
+_METHODS = (
+    "Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943): all models see the same "
+    "batches in the same order and are compared after as many tokens, not after as many seconds, "
+    "which would depend on what else the machine does. What a step takes stands in the table.",
+    "Each trial goes on with its own run. Its rate falls with the inverse square root of the step "
+    "after a warm-up, which knows no last step; the experiment trains with its own schedule again.",
+    "A trial whose training loss is above the upper quartile of the others' halfway through a rung "
+    "is ended there (after Golovin et al. 2017). One finalist's seat is for the smallest cache, so "
+    "that the front has another end.",
+    "An order after few steps is not always that after many, and the choice and its score are of "
+    "one validation split, which makes the score a little too good: train the best in full, and "
+    "score it on a split that took no part.",
+)
+
+
+def report(
+    home: Path, state: SearchState, groups: Mapping[str, Sequence[Path]], values: Mapping[str, Any]
+) -> list[str]:
+    """Compares the finalists, and writes everything into the folder of a search.
+
+    Args:
+        home: the folder.
+        state: of the search.
+        groups: the runs of each finalist by its name, one for each seed.
+        values: what the user typed for train, by key.
+
+    Returns:
+        What it came to, a line each.
+    """
+    reading = Reading("val", True, "cpu", ())
+    systems = {name: [reading.read(run) for run in runs] for name, runs in groups.items()}
+    each = [run for runs in systems.values() for run in runs]
+    check_alike(each)
+    costs = measure_costs(
+        systems, [row.source for row in each[0].rows[:_TIMED]], _ROUNDS, "cpu", ()
+    )
+    load = os.getloadavg()[0]  # of the minute that measured
+    judged = [
+        judge(
+            each[0].results.scores[metric].signature,
+            {name: [run.sentences[metric] for run in runs] for name, runs in systems.items()},
+            _RESAMPLES, _TRIALS,
+        )
+        for metric in each[0].sentences
+    ]  # fmt: skip
+    best = next(iter(judged[0].systems))
+    trial = next(one for one in state.trials.values() if one.name == best)
+    panels = _panels(judged[0], costs)
+    command = write_experiment(home, trial, state.settings["overrides"], values)
+    words = [*_choice(best, state), *judged[0].words, *_cheaper(judged[0], panels)]
+    tables = [
+        system_table("Finalists", each[0].results.data, judged, costs), pair_table(judged[0]),
+        _trials(state), _drawn(state),
+    ]  # fmt: skip
+    drawn = {"Learning curves": curves(home, state, list(judged[0].systems))}
+    if panels:
+        title = f"{judged[0].name} on validation against cost; dashed: what no other beats in both"
+        drawn = {"front": cost_panels(panels, title, judged[0].name), **drawn}
+    names = {"front": "front.png", "Learning curves": "curves.png"}
+    pictures = {name: save(figure, home / names[name]) for name, figure in drawn.items()}
+    methods = [*_METHODS, f"Speed: the median of {_ROUNDS} rounds in turns; load {load:.1f}.",
+               *STATISTICS]  # fmt: skip
+    texts = differing_sentences(systems, judged, 3)
+    page = as_page("A search for a model", [*words, command], methods, tables, pictures, texts)
+    links = "".join(f"![{name}]({path.name})\n\n" for name, path in pictures.items())
+    listed = ("".join(f"- {line}\n" for line in lines) for lines in (words, methods))
+    said, how = listed
+    head = f"# A search for a model\n\n{said}\n```bash\n{command}\n```\n\n"
+    whole = f"{head}{as_markdown(tables)}\n{links}## Methods\n\n{how}"
+    write_whole(home / "report.html", page.encode())
+    write_whole(home / "report.md", whole.encode())
+    found = {"metrics": [asdict(one) for one in judged], "load": load,
+             "costs": {name: asdict(cost) for name, cost in costs.items()}}  # fmt: skip
+    write_whole(home / "finalists.json", json.dumps(found, indent=1).encode())
+    return [*words, f"written to {home / 'report.html'}", f"to train it in full: {command}"]
+
+
+def _choice(best: str, state: SearchState) -> list[str]:
+    trials = [trial for name, trial in state.trials.items() if "-seed" not in name]
+    ended = [f"{sum(t.state == fate for t in trials)} {fate}" for fate in ("stopped", "failed")]
+    return [
+        f"the best is {best}",
+        f"{len(trials)} models were tried in {duration(state.spent)}, {' and '.join(ended)} early; "
+        f"the finalists trained for {state.rungs[-1].steps:,} steps",
+    ]
+
+
+def _panels(
+    metric: MetricFigures, costs: Mapping[str, Cost]
+) -> dict[str, dict[str, tuple[float, Point]]]:
+    """Cost and score of each finalist, by what costs; costs that some do not have are left out."""
+    quality = {
+        name: Point(0, score.mean, *(score.interval or ()))
+        for name, score in metric.systems.items()
+    }
+    values: dict[str, dict[str, float | None]] = {
+        "milliseconds of decoding a sentence": {n: costs[n].milliseconds for n in quality},
+        "cache, bytes of a sentence": {n: costs[n].cache_bytes for n in quality},
+        "parameters": {n: costs[n].parameters for n in quality},
+        "seconds of training": {n: costs[n].training_seconds for n in quality},
+    }
+    return {
+        what: {name: (float(value), quality[name]) for name, value in each.items() if value}
+        for what, each in values.items()
+        if None not in each.values()
+    }
+
+
+def _cheaper(
+    metric: MetricFigures, panels: Mapping[str, Mapping[str, tuple[float, Point]]]
+) -> list[str]:
+    """Which finalists are on the front, and which are as good as the best for less."""
+    best = next(iter(metric.systems))
+    alike = [p.second for p in metric.pairs if p.first == best and not p.told_apart]
+    lines = []
+    for what, systems in panels.items():
+        front = pareto_front(systems)
+        lines.append(f"on the front of {metric.name} and {what}: {', '.join(front)}")
+        for name in front:
+            if name in alike:
+                mine, theirs = systems[name][0], systems[best][0]
+                mine_told, theirs_told = (
+                    f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (mine, theirs)
+                )
+                told = f"{mine_told} in place of {theirs_told} {what}"
+                lines.append(f"{name} was not told apart from {best} and has {told}")
+    return lines
+
+
+def _trials(state: SearchState) -> TableDocument:
+    """All that was tried, those that came furthest first."""
+    steps = [rung.steps for rung in state.rungs]
+    rungs = {name: number for number, rung in enumerate(state.rungs) for name in rung.trials}
+    order = sorted(state.trials, key=lambda name: (-rungs[name], state.trials[name].loss))
+    rows: list[list[str | float | None]] = []
+    for name in order:
+        one = state.trials[name]
+        losses = [f"{one.losses[step]:.3f}" if step in one.losses else None for step in steps]
+        cache = None if one.cache_bytes is None else f"{one.cache_bytes:,}"
+        rows.append([
+            one.name, str(one.seed), str(one.steps), *losses, f"{1000 * one.step_seconds:.0f}",
+            f"{one.parameters:,}", cache, f"{one.state}: {one.why}" if one.why else "",
+        ])  # fmt: skip
+    columns = ["model", "seed", "steps", *(f"val loss at {step}" for step in steps), "ms a step",
+               "parameters", "cache, B", "ended early"]  # fmt: skip
+    return {"title": "What was tried, and when it was stopped", "columns": columns, "rows": rows,
+            "notes": []}  # fmt: skip
+
+
+def _drawn(state: SearchState) -> TableDocument:
+    rows: list[list[str | float | None]] = [[line] for line in state.drawn]
+    return {"title": "What was drawn from the space", "columns": [""], "rows": rows, "notes": []}
+
+
+def curves(home: Path, state: SearchState, finalists: Sequence[str]) -> Figure:
+    """Training losses by step, finalists in colour, dots where validation compared them."""
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axis = figure.add_subplot()
+    for name, trial in sorted(state.trials.items(), key=lambda item: item[1].name in finalists):
+        curve, main = curve_of(home / "trials" / name), trial.name in finalists
+        color = f"C{finalists.index(trial.name) % 10}" if main else "0.75"
+        again = "-seed" in name
+        label = trial.name.replace("$", r"\$") if main and not again else None
+        style = ":" if again else "-"
+        axis.plot([*curve], [*curve.values()], style, color=color, lw=1 + main / 2, label=label)
+        axis.plot([*trial.losses], [*trial.losses.values()], "o", color=color, ms=4)
+    for rung in state.rungs:
+        axis.axvline(rung.steps, color="0.5", lw=0.6, ls="--")
+    axis.set(xlabel="optimizer steps; all of a seed see the same batches", ylabel="loss", title="")
+    axis.legend(title="finalists (dotted: other seeds); lines: training, dots: validation")
+    return figure
+
+
+def write_experiment(
+    home: Path, best: Trial, words: Sequence[str], values: Mapping[str, Any]
+) -> str:
+    """Writes a model as an experiment; returns the command that trains it.
+
+    Args:
+        home: the folder of the search.
+        best: the model's trial.
+        words: what the user typed for train.
+        values: the same by key.
+    """
+    keys = [word.partition("=")[0] for word in left_of(words, best.overrides)]
+    given = {key: values[key] for key in keys} | {
+        key: yaml.safe_load(text) for key, _, text in (w.partition("=") for w in best.overrides)
+    }
+    groups = {folder.name for folder in shipped("conf").iterdir() if folder.is_dir()}
+    base = given.pop("experiment", None)
+    defaults: list[Any] = base if isinstance(base, list) else [base] if base else []
+    content: dict[str, Any] = {}
+    for key, value in given.items():
+        if key.partition("@")[0] in groups:
+            defaults = [*defaults, {f"override /{key}": value}]
+            continue
+        *parents, last = key.split(".")
+        place = content
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    head = f"# @package _global_\n# {best.name}, found by a search: {home / 'report.html'}\n"
+    text = yaml.safe_dump({"defaults": [*defaults, "_self_"], **content}, sort_keys=False)
+    folder = home / "conf" / "experiment"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / f"{EXPERIMENT}.yaml", (head + text).encode())
+    return f"python train.py --config-dir {home / 'conf'} experiment={EXPERIMENT}"

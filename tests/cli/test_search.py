@@ -1,0 +1,52 @@
+"""The verb search."""
+
+import json
+import shlex
+
+import pytest
+import yaml
+
+from seqattn.bundle.nodes import build
+from seqattn.cli.main import run_verb
+from tests.cli.small import composed, refusal, succeed, train_arguments
+from tests.pages import commands
+
+
+@pytest.mark.parametrize("command", commands("python scripts/search.py", "README.md", "search.md"))
+def test_the_commands_of_the_pages_are_searches(command):
+    settings = composed("search", *shlex.split(command)[2:])[0]
+    assert build(settings["budget"]).finalists == 3
+    assert build(settings["space"]).without == ["ring"]
+    assert settings["run_dir"] == f"searches/{settings['name']}"
+
+
+@pytest.mark.exhaustive
+def test_a_search_ends_in_a_report_and_an_experiment_that_trains(capfd, corpus, tmp_path):
+    home = tmp_path / "found"
+    words = [
+        *(word for word in train_arguments(corpus) if not word.startswith("trainer.max")),
+        "space.attention=[mha,mqa,bigbird]", "space.heads=[2,3]", "space.position=[rope]",
+        "budget.steps=[20,40]", "budget.finalists=2", "jobs=2", f"run_dir={home}",
+    ]  # fmt: skip
+    out = succeed(capfd, "search", *words)
+    state = json.loads((home / "trials.json").read_text())
+    assert [len(rung["trials"]) for rung in state["rungs"]] == [4, 4]
+    assert {trial["state"] for trial in state["trials"].values()} <= {"going", "stopped"}
+    assert all((home / name).is_file() for name in ("report.md", "front.png", "curves.png"))
+    assert "3 left out: num_heads must divide query_dim (16), got 3" in state["drawn"]
+    page = (home / "report.html").read_text()
+    assert "the best is " in page
+    assert "data:image/png;base64," in page
+    command = f"--config-dir {home}/conf experiment=found"
+    assert f"to train it in full: python train.py {command}" in out
+    given = [*command.split(), "trainer.max_steps=4", f"run_dir={tmp_path}/run"]
+    assert run_verb("train", given) == 0
+    best = out.split("the best is ")[1].split()[0]
+    chosen = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["choices"]
+    slots = (chosen["attention"], chosen.get("attention@encoder_attention"))
+    assert best in slots or best == "as"
+    trained = set(home.glob("trials/*/checkpoints/*"))
+    succeed(capfd, "search", *words)  # which trains nothing
+    assert set(home.glob("trials/*/checkpoints/*")) == trained
+    told = refusal(capfd, "search", *words, "space.heads=[2]")
+    assert told.startswith(f"run_dir={home} holds a search with other space; give the same, or")
