@@ -32,8 +32,8 @@ from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.evaluate import ScoredRun, write_json
-from seqattn.runs.head_importance import pairs_of
-from seqattn.runs.head_tables import ablation_table, heads_table, print_heads
+from seqattn.runs.explaining.head_importance import pairs_of
+from seqattn.runs.explaining.head_tables import ablation_table, heads_table, print_heads
 from seqattn.runs.tables import keep_tables, print_tables
 from seqattn.training.screen import progress
 

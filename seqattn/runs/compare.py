@@ -17,21 +17,28 @@ from seqattn.bundle.nodes import build
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.errors import UserError
 from seqattn.report.document_types import TableDocument
-from seqattn.runs.compared_runs import ComparedRun, Reading, check_alike, find_runs
-from seqattn.runs.comparison_figures import figures_of
-from seqattn.runs.comparison_files import as_csv, as_latex, as_markdown, as_page, cells, file_name
-from seqattn.runs.comparison_tables import (
+from seqattn.runs.comparing.compared_runs import ComparedRun, Reading, check_alike, find_runs
+from seqattn.runs.comparing.comparison_figures import figures_of
+from seqattn.runs.comparing.comparison_files import (
+    as_csv,
+    as_latex,
+    as_markdown,
+    as_page,
+    cells,
+    file_name,
+)
+from seqattn.runs.comparing.comparison_tables import (
     METHODS,
     differing_sentences,
     pair_table,
     plain_table,
     system_table,
 )
-from seqattn.runs.costs import Cost, measure_costs
+from seqattn.runs.comparing.costs import Cost, measure_costs
+from seqattn.runs.comparing.judging import MetricFigures, judge
+from seqattn.runs.comparing.systems import Systems, systems_of
 from seqattn.runs.evaluate import Split
-from seqattn.runs.judging import MetricFigures, judge
 from seqattn.runs.run_directory import remove_empty
-from seqattn.runs.systems import Systems, systems_of
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.storage import file_faults, write_whole

@@ -17,14 +17,14 @@ from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.evaluate import ScoredRun, Split, write_json
-from seqattn.runs.explained import ExplainedBundle
-from seqattn.runs.explained_tables import (
+from seqattn.runs.explaining.explained import ExplainedBundle
+from seqattn.runs.explaining.explained_tables import (
     METHOD_DIGITS,
     methods_table,
     replaced_table,
     slow_note,
 )
-from seqattn.runs.explained_text import explain_text
+from seqattn.runs.explaining.explained_text import explain_text
 from seqattn.runs.run_directory import distinct_names
 from seqattn.runs.tables import keep_tables, print_tables
 

@@ -16,10 +16,10 @@ from seqattn.checking import Count, Seed, checked
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import claimed
-from seqattn.runs.search_halving import PILOT, Budget, Halving, Rung, SearchState
-from seqattn.runs.search_report import report
-from seqattn.runs.search_space import SearchSpace
-from seqattn.runs.search_trials import Trial
+from seqattn.runs.searching.search_halving import PILOT, Budget, Halving, Rung, SearchState
+from seqattn.runs.searching.search_report import report
+from seqattn.runs.searching.search_space import SearchSpace
+from seqattn.runs.searching.search_trials import Trial
 
 _NOT_HERE = ("search", "resume", "init_from", "embeddings", "find_lr")
 """Keys of train that no search takes."""

@@ -14,7 +14,7 @@ from seqattn.analysis.importance import head_importance
 from seqattn.analysis.intervene import uniform
 from seqattn.attention.experts import MixtureOfAttention
 from seqattn.positions import ALiBiPosition, ShawPosition
-from seqattn.runs.head_tables import heads_table
+from seqattn.runs.explaining.head_tables import heads_table
 from seqattn.tokens import BOS, EOS
 from tests.builders import load_choice, load_variant, make_transformer
 from tests.models.recurrents import make_recurrent

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from seqattn.metrics.text import TextScorer
-from seqattn.runs.comparison_files import as_latex, as_markdown, as_page
+from seqattn.runs.comparing.comparison_files import as_latex, as_markdown, as_page
 from tests.cli.small import refusal, run
 
 SOURCES = [f"{who} sees {what} ." for who in ("a dog", "the cat", "a man", "Ann")

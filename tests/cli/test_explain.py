@@ -12,7 +12,7 @@ from seqattn.analysis.word_alignment import align
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.report.run_tables import run_tables
-from seqattn.runs.explained import ExplainedBundle
+from seqattn.runs.explaining.explained import ExplainedBundle
 from tests.cli.forked import run_forked
 from tests.cli.small import pairs, refusal, succeed
 

@@ -453,7 +453,8 @@ def test_evaluate_writes_and_shows_sacrebleus_scores(capfd, bundle, corpus, load
     import sacrebleu
 
     out = succeed(capfd, "evaluate", bundle, f"output={tmp_path}/scores")
-    assert {p.name for p in (tmp_path / "scores").iterdir()} == {"scores.json", "hypotheses.txt"}
+    files = {"scores.json", "hypotheses.txt", "sentences.jsonl"}
+    assert {p.name for p in (tmp_path / "scores").iterdir()} == files
     read = {
         suffix: (corpus / f"test.{suffix}").read_text(encoding="utf-8").splitlines()
         for suffix in ("en", "de")

@@ -9,11 +9,11 @@ import yaml
 
 from seqattn.bundle.architecture import Vocabularies
 from seqattn.errors import UserError
-from seqattn.runs import search_halving
-from seqattn.runs.search_halving import Budget, Halving, Rung, SearchState
-from seqattn.runs.search_report import write_experiment
-from seqattn.runs.search_space import SearchSpace
-from seqattn.runs.search_trials import Trial, behind, curve_of, left_of, said_last
+from seqattn.runs.searching import search_halving
+from seqattn.runs.searching.search_halving import Budget, Halving, Rung, SearchState
+from seqattn.runs.searching.search_report import write_experiment
+from seqattn.runs.searching.search_space import SearchSpace
+from seqattn.runs.searching.search_trials import Trial, behind, curve_of, left_of, said_last
 from tests.cli.small import composed
 
 SMALL = ("model.dim=12", "model.ffn_dim=20", "model.encoder_layers=1", "model.decoder_layers=1")

@@ -18,7 +18,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from seqattn.processes import follow_parent
-from seqattn.runs.costs import read_figures, training_of
+from seqattn.runs.comparing.costs import read_figures, training_of
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.resuming import RESULT
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
-from seqattn.runs.search_trials import Process, Trial, behind, curve_of
+from seqattn.runs.searching.search_trials import Process, Trial, behind, curve_of
 from seqattn.storage import write_whole
 from seqattn.training.screen import duration
 

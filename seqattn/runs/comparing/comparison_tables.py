@@ -10,9 +10,9 @@ from statistics import median
 import numpy as np
 
 from seqattn.report.document_types import TableDocument
-from seqattn.runs.compared_runs import ComparedRun
-from seqattn.runs.costs import CACHED, Cost
-from seqattn.runs.judging import MetricFigures
+from seqattn.runs.comparing.compared_runs import ComparedRun
+from seqattn.runs.comparing.costs import CACHED, Cost
+from seqattn.runs.comparing.judging import MetricFigures
 from seqattn.training.screen import duration
 
 METHODS = [

@@ -15,7 +15,7 @@ from seqattn.bundle.bundle import TextBundle, load_bundle
 from seqattn.bundle.nodes import build
 from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.bundle_run import outputs_for
-from seqattn.runs.compared_runs import ComparedRun
+from seqattn.runs.comparing.compared_runs import ComparedRun
 from seqattn.tokens import BOS, EOS
 from seqattn.training.screen import progress
 

@@ -16,14 +16,14 @@ from seqattn.analysis.comparison_plots import Point, cost_panels, pareto_front
 from seqattn.analysis.plots import save
 from seqattn.places import shipped
 from seqattn.report.document_types import TableDocument
-from seqattn.runs.compared_runs import Reading, check_alike
-from seqattn.runs.comparison_files import as_markdown, as_page
-from seqattn.runs.comparison_tables import METHODS as STATISTICS
-from seqattn.runs.comparison_tables import differing_sentences, pair_table, system_table
-from seqattn.runs.costs import Cost, measure_costs
-from seqattn.runs.judging import MetricFigures, judge
-from seqattn.runs.search_halving import SearchState
-from seqattn.runs.search_trials import Trial, curve_of, left_of
+from seqattn.runs.comparing.compared_runs import Reading, check_alike
+from seqattn.runs.comparing.comparison_files import as_markdown, as_page
+from seqattn.runs.comparing.comparison_tables import METHODS as STATISTICS
+from seqattn.runs.comparing.comparison_tables import differing_sentences, pair_table, system_table
+from seqattn.runs.comparing.costs import Cost, measure_costs
+from seqattn.runs.comparing.judging import MetricFigures, judge
+from seqattn.runs.searching.search_halving import SearchState
+from seqattn.runs.searching.search_trials import Trial, curve_of, left_of
 from seqattn.storage import write_whole
 from seqattn.training.screen import duration
 

@@ -18,8 +18,8 @@ from seqattn.bundle.choices import SLOT_NODES, choices
 from seqattn.bundle.nodes import Node, nearest
 from seqattn.checking import BadValue, Count, Depth, Width, checked
 from seqattn.errors import UserError
-from seqattn.runs.costs import sizes_of
-from seqattn.runs.search_trials import Trial
+from seqattn.runs.comparing.costs import sizes_of
+from seqattn.runs.searching.search_trials import Trial
 
 Counts = Annotated[list[Count], MinLen(1)]
 Names = Annotated[list[str], MinLen(1)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from seqattn.errors import UserError
-from seqattn.runs.compared_runs import ComparedRun
+from seqattn.runs.comparing.compared_runs import ComparedRun
 from seqattn.runs.resuming import leaves
 
 _ASIDE = re.compile(

@@ -1,0 +1,1 @@
+"""What `compare` is made of: which runs are compared, the verdicts, costs, tables and pages."""

@@ -1,0 +1,1 @@
+"""What `search` is made of: the space, its trials, successive halving and the report."""
