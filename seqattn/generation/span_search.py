@@ -80,20 +80,30 @@ class SpanSearch:
 
     def read(self, windows: SpanWindows, scores: SpanScores) -> list["ReadWindow"]:
         """The log-probabilities of every span of each window, in the window alone."""
-        start = scores.start.double().log_softmax(dim=1).cpu()
-        end = scores.end.double().log_softmax(dim=1).cpu()
         begins, ends, offset = (x.cpu() for x in (windows.begins, windows.ends, windows.offset))
-        none = start[:, -1] + end[:, -1]
         blank = ends <= begins  # what stands for no character neither starts nor ends an answer
-        first = start[:, :-1].masked_fill(blank, -torch.inf)
-        last = end[:, :-1].masked_fill(blank, -torch.inf)
-        beyond = last.new_full((len(last), self.max_answer - 1), -torch.inf)
-        reach = torch.cat((last, beyond), dim=1).unfold(1, self.max_answer, 1)  # (B, S, A)
-        spans = first[..., None] + reach
+        spans, none = self._joint(scores) if scores.pair is not None else self._apart(scores)
+        spans = spans.masked_fill(
+            blank[..., None] | _reaching(blank, self.max_answer, True), -torch.inf
+        )
         return [
             ReadWindow(int(offset[n]), begins[n], ends[n], spans[n], none[n])
             for n in range(len(none))
         ]
+
+    def _apart(self, scores: SpanScores) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of spans (B, S, A) and of none (B,), of independent ends."""
+        start, end = (x.double().log_softmax(dim=1).cpu() for x in (scores.start, scores.end))
+        reach = _reaching(end[:, :-1], self.max_answer, -torch.inf)
+        return start[:, :-1, None] + reach, start[:, -1] + end[:, -1]
+
+    def _joint(self, scores: SpanScores) -> tuple[Tensor, Tensor]:
+        """The same, of spans that are normalised together."""
+        spans, none = (x.double().cpu() for x in scores.spans())
+        size = spans.shape[1]
+        last = torch.arange(size)[:, None] + torch.arange(self.max_answer)  # (S, A)
+        spans = spans.gather(2, last.clamp(max=size - 1).expand(len(spans), -1, -1))
+        return spans.masked_fill(last >= size, -torch.inf), none
 
     def choose(self, windows: Sequence["ReadWindow"], context: str) -> Answered:
         """The answers to a question, from all of its windows.
@@ -117,6 +127,12 @@ class SpanSearch:
             text = context[start:end]
             found.setdefault(text, Answer(text, start, end, math.exp(value - total)))
         return Answered(list(found.values()), no_answer)
+
+
+def _reaching(x: Tensor, count: int, beyond: float) -> Tensor:
+    """Each place and the `count` - 1 after it: (B, S) -> (B, S, count)."""
+    more = x.new_full((len(x), count - 1), beyond)
+    return torch.cat((x, more), dim=1).unfold(1, count, 1)
 
 
 def no_answer_score(windows: Sequence["ReadWindow"]) -> Tensor:

@@ -1,17 +1,23 @@
 """Models that answer a question by a span of its context: their contract and what they share."""
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import masked_softmax
-from seqattn.attention.base import Attention
+from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.masks import Mask
+from seqattn.checking import Dropout as Share
+from seqattn.checking import checked
+from seqattn.errors import UserError
+from seqattn.layers.characters import CharacterCNN, at_words
+from seqattn.layers.embedding import Embedding
+from seqattn.layers.trilinear import TrilinearMatch
 from seqattn.positions.base import Position, Stack
-from seqattn.tokens import PAD
+from seqattn.tokens import PAD, UNK
 
 
 class SpanInput(Protocol):
@@ -27,18 +33,47 @@ class SpanInput(Protocol):
 
     @property
     def match(self) -> Tensor:
-        """(B, S, 4) how each token's word meets the question's words; see `WordMatch`."""
+        """(B, S, 21) how each token's word meets the question's words, and what else is known of
+        it; see `WordMatch`."""
+
+    @property
+    def characters(self) -> Tensor:
+        """(B, W, L) characters of each row's different words, 0 for none; see `CharacterCNN`."""
+
+    @property
+    def question_words(self) -> Tensor:
+        """(B, Q) each token's word among them."""
+
+    @property
+    def context_words(self) -> Tensor:
+        """(B, S) each token's word among them."""
 
 
 class SpanScores(NamedTuple):
     """Where an answer starts and where it ends (inclusive), as logits.
 
     Both are (B, S+1): a place for each token of the window, -inf on padding, and last one for "this
-    window holds no answer".
+    window holds no answer". Where `pair` is None they are independent; else it is (B, S, S), what
+    the span from a token to another scores beside its two ends, -inf where it ends before it
+    starts, and all spans of a window are normalised together.
     """
 
     start: Tensor
     end: Tensor
+    pair: Tensor | None = None
+
+    def spans(self) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of all spans (B, S, S), from row to column, and of none (B,).
+
+        Raises:
+            ValueError: for scores without pairs.
+        """
+        if self.pair is None:
+            raise ValueError("start and end are independent")
+        total = self.start[:, :-1, None] + self.end[:, None, :-1] + self.pair
+        none = (self.start[:, -1] + self.end[:, -1])[:, None]
+        normaliser = torch.cat((total.flatten(1), none), dim=1).logsumexp(dim=1)
+        return total - normaliser[:, None, None], none[:, 0] - normaliser
 
 
 class SpanModel(nn.Module, ABC):
@@ -58,14 +93,17 @@ class SpanHead(nn.Module):
 
     Args:
         dim: width D.
+        joint: whether spans are normalised together, as by Lee et al. (2016, arXiv 1611.01436), by
+            a bilinear form of their ends beside a number for each length.
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, joint: bool = False) -> None:
         super().__init__()
         self.asked = nn.Linear(dim, 1)
         self.start = nn.Linear(dim, dim)
         self.end = nn.Linear(dim, dim)
         self.none = nn.Linear(2 * dim, 2)
+        self.pair = SpanPairs(dim) if joint else None
 
     def forward(
         self, features: Tensor, real: Tensor, question: Tensor, asking: Tensor
@@ -85,12 +123,39 @@ class SpanHead(nn.Module):
             along = (features @ form(summary).transpose(1, 2))[..., 0] * scale  # (B, S)
             along = along.masked_fill(~real, -torch.inf)
             places.append(torch.cat((along, none[:, number, None]), dim=1))
-        return SpanScores(*places)
+        pair = None if self.pair is None else self.pair(features)
+        return SpanScores(places[0], places[1], pair)
 
 
-MATCHES = 4
-"""Numbers that a batch says of each token: whether its word, the word in lower case and the word's
-stem stand in the question, and how frequent the word is in the context."""
+_LENGTHS = 32
+
+
+class SpanPairs(nn.Module):
+    """Scores spans by both their ends, and by their length.
+
+    Args:
+        dim: width D of features.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(dim, dim)
+        self.last = nn.Linear(dim, dim, bias=False)
+        self.length = nn.Parameter(torch.zeros(_LENGTHS))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(B, S, D) -> (B, S, S), -inf below the diagonal."""
+        dim, places = features.shape[2], torch.arange(features.shape[1], device=features.device)
+        apart = places - places[:, None]  # (S, S)
+        scores = self.first(features) @ self.last(features).transpose(1, 2) * dim**-0.5
+        scores = scores + self.length[apart.clamp(0, _LENGTHS - 1)]
+        return scores.masked_fill(apart < 0, -torch.inf)
+
+
+MATCHES, CLUES = 4, 17
+"""Numbers that a batch says of each token: first whether its word, the word in lower case and the
+word's stem stand in the question, and how frequent the word is in the context; then what else the
+data knows."""
 
 
 class WordMatch(nn.Module):
@@ -101,12 +166,14 @@ class WordMatch(nn.Module):
 
     Args:
         dim: width D of the embeddings.
+        clues: whether the words' shapes and surroundings count, too.
     """
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, clues: bool = False) -> None:
         super().__init__()
         self.alike = nn.Linear(dim, dim)
-        self.width = 2 * dim + MATCHES
+        self.features = MATCHES + CLUES * clues
+        self.width = 2 * dim + self.features
 
     def forward(self, context: Tensor, question: Tensor, asking: Tensor, match: Tensor) -> Tensor:
         """Embeddings of a window (B, S, D) and its question (B, Q, D) -> (B, S, 2*D + 4).
@@ -116,7 +183,35 @@ class WordMatch(nn.Module):
         mine, theirs = self.alike(context).relu(), self.alike(question).relu()
         weights = masked_softmax(mine @ theirs.transpose(1, 2), asking[:, None])  # (B, S, Q)
         alike = weights.to(question.dtype) @ question
-        return torch.cat((context, alike, match.to(context.dtype)), dim=2)
+        return torch.cat((context, alike, match[..., : self.features].to(context.dtype)), dim=2)
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class ReadingShape:
+    """How words are read and spans scored, whatever reads on.
+
+    Args:
+        word_match: whether tokens know whether their words stand in the question; see `WordMatch`.
+        word_clues: whether they know their words' shapes, and how well the words around them meet
+            the question, too.
+        characters: whether words are known by their characters, too; see `CharacterCNN`.
+        word_dropout: share of a question's and its context's different words that are unknown in
+            training, each wherever it stands (Iyyer et al. 2015); what `word_match` says stays.
+        matching: how context and question meet: by `attention`, or as in `bidaf` or `qanet`.
+        joint_spans: whether spans are scored as wholes; see `SpanPairs`.
+    """
+
+    word_match: bool = True
+    word_clues: bool = False
+    characters: bool = False
+    word_dropout: Share = 0.0
+    matching: Literal["attention", "bidaf", "qanet"] = "attention"
+    joint_spans: bool = False
+
+    def __post_init__(self) -> None:
+        if self.word_clues and not self.word_match:
+            raise UserError("word_clues=true needs word_match=true")
 
 
 class MatchingModel(SpanModel):
@@ -124,13 +219,29 @@ class MatchingModel(SpanModel):
 
     Each token of the context stands beside what it attends to in the question, and their product,
     as in BiDAF (Seo et al. 2017, arXiv 1611.01603, eq. 4).
+
+    Args:
+        shape: how words are read and spans scored.
+        dim: width D.
+        attention: makes that by which the context asks the question.
     """
 
-    question_attention: Attention
-    """By which the context asks the question."""
-    join: nn.Linear
-    """From (B, S, 3*D) to (B, S, D)."""
-    head: SpanHead
+    embedding: Embedding
+    dropout: nn.Module
+
+    def __init__(self, shape: ReadingShape, dim: int, attention: AttentionFactory) -> None:
+        super().__init__()
+        self.word_dropout = shape.word_dropout
+        self.word_match = WordMatch(dim, shape.word_clues) if shape.word_match else None
+        self.characters = CharacterCNN(dim) if shape.characters else None
+        self.question_attention: Attention | None = None
+        self.trilinear: TrilinearMatch | None = None
+        if shape.matching == "attention":
+            self.question_attention = attention(query_dim=dim, memory_dim=dim)
+        else:
+            self.trilinear = TrilinearMatch(dim, shape.matching)
+        self.join = nn.Linear(3 * dim if self.trilinear is None else self.trilinear.width, dim)
+        self.head = SpanHead(dim, shape.joint_spans)
 
     @abstractmethod
     def read_apart(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
@@ -144,8 +255,39 @@ class MatchingModel(SpanModel):
         asking, real = batch.question != PAD, batch.context != PAD
         own, mask = Mask.full(asking), Mask.full(real)
         question, context = self.read_apart(batch, own, mask)
-        across = replace(own, query_positions=mask.query_positions, real_queries=real)
+        if self.trilinear is not None:
+            met = self.trilinear(context, question, real, asking)
+        else:
+            met = self._asked(question, context, own, mask)
+        return self.head(self.read_again(self.join(met), mask), real, question, asking)
+
+    def _asked(self, question: Tensor, context: Tensor, own: Mask, mask: Mask) -> Tensor:
+        """Contexts (B, S, D) beside what they attend to, and the product: (B, S, 3*D)."""
+        assert self.question_attention is not None
+        across = replace(own, query_positions=mask.query_positions, real_queries=mask.real)
         asked, no_position = self.question_attention.project(question), Position(Stack(1, 1))
         heard = self.question_attention(context, asked, across, no_position).output
-        joined = self.join(torch.cat((context, heard, context * heard), dim=2))
-        return self.head(self.read_again(joined, mask), real, question, asking)
+        return torch.cat((context, heard, context * heard), dim=2)
+
+    def embedded(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
+        """The words of questions (B, Q, D) and contexts (B, S, D)."""
+        ids = [batch.question, batch.context]
+        hides = self.training and self.word_dropout > 0
+        if not hides and self.characters is None:
+            return self._looked_up(ids, own, mask)
+        letters, words = batch.characters, (batch.question_words, batch.context_words)
+        if hides:
+            hidden = torch.rand(letters.shape[:2], device=letters.device) < self.word_dropout
+            hidden[:, 0] = False
+            letters = letters.masked_fill(hidden[..., None], 0)
+            ids = [torch.where(hidden.gather(1, of), UNK, x) for x, of in zip(ids, words)]
+        found = self._looked_up(ids, own, mask)
+        if self.characters is not None:
+            spelt = self.dropout(self.characters(letters))
+            found = found[0] + at_words(spelt, words[0]), found[1] + at_words(spelt, words[1])
+        return found
+
+    def _looked_up(self, ids: list[Tensor], own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
+        sides = zip(ids, (own, mask), strict=True)
+        question, context = (self.embedding(x, side.query_positions) for x, side in sides)
+        return question, context

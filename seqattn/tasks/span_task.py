@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor
 
 from seqattn.checking import checked
@@ -13,7 +13,7 @@ from seqattn.errors import UserError
 from seqattn.generation.span_search import Answerer
 from seqattn.metrics.means import SpanPlaces
 from seqattn.metrics.qa import AnswerScorer
-from seqattn.models.span_base import SpanModel
+from seqattn.models.span_base import SpanModel, SpanScores
 from seqattn.ops.precision import wide
 from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
 from seqattn.tasks.halving import BatchLoss
@@ -53,6 +53,8 @@ class SpanTask(SummedTask):
         model: the span model.
         optimization: optimizer and schedule.
         validation: what is answered; None for the loss alone.
+        every_answer: whether the probability of all right answers together is learnt, in place of
+            the first one's.
 
     Raises:
         UserError: for label smoothing or teacher forcing, which places do not have.
@@ -65,8 +67,10 @@ class SpanTask(SummedTask):
         model: SpanModel,
         optimization: Optimization,
         validation: SpanValidation | None = None,
+        every_answer: bool = False,
     ) -> None:
         super().__init__(model, optimization, SpanPlaces(), validation)
+        self.every_answer = every_answer
         if optimization.label_smoothing or not optimization.teacher_forcing.whole:
             raise UserError(
                 "a span model has neither label smoothing nor teacher forcing; leave "
@@ -75,11 +79,14 @@ class SpanTask(SummedTask):
 
     def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:
         """The sum over windows of both cross-entropies, and how many windows are right."""
-        start, end = self.model(batch)
-        total = F.cross_entropy(wide(start), batch.start, reduction="sum")
-        total = total + F.cross_entropy(wide(end), batch.end, reduction="sum")
-        right = (start.argmax(dim=1) == batch.start) & (end.argmax(dim=1) == batch.end)
-        return total, right.sum()
+        scores: SpanScores = self.model(batch)
+        answers = batch.answers if self.every_answer else batch.answers[:, :1]
+        found = log_probabilities(scores, answers.clamp(min=0))
+        found = found.masked_fill(answers[..., 0] < 0, -torch.inf).logsumexp(dim=1)
+        right = (scores.start.argmax(dim=1) == batch.start) & (
+            scores.end.argmax(dim=1) == batch.end
+        )
+        return -found.sum(), right.sum()
 
     def training_loss(self, batch: SpanBatch) -> BatchLoss:
         total, right = self.loss(batch)
@@ -88,3 +95,15 @@ class SpanTask(SummedTask):
 
     def validation_sums(self, batch: SpanBatch) -> tuple[Tensor, Tensor, int]:
         return *self.loss(batch), batch.windows
+
+
+def log_probabilities(scores: SpanScores, places: Tensor) -> Tensor:
+    """Of spans from one place to another, (B, N, 2) -> (B, N); place S says that there is none."""
+    first, last = places.unbind(dim=2)
+    if scores.pair is None:
+        start, end = wide(scores.start).log_softmax(dim=1), wide(scores.end).log_softmax(dim=1)
+        return start.gather(1, first) + end.gather(1, last)
+    spans, none = SpanScores(*map(wide, scores)).spans()
+    size = spans.shape[1]
+    inside = (first * size + last).clamp(max=size * size - 1)
+    return torch.where(first == size, none[:, None], spans.flatten(1).gather(1, inside))
