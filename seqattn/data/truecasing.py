@@ -51,7 +51,8 @@ class Truecaser:
         for counts in forms.values():
             if counts.total() <= _RARE:
                 rare.update(map(_kind, counts.elements()))
-        return cls(forms, kinds, rare)
+        plain = [{key: dict(row) for key, row in rows.items()} for rows in (forms, kinds)]
+        return cls(*plain, dict(rare))
 
     def __call__(self, text: str) -> str:
         """The text with its words rewritten."""

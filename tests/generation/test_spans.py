@@ -71,7 +71,7 @@ def exhaustive(model, parts, search):
     """Every span of every window, looked at one by one."""
     best, nones = {}, []
     for start, stop in parts:
-        first, last = (x[0].log_softmax(0).tolist() for x in model(windows_of([(start, stop)])))
+        first, last = (x[0].log_softmax(0).tolist() for x in model(windows_of([(start, stop)]))[:2])
         nones.append(first[-1] + last[-1])
         for i, j in itertools.product(range(stop - start), repeat=2):
             (b, b_end), (e, e_end) = TOKENS[start + i], TOKENS[start + j]
