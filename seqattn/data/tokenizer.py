@@ -206,9 +206,9 @@ class Tokenizer:
         except UserError as error:
             raise UserError(foreign) from error
         files = head.get("files") if isinstance(head, dict) else None
-        known = isinstance(files, dict) and head.get("format") == _FORMAT
-        names = [name for name in sorted(files) if name != _TRUECASER] if known else []
-        if not isinstance(files, dict) or names not in _NAMES.values():
+        files = files if isinstance(files, dict) and head.get("format") == _FORMAT else {}
+        names = sorted(name for name in files if name != _TRUECASER)
+        if names not in _NAMES.values():
             raise UserError(foreign)
         models = [_read(path.with_name(name), files[name]) for name in names]
         truecaser = None

@@ -51,8 +51,7 @@ class Truecaser:
         for counts in forms.values():
             if counts.total() <= _RARE:
                 rare.update(map(_kind, counts.elements()))
-        plain = [{key: dict(row) for key, row in rows.items()} for rows in (forms, kinds)]
-        return cls(*plain, dict(rare))
+        return cls(_plain(forms), _plain(kinds), dict(rare))
 
     def __call__(self, text: str) -> str:
         """The text with its words rewritten."""
@@ -91,6 +90,10 @@ class Truecaser:
         return {
             (a, b): math.log(n * total / after[a] / anywhere[b]) for (a, b), n in counts.items()
         }
+
+
+def _plain(rows: Mapping[str, Counter[str]]) -> dict[str, dict[str, int]]:
+    return {key: dict(row) for key, row in rows.items()}
 
 
 def _kind(word: str) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from seqattn.checking import Count, Share, checked
 from seqattn.errors import UserError
 from seqattn.generation.base import Progress, inference
-from seqattn.models.span_base import SpanInput, SpanModel, SpanScores
+from seqattn.models.span_base import SpanInput, SpanModel, SpanScores, reaching
 
 
 class SpanWindows(SpanInput, Protocol):
@@ -82,28 +82,14 @@ class SpanSearch:
         """The log-probabilities of every span of each window, in the window alone."""
         begins, ends, offset = (x.cpu() for x in (windows.begins, windows.ends, windows.offset))
         blank = ends <= begins  # what stands for no character neither starts nor ends an answer
-        spans, none = self._joint(scores) if scores.pair is not None else self._apart(scores)
-        spans = spans.masked_fill(
-            blank[..., None] | _reaching(blank, self.max_answer, True), -torch.inf
-        )
+        wide = SpanScores(*(x if x is None else x.double() for x in scores))
+        spans, none = (x.cpu() for x in wide.spans(self.max_answer))
+        last = reaching(torch.zeros(blank.shape).masked_fill(blank, -torch.inf), self.max_answer)
+        spans = (spans + last).masked_fill(blank[..., None], -torch.inf)
         return [
             ReadWindow(int(offset[n]), begins[n], ends[n], spans[n], none[n])
             for n in range(len(none))
         ]
-
-    def _apart(self, scores: SpanScores) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of spans (B, S, A) and of none (B,), of independent ends."""
-        start, end = (x.double().log_softmax(dim=1).cpu() for x in (scores.start, scores.end))
-        reach = _reaching(end[:, :-1], self.max_answer, -torch.inf)
-        return start[:, :-1, None] + reach, start[:, -1] + end[:, -1]
-
-    def _joint(self, scores: SpanScores) -> tuple[Tensor, Tensor]:
-        """The same, of spans that are normalised together."""
-        spans, none = (x.double().cpu() for x in scores.spans())
-        size = spans.shape[1]
-        last = torch.arange(size)[:, None] + torch.arange(self.max_answer)  # (S, A)
-        spans = spans.gather(2, last.clamp(max=size - 1).expand(len(spans), -1, -1))
-        return spans.masked_fill(last >= size, -torch.inf), none
 
     def choose(self, windows: Sequence["ReadWindow"], context: str) -> Answered:
         """The answers to a question, from all of its windows.
@@ -127,12 +113,6 @@ class SpanSearch:
             text = context[start:end]
             found.setdefault(text, Answer(text, start, end, math.exp(value - total)))
         return Answered(list(found.values()), no_answer)
-
-
-def _reaching(x: Tensor, count: int, beyond: float) -> Tensor:
-    """Each place and the `count` - 1 after it: (B, S) -> (B, S, count)."""
-    more = x.new_full((len(x), count - 1), beyond)
-    return torch.cat((x, more), dim=1).unfold(1, count, 1)
 
 
 def no_answer_score(windows: Sequence["ReadWindow"]) -> Tensor:

@@ -26,7 +26,7 @@ class TrilinearMatch(nn.Module):
     def __init__(self, dim: int, kind: Meeting) -> None:
         super().__init__()
         self.kind = kind
-        self.context = nn.Linear(dim, 1)
+        self.context = nn.Linear(dim, 1, bias=False)
         self.question = nn.Linear(dim, 1, bias=False)
         self.both = nn.Parameter(torch.empty(dim).normal_(std=dim**-0.5))
         self.width = 4 * dim

@@ -12,7 +12,8 @@ from seqattn.checking import Dropout, Width, checked
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import Cell, Layers, StepDropout
-from seqattn.models.span_base import MatchingModel, ReadingShape, SpanInput
+from seqattn.models.span_base import SpanInput
+from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Slots
 from seqattn.tokens import PAD
 

@@ -11,7 +11,8 @@ from seqattn.checking import Depth, Width, checked
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.transformer_layer import LayerShape
-from seqattn.models.span_base import MatchingModel, ReadingShape, SpanInput
+from seqattn.models.span_base import SpanInput
+from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Encoder, Slots
 from seqattn.ops.dropout import Dropout
 from seqattn.tokens import PAD

@@ -218,7 +218,8 @@ class SpanFitting(Fitting):
         return SpanValidation(self.bundle.answerer(), lambda: self.rows)
 
     def task_settings(self) -> dict[str, Any]:
-        return {"every_answer": self.run.task.every_answer}
+        task: Any = self.run.task
+        return {"every_answer": task.every_answer}
 
     def final_scores(self) -> dict[str, Any]:
         if "val" not in self.scored and not all(self.rows.answers):  # the threshold is the bundle's

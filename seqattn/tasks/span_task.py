@@ -98,12 +98,15 @@ class SpanTask(SummedTask):
 
 
 def log_probabilities(scores: SpanScores, places: Tensor) -> Tensor:
-    """Of spans from one place to another, (B, N, 2) -> (B, N); place S says that there is none."""
+    """Of spans from one place to another, (B, N, 2) -> (B, N); place S says that there is none.
+
+    A span that is longer than those that are scored as wholes counts as far as these reach.
+    """
     first, last = places.unbind(dim=2)
+    start, end = wide(scores.start), wide(scores.end)
     if scores.pair is None:
-        start, end = wide(scores.start).log_softmax(dim=1), wide(scores.end).log_softmax(dim=1)
-        return start.gather(1, first) + end.gather(1, last)
-    spans, none = SpanScores(*map(wide, scores)).spans()
-    size = spans.shape[1]
-    inside = (first * size + last).clamp(max=size * size - 1)
+        return start.log_softmax(dim=1).gather(1, first) + end.log_softmax(dim=1).gather(1, last)
+    longest, size = scores.pair.shape[2], scores.pair.shape[1]
+    spans, none = SpanScores(start, end, wide(scores.pair)).spans(longest)
+    inside = first.clamp(max=size - 1) * longest + (last - first).clamp(0, longest - 1)
     return torch.where(first == size, none[:, None], spans.flatten(1).gather(1, inside))

@@ -9,13 +9,13 @@ import torch
 from seqattn.data.module import SpanData
 from seqattn.data.options import SpanOptions
 from seqattn.data.span_batch import SpanEncoder
-from seqattn.data.span_dataset import SpanDataset, tokenize_questions
 from seqattn.data.span_clues import CLUES
+from seqattn.data.span_dataset import SpanDataset, tokenize_questions
 from seqattn.data.span_text import MATCHES, TextReader, spell_words
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.models.span_base import CLUES as MODEL_CLUES
-from seqattn.models.span_base import MATCHES as MODEL_MATCHES
+from seqattn.models.span_matching import CLUES as MODEL_CLUES
+from seqattn.models.span_matching import MATCHES as MODEL_MATCHES
 from tests.data.small_spans import CONTEXTS, ROWS, FewQuestions, small_tokenizer
 
 

@@ -59,10 +59,7 @@ def test_context_and_question_meet_as_in_the_paper(kind):
     w = torch.cat((match.context.weight[0], match.question.weight[0], match.both))
     for row in range(2):
         c, q = context[row, real[row]], question[row, asking[row]]
-        alike = (
-            torch.stack([torch.stack([w @ torch.cat((a, b, a * b)) for b in q]) for a in c])
-            + match.context.bias
-        )
+        alike = torch.stack([torch.stack([w @ torch.cat((a, b, a * b)) for b in q]) for a in c])
         asked = alike.softmax(1) @ q
         if kind == "bidaf":
             back = (alike.amax(1).softmax(0) @ c).expand_as(c)

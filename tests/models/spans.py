@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from seqattn.models.span_base import CLUES, MATCHES
+from seqattn.models.span_matching import CLUES, MATCHES
 from seqattn.models.span_recurrent import SpanRecurrentConfig
 from seqattn.models.span_transformer import SpanTransformerConfig
 from seqattn.models.transformer import Slots
@@ -40,7 +40,8 @@ class Inputs(NamedTuple):
 def inputs(questions=QUESTIONS, contexts=CONTEXTS, question_left=False, context_left=False):
     """A batch whose matches are random, but the same for the same token in the same place."""
     rows = [
-        [[(7 * t + n + k) % 5 / 4 for k in range(MATCHES + CLUES)] for n, t in enumerate(c)] for c in contexts
+        [[(7 * t + n + k) % 5 / 4 for k in range(MATCHES + CLUES)] for n, t in enumerate(c)]
+        for c in contexts
     ]
     longest = max(map(len, rows))
     match = torch.zeros(len(rows), longest, MATCHES + CLUES)

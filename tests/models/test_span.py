@@ -1,5 +1,6 @@
 """Span models: what may move a row's scores, what padding is worth, and that they learn."""
 
+import itertools
 from functools import partial
 
 import pytest
@@ -9,14 +10,15 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqattn.analysis import capture
+from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import StepDropout
-from seqattn.models.span_base import SpanHead, SpanPairs, WordMatch
+from seqattn.models.span_head import SpanHead, SpanPairs
+from seqattn.models.span_matching import WordMatch
 from seqattn.models.span_recurrent import SpanRecurrentConfig
 from seqattn.models.span_transformer import SpanTransformerConfig
 from seqattn.models.transformer import Slots
-from seqattn.attention.masks import Mask
 from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition
 from seqattn.tasks.span_task import log_probabilities
 from tests.builders import (
@@ -94,8 +96,9 @@ def test_scores_depend_on_neither_neighbours_nor_padding(model):
             continue
         for row, expected in enumerate(rows):
             real = batch.context[row] != 0
-            inside = scores_of.spans()[0][row][real][:, real]
-            torch.testing.assert_close(inside, expected.spans()[0][0], **CLOSE)
+            for got, want in zip(scores_of.spans(20), expected.spans(20)):
+                inside = got[row] if got.ndim == 1 else got[row, real]
+                torch.testing.assert_close(inside, want[0], **CLOSE)
 
 
 def test_scores_depend_on_the_question_and_on_every_token_of_the_context():
@@ -137,16 +140,19 @@ def test_clues_count_only_where_they_are_asked_for():
 
 def test_spans_that_are_scored_as_wholes_are_normalised_together():
     scores = make_recurrent(joint_spans=True)(inputs())
-    spans, none = scores.spans()
+    spans, none = scores.spans(longest=40)
+    assert spans.shape == (3, 8, 40)
     torch.testing.assert_close(spans.exp().sum(dim=(1, 2)) + none.exp(), torch.ones(3))
-    first, last = torch.meshgrid(torch.arange(8), torch.arange(8), indexing="ij")
-    assert (spans[:, first > last] == -torch.inf).all()
-    assert (spans[1, 3:] == -torch.inf).all()  # padding
-    ends = scores.start[0, :-1, None] + scores.end[0, None, :-1] + scores.pair[0]
+    torch.testing.assert_close(scores.spans(longest=3), (spans[..., :3], none))
     none_score = scores.start[0, -1] + scores.end[0, -1]
-    torch.testing.assert_close(
-        (spans[0] - none[0])[first <= last], (ends - none_score)[first <= last]
-    )
+    for first, more in itertools.product(range(8), range(40)):
+        if first + more >= 8:
+            assert spans[0, first, more] == -torch.inf
+            continue
+        ends = scores.start[0, first] + scores.end[0, first + more]
+        want = ends + scores.pair[0, first, more] - none_score
+        torch.testing.assert_close(spans[0, first, more] - none[0], want)
+    assert (spans[1, 3:] == -torch.inf).all()  # padding
 
 
 def test_pairs_are_bilinear_in_their_ends_beside_a_number_for_their_length():
@@ -155,10 +161,10 @@ def test_pairs_are_bilinear_in_their_ends_beside_a_number_for_their_length():
     pairs.length.data.normal_()
     features = torch.randn(2, 40, 6)
     scores = pairs(features)
-    for first, last in ((0, 0), (3, 7), (2, 39)):
-        ends = pairs.first(features[1, first]) @ pairs.last(features[1, last]) / 6**0.5
-        want = ends + pairs.length[min(last - first, 31)]
-        torch.testing.assert_close(scores[1, first, last], want)
+    assert scores.shape == (2, 40, 32)
+    for first, more in ((0, 0), (3, 7), (2, 31), (39, 0)):
+        ends = pairs.first(features[1, first]) @ pairs.last(features[1, first + more]) / 6**0.5
+        torch.testing.assert_close(scores[1, first, more], ends + pairs.length[more])
 
 
 def test_a_word_that_is_hidden_in_training_is_unknown_wherever_it_stands():
@@ -203,7 +209,7 @@ def test_every_parameter_gets_a_gradient():
         log_probabilities(scores, gold[:, None]).sum().backward()
         still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         # a bias on all keys alike moves no softmax
-        assert [name for name in still if not name.endswith("key.bias")] == []
+        assert [n for n in still if not n.endswith(("key.bias", "asked.bias"))] == []
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])

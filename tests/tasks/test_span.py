@@ -186,8 +186,9 @@ def test_every_answer_or_the_first_is_made_likely(data, joint):
             if not joint:
                 one = scores.start[row].log_softmax(0)[start] + scores.end[row].log_softmax(0)[end]
             else:
-                spans, none = scores.spans()
-                one = none[row] if start == batch.context.shape[1] else spans[row, start, end]
+                spans, none = scores.spans(32)
+                inside = start < batch.context.shape[1]
+                one = spans[row, start, end - start] if inside else none[row]
             found.append(one)
         all_answers.append(torch.stack(found).logsumexp(0))
         first.append(found[0])
