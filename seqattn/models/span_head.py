@@ -17,8 +17,9 @@ class SpanHead(nn.Module):
 
     Args:
         dim: width D.
-        joint: whether spans of up to `LONGEST` tokens are normalised together, as by Lee et al. (2016, arXiv 1611.01436), by
-            a bilinear form of their ends beside a number for each length.
+        joint: whether spans of up to `LONGEST` tokens are normalised together, as by Lee et al.
+            (2016, arXiv 1611.01436), by a bilinear form of their ends beside a number for each
+            length.
     """
 
     def __init__(self, dim: int, joint: bool = False) -> None:
