@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from seqattn.attention.cache import Cache, KeysValues
@@ -212,6 +213,7 @@ class Attention(Mixer):
     exceptions: Mapping[str, str] = {}  # as a kernel's
     # (gated_heads,) what the context of each head is multiplied by; None for 1
     gates: Tensor | None = None
+    drop_heads: float = 0.0  # share of heads that DropHead leaves out in training
     # called in training with its auxiliary loss, by those that have one, while it is set
     collector: Callable[[AuxiliaryLoss], None] | None = None
 
@@ -224,6 +226,26 @@ class Attention(Mixer):
     def position_heads(self) -> int:
         """For how many heads a position scheme is made, those that are pruned included."""
         return self.num_heads
+
+    def head_factors(self, rows: Tensor) -> Tensor | None:
+        """What the context of each head is multiplied by: `gates`, and in training DropHead.
+
+        DropHead (Zhou et al. 2020, arXiv 2004.13342) leaves heads out, for each sentence others,
+        and scales those that are left by all heads over them; none where none is left.
+
+        Args:
+            rows: (B, ...) what knows the batch's size, type and device.
+
+        Returns:
+            (gated_heads,) or (B, gated_heads); None for 1.
+        """
+        factors = None if self.gates is None else self.gates.to(rows.dtype)
+        if not self.training or self.drop_heads == 0:
+            return factors
+        draws = torch.rand(len(rows), self.gated_heads, device=rows.device)
+        kept = (draws >= self.drop_heads).to(rows.dtype)
+        kept = kept * (self.gated_heads / kept.sum(dim=1, keepdim=True).clamp(min=1))
+        return kept if factors is None else kept * factors
 
     @abstractmethod
     def project(self, memory: Tensor) -> KeysValues:

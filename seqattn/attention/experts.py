@@ -149,8 +149,9 @@ class MixtureOfAttention(KernelAttention):
                 self.collector(loss)
         gated = context.transpose(1, 2) * routes.gates[..., None].to(context.dtype)
         spread = torch.zeros_like(every, dtype=gated.dtype).scatter(2, places, gated)
-        if self.gates is not None:
-            spread = spread * self.gates.to(spread.dtype)[:, None]
+        factors = self.head_factors(spread)
+        if factors is not None:
+            spread = spread * factors.unsqueeze(-2)[..., None]  # (B, 1, E, 1) or (1, E, 1)
         return AttentionOutput(self.output(spread.flatten(2)), weights)  # (B, T, E*Dh) -> (B, T, D)
 
     def route(self, query: Tensor) -> Routes:

@@ -148,8 +148,9 @@ class MultiHeadAttention(KernelAttention):
     ) -> AttentionOutput:
         q = self._heads((self.query or self.key)(query), self.num_heads)
         context, weights = self.kernel(q, keys_values, mask, position, cache, need_weights)
-        if self.gates is not None:
-            context = context * self.gates.to(context.dtype)[:, None, None]
+        factors = self.head_factors(context)
+        if factors is not None:
+            context = context * factors[..., None, None]
         merged = context.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, H*Dh)
         mean = None if weights is None else weights.mean(dim=1)
         return AttentionOutput(self.output(merged), mean)

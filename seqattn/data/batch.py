@@ -40,6 +40,11 @@ class Tensors:
         parts = [self._each(lambda x: x[:middle]), self._each(lambda x: x[middle:])]
         return [replace(part, **part._counted()) for part in parts]
 
+    def twice(self: BatchT) -> BatchT:
+        """All rows, and once more all rows."""
+        numbers = {name: 2 * getattr(self, name) for name in self.counts}
+        return replace(self._each(lambda x: torch.cat((x, x))), **numbers)
+
     def _counted(self) -> dict[str, int]:
         return {name: int((getattr(self, of) != PAD).sum()) for name, of in self.counts.items()}
 

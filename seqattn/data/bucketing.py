@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 from torch.utils.data import Sampler
 
 from seqattn.checking import Count, checked
-from seqattn.data.cells import Ints, cells, cut
+from seqattn.data.length_bands import Ints, bands, cut, in_line, sizes_of
 from seqattn.errors import UserError
 
 
@@ -60,11 +60,11 @@ class BatchLimits:
 class BucketSampler(Sampler[list[int]]):
     """A `DataLoader`'s batches: lists of row numbers, on this rank, in this epoch.
 
-    Rows are grouped into cells by their longer side and by how much longer it is; cells are laid
-    out from the longest to the shortest, the difference running to and fro like a snake, so that
-    neighbours are alike; and batches are cut from that line, each as large as the limits let it
-    be for the longest row of the cells it meets. An epoch shuffles rows within cells, so that all
-    epochs have batches of the same sizes, and in each no row comes twice and none is left out.
+    Rows are grouped into bands by their longer side, laid out from the longest to the shortest; in
+    a band they stand by how much longer one side is, to and fro like a snake, so that neighbours
+    are alike; and batches are cut from that line, each as large as the limits let it be for the
+    longest row of the bands it meets. An epoch blurs the differences, so that rows meet others,
+    while all epochs have batches of the same sizes; no row comes twice and none is left out.
 
     An epoch is a whole number of optimizer steps of `step_batches` batches each (the fullest are
     halved for it; where all have one row, those beyond wait for another epoch). Of a step's batches
@@ -111,11 +111,9 @@ class BucketSampler(Sampler[list[int]]):
         longest = int(longer.max())
         advice = "; raise them or lower max_length"
         limits.check_holds(longest, f"the longest row ({longest} tokens)", advice)
-        self.cell = cells(longer, np.subtract(source_lengths, target_lengths))
-        counts = np.bincount(self.cell)
-        bounds = np.zeros(len(counts), np.int64)
-        np.maximum.at(bounds, self.cell, longer)
-        sizes, lengths = cut(counts.tolist(), bounds.tolist(), limits)
+        self.band = bands(longer)
+        self.difference = np.subtract(source_lengths, target_lengths)
+        sizes, lengths = cut(*sizes_of(self.band, longer), limits)
         while len(sizes) % self.step_batches and max(sizes) > 1:
             largest = int(np.argmax(sizes))
             half = sizes[largest] // 2
@@ -130,7 +128,8 @@ class BucketSampler(Sampler[list[int]]):
     @property
     def plan(self) -> str:
         """Names the batches of all epochs, in 16 hexadecimal digits."""
-        digest = hashlib.sha256(self.sizes.tobytes() + self.cell.tobytes())
+        digest = hashlib.sha256(self.sizes.tobytes() + self.band.tobytes())
+        digest.update(self.difference.astype(np.int64).tobytes())
         digest.update(f"{self.seed} {self.step_batches} {self.shuffle}".encode())
         return digest.hexdigest()[:16]
 
@@ -152,10 +151,7 @@ class BucketSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         start, self.start_batch = self.start_batch, 0
         generator = np.random.default_rng([self.seed, self.epoch]) if self.shuffle else None
-        rows = np.arange(len(self.cell))
-        if generator is not None:
-            rows = generator.permutation(len(rows))
-        rows = rows[np.argsort(self.cell[rows], kind="stable")]
+        rows = in_line(self.band, self.difference, generator)
         batches = np.split(rows, np.cumsum(self.sizes)[:-1])
         order = self._order(generator)[: self._count]
         for number in order[self.rank :: self.world][start:]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from seqattn.data.batch import Batch, collate
 from seqattn.data.bucketing import BatchLimits
-from seqattn.data.cells import Ints
+from seqattn.data.length_bands import Ints
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import LoaderOptions
 from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, Shard, digest_of

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from torch.utils.data import Sampler
 
 from seqattn.data.bucketing import BatchLimits, BucketSampler
-from seqattn.data.cells import Ints, batch_count
+from seqattn.data.length_bands import Ints, batch_count
 from seqattn.errors import UserError
 
 

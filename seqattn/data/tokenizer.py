@@ -8,11 +8,13 @@ import multiprocessing
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
 
+from seqattn.data.segmentation import Random, segmentation
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, is_file, read_json, write_whole
@@ -59,6 +61,7 @@ class Side:
         # a model that folds nothing may have learned this piece like any other
         self._folds = self._processor.normalize("a  b") == self._processor.normalize("a b")
         self._line_breaks = self._folds and first == LINE_BREAK
+        self._segmentation = lru_cache(1)(segmentation)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text's ids with the end mark and no begin mark."""
@@ -66,23 +69,20 @@ class Side:
         ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
         return ids
 
-    def sample(self, texts: Sequence[str], alpha: float, seeds: Sequence[int]) -> list[list[int]]:
-        """As `encode`, each text in pieces that are drawn by its seed, from 0 to 2 ** 32 - 1.
+    def sample(
+        self, texts: Sequence[str], alpha: float, chances: Sequence[Random]
+    ) -> list[list[int]]:
+        """As `encode`, each text in pieces that are drawn by its own random numbers.
 
         Args:
             texts: N of them.
             alpha: of a unigram model the power of a segmentation's probability with which it is
-                drawn, of BPE the probability that a merge is left out.
-            seeds: N, one for each.
+                drawn, of BPE the probability that a merge is left out; above 0 and below 1.
+            chances: N, one for each.
         """
-        found = []
-        for text, seed in zip(self._prepared(texts), seeds, strict=True):
-            sentencepiece.set_random_generator_seed(seed)
-            ids = self._processor.encode(
-                text, out_type=int, add_eos=True, enable_sampling=True, alpha=alpha, nbest_size=-1
-            )
-            found.append(ids)
-        return found
+        normalised: list[str] = self._processor.normalize(self._prepared(texts))
+        cut = self._segmentation(self._processor, alpha)
+        return [[*cut(*one), EOS] for one in zip(normalised, chances, strict=True)]
 
     def _prepared(self, texts: Sequence[str]) -> list[str]:
         """Texts as sentencepiece is to read them."""

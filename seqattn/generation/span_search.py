@@ -82,8 +82,9 @@ class SpanSearch:
         """The log-probabilities of every span of each window, in the window alone."""
         begins, ends, offset = (x.cpu() for x in (windows.begins, windows.ends, windows.offset))
         blank = ends <= begins  # what stands for no character neither starts nor ends an answer
-        wide = SpanScores(*(x if x is None else x.double() for x in scores))
-        spans, none = (x.cpu() for x in wide.spans(self.max_answer))
+        pair = None if scores.pair is None else scores.pair.double()
+        scores = SpanScores(scores.start.double(), scores.end.double(), pair)
+        spans, none = (x.cpu() for x in scores.spans(self.max_answer))
         last = reaching(torch.zeros(blank.shape).masked_fill(blank, -torch.inf), self.max_answer)
         spans = (spans + last).masked_fill(blank[..., None], -torch.inf)
         return [

@@ -3,9 +3,11 @@
 import math
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqattn.ops.dropout import Dropout
 from seqattn.positions.base import Position
 
 Sharing = Literal["all", "target", "none"]
@@ -19,20 +21,29 @@ class Embedding(nn.Module):
         table: the (V, D) table, which two embeddings and the output may share.
         dropout: of the model.
         position: the stack's scheme; None for recurrence, which itself says where a token stands.
+        word_dropout: share of tokens whose whole vector is 0 in training, the others scaled by
+            1/(1-p) (Sennrich et al. 2016, arXiv 1606.02891); where they stand is said of all.
     """
 
     def __init__(
-        self, table: nn.Embedding, dropout: nn.Module, position: Position | None = None
+        self,
+        table: nn.Embedding,
+        dropout: nn.Module,
+        position: Position | None = None,
+        word_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.table = table
         self.position = position
         self.dropout = dropout
+        self.word_dropout = Dropout(word_dropout)
         self.scale = math.sqrt(table.embedding_dim)
 
     def forward(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
         """Ids (B, T) at positions (T,) or (B, T) -> (B, T, D)."""
         x = F.embedding(ids, self.table.weight) * self.scale
+        if self.training and self.word_dropout.p:
+            x = x * self.word_dropout(torch.ones_like(x[..., :1]))
         if self.position is not None and positions is not None:
             x = self.position.embed(x, positions)
         return self.dropout(x)

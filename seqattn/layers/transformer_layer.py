@@ -32,6 +32,9 @@ class LayerShape:
         pre_norm: norms before the sublayers (and one at the end of each stack) or after them.
         dropout: share dropped on embeddings and residual branches.
         checkpoint_activations: recompute layers in the backward pass to save memory.
+        word_dropout: as `Embedding`.
+        drop_heads: as `Attention`; of every attention of a stack, cross-attention included.
+        layer_drop: as `LayerStack`.
     """
 
     dim: Width = 256
@@ -41,6 +44,9 @@ class LayerShape:
     pre_norm: bool = True
     dropout: Dropout = 0.1
     checkpoint_activations: bool = False
+    word_dropout: Dropout = 0.0
+    drop_heads: Dropout = 0.0
+    layer_drop: Dropout = 0.0
 
     def residual(self) -> Residual:
         """A residual connection of this shape."""

@@ -133,6 +133,7 @@ class Seq2SeqModel(nn.Module, ABC):
         smoothing: float = 0.0,
         teacher_forcing: float = 1.0,
         tokens: int | None = None,
+        r_drop: float = 0.0,
     ) -> TokenLoss:
         """The head's loss, summed over the real tokens of whole targets.
 
@@ -143,10 +144,12 @@ class Seq2SeqModel(nn.Module, ABC):
             smoothing: share of each target's probability spread over the vocabulary.
             teacher_forcing: as `features`.
             tokens: how many of `following` are real, where it is known: a GPU is then not asked.
+            r_drop: weight of the divergence between both halves of the batch, two passes over the
+                same rows, as `blockwise_cross_entropy`; 0 for one pass.
         """
         state = self.start(self.encode(source), cached=False)
         output = self.features(target, state, teacher_forcing, self.head.needs_weights)
-        return self.head.loss(output, following, state.source_tokens, smoothing, tokens)
+        return self.head.loss(output, following, state.source_tokens, smoothing, tokens, r_drop)
 
     def forward(self, source: Tensor, target: Tensor, teacher_forcing: float = 1.0) -> Tensor:
         """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""

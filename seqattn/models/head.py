@@ -101,6 +101,7 @@ class Head(nn.Module):
         source: SourceTokens | None,
         smoothing: float,
         tokens: int | None = None,
+        r_drop: float = 0.0,
     ) -> TokenLoss:
         """Cross-entropy summed over real tokens; only its `smoothed` is differentiable.
 
@@ -110,9 +111,12 @@ class Head(nn.Module):
             source: as `logits`.
             smoothing: share of each target's probability spread over the vocabulary.
             tokens: how many targets are real; None where it is not known.
+            r_drop: as `blockwise_cross_entropy`.
         """
         mixture, weight = self.mixture(output, source), self.linear.weight
-        return blockwise_cross_entropy(output.features, weight, targets, smoothing, mixture, tokens)
+        return blockwise_cross_entropy(
+            output.features, weight, targets, smoothing, mixture, tokens, r_drop
+        )
 
     def packed(self) -> AbstractContextManager[None]:
         """Inside this block the weights, which must not change, are read faster on a CPU."""

@@ -41,6 +41,7 @@ class RecurrentConfig:
             `target` (target and output), or `none`.
         copy: a target token may be copied from the source, as `PointerHead` says: a joint
             vocabulary, and an attention whose weights sum to 1.
+        word_dropout: as `Embedding`.
     """
 
     cell: Cell = "lstm"
@@ -56,6 +57,7 @@ class RecurrentConfig:
     variational: bool = False
     share_embeddings: Sharing = "all"
     copy: bool = False
+    word_dropout: Dropout = 0.0
 
     output: ClassVar[str] = "text"
     attention_type: ClassVar[type] = Alignment
@@ -139,8 +141,9 @@ class Recurrent(Seq2SeqModel):
         self.bridge = Bridge(depth, hidden_dim, config.decoder_layers, parts_of(config.cell))
         sizes = (source_size, dim), (target_size, dim)
         source, target, tied = make_tables(config.share_embeddings, *sizes)
-        self.source_embedding = Embedding(source, self.dropout)
-        self.target_embedding = Embedding(target, self.dropout)
+        words = config.word_dropout
+        self.source_embedding = Embedding(source, self.dropout, word_dropout=words)
+        self.target_embedding = Embedding(target, self.dropout, word_dropout=words)
         self.has_weights = alignment.has_weights
         if config.copy and not (alignment.has_weights and alignment.normalised):
             raise UserError(

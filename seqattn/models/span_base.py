@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqattn.ops.precision import wide
+
 
 class SpanInput(Protocol):
     """What a span model reads: B questions, and a window of each one's context."""
@@ -50,22 +52,32 @@ class SpanScores(NamedTuple):
     end: Tensor
     pair: Tensor | None = None
 
+    def distributions(self) -> list[Tensor]:
+        """Log-probabilities that are normalised to 1, in float32 or finer.
+
+        Of start and of end (B, S+1) each; or where spans are scored as wholes, of all of them, row
+        by row, and of none (B, S*A + 1).
+        """
+        start, end = wide(self.start), wide(self.end)
+        if self.pair is None:
+            return [start.log_softmax(dim=1), end.log_softmax(dim=1)]
+        spans = start[:, :-1, None] + reaching(end[:, :-1], self.pair.shape[2]) + wide(self.pair)
+        none = start[:, -1:] + end[:, -1:]
+        return [torch.cat((spans.flatten(1), none), dim=1).log_softmax(dim=1)]
+
     def spans(self, longest: int) -> tuple[Tensor, Tensor]:
         """Log-probabilities of spans of up to `longest` tokens (B, S, longest), and of none (B,).
 
         Those that end beyond the window have -inf, and where spans are scored as wholes, those that
         are longer than the model knows.
         """
+        found = self.distributions()
         if self.pair is None:
-            start, end = self.start.log_softmax(dim=1), self.end.log_softmax(dim=1)
+            start, end = found
             return start[:, :-1, None] + reaching(end[:, :-1], longest), start[:, -1] + end[:, -1]
-        ends = reaching(self.end[:, :-1], self.pair.shape[2])
-        total = self.start[:, :-1, None] + ends + self.pair  # (B, S, A)
-        none = self.start[:, -1] + self.end[:, -1]
-        whole = torch.cat((total.flatten(1), none[:, None]), dim=1).logsumexp(dim=1)
-        more = max(0, longest - total.shape[2])
-        total = F.pad(total[..., :longest], (0, more), value=-torch.inf)
-        return total - whole[:, None, None], none - whole
+        spans = found[0][:, :-1].unflatten(1, self.pair.shape[1:])[..., :longest]
+        more = longest - spans.shape[2]
+        return F.pad(spans, (0, more), value=-torch.inf), found[0][:, -1]
 
 
 def reaching(x: Tensor, count: int) -> Tensor:

@@ -65,7 +65,7 @@ class ReadingShape:
         word_clues: whether they know their words' shapes, and how well the words around them meet
             the question, too.
         characters: whether words are known by their characters, too; see `CharacterCNN`.
-        word_dropout: share of a question's and its context's different words that are unknown in
+        hidden_words: share of a question's and its context's different words that are unknown in
             training, each wherever it stands (Iyyer et al. 2015); what `word_match` says stays.
         matching: how context and question meet: by `attention`, or as in `bidaf` or `qanet`.
         joint_spans: whether spans are scored as wholes; see `SpanPairs`.
@@ -74,7 +74,7 @@ class ReadingShape:
     word_match: bool = True
     word_clues: bool = False
     characters: bool = False
-    word_dropout: Share = 0.0
+    hidden_words: Share = 0.0
     matching: Literal["attention", "bidaf", "qanet"] = "attention"
     joint_spans: bool = False
 
@@ -100,7 +100,7 @@ class MatchingModel(SpanModel):
 
     def __init__(self, shape: ReadingShape, dim: int, attention: AttentionFactory) -> None:
         super().__init__()
-        self.word_dropout = shape.word_dropout
+        self.hidden_words = shape.hidden_words
         self.word_match = WordMatch(dim, shape.word_clues) if shape.word_match else None
         self.characters = CharacterCNN(dim) if shape.characters else None
         self.question_attention: Attention | None = None
@@ -141,12 +141,12 @@ class MatchingModel(SpanModel):
     def embedded(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
         """The words of questions (B, Q, D) and contexts (B, S, D)."""
         ids = [batch.question, batch.context]
-        hides = self.training and self.word_dropout > 0
+        hides = self.training and self.hidden_words > 0
         if not hides and self.characters is None:
             return self._looked_up(ids, own, mask)
         letters, words = batch.characters, (batch.question_words, batch.context_words)
         if hides:
-            hidden = torch.rand(letters.shape[:2], device=letters.device) < self.word_dropout
+            hidden = torch.rand(letters.shape[:2], device=letters.device) < self.hidden_words
             hidden[:, 0] = False
             letters = letters.masked_fill(hidden[..., None], 0)
             ids = [torch.where(hidden.gather(1, of), UNK, x) for x, of in zip(ids, words)]

@@ -29,7 +29,8 @@ class SpanRecurrentConfig(ReadingShape):
         encoder_layers: depth of the readers of question and context.
         model_layers: depth of what reads the context again with the question in mind.
         dropout: share dropped on embeddings and between layers.
-        word_match, word_clues, characters, word_dropout, matching, joint_spans: as `ReadingShape`.
+        word_match, word_clues, characters, hidden_words, matching, joint_spans: as `ReadingShape`.
+        word_dropout: as `Embedding`.
     """
 
     cell: Cell = "lstm"
@@ -37,6 +38,7 @@ class SpanRecurrentConfig(ReadingShape):
     encoder_layers: Layers = 1
     model_layers: Layers = 1
     dropout: Dropout = 0.3
+    word_dropout: Dropout = 0.0
 
     output: ClassVar[str] = "spans"
     attention_type: ClassVar[type] = Attention
@@ -74,7 +76,8 @@ class SpanRecurrent(MatchingModel):
         super().__init__(config, dim, attention)
         self.config = config
         self.dropout = StepDropout(config.dropout, variational=False)
-        self.embedding = Embedding(make_table(vocabulary_size, dim), self.dropout)
+        table = make_table(vocabulary_size, dim)
+        self.embedding = Embedding(table, self.dropout, word_dropout=config.word_dropout)
         width = dim if self.word_match is None else self.word_match.width
         reader = partial(RecurrentEncoder, config.cell, dim=dim, dropout=self.dropout)
         self.question_reader = reader(input_dim=dim, layers=config.encoder_layers)

@@ -25,10 +25,11 @@ class SpanTransformerConfig(LayerShape, ReadingShape):
 
     Args:
         dim: width D.
-        ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations: as `LayerShape`.
+        ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations, word_dropout,
+        drop_heads, layer_drop: as `LayerShape`.
         encoder_layers: layers that read question and context, the same for both.
         model_layers: layers that read the context again with the question in mind.
-        word_match, word_clues, characters, word_dropout, matching, joint_spans: as `ReadingShape`.
+        word_match, word_clues, characters, hidden_words, matching, joint_spans: as `ReadingShape`.
     """
 
     dim: Width = 128
@@ -90,7 +91,8 @@ class SpanTransformer(MatchingModel):
         self.reader = Encoder(config, slots.encoder[first:], slots.position)
         self.dropout = Dropout(config.dropout)
         table = make_table(vocabulary_size, dim)
-        self.embedding = Embedding(table, self.dropout, self.encoder.position)
+        position, words = self.encoder.position, config.word_dropout
+        self.embedding = Embedding(table, self.dropout, position, words)
         self.segments = make_table(2, dim)
         self.matched = nn.Linear(self.word_match.width, dim) if self.word_match else None
         limits = [self.encoder.max_length, self.reader.max_length]

@@ -126,6 +126,10 @@ class LayerStack(nn.Module):
         position: makes the scheme of the stack.
         bidirectional: whether tokens see what comes after them.
 
+    With the shape's `layer_drop` each layer is left out with this probability in training
+    (LayerDrop, Fan et al. 2020, arXiv 1909.11556), for each sentence others. What it would make is
+    computed all the same, so that every weight has a gradient on every rank.
+
     Raises:
         UserError: where a layer cannot take the position scheme.
     """
@@ -153,10 +157,21 @@ class LayerStack(nn.Module):
         self.max_length = min((limit for limit in limits if limit is not None), default=None)
         """The longest sequence in tokens, None where there is no limit."""
         self.checkpointing = shape.checkpoint_activations
+        self.layer_drop = shape.layer_drop
+        for part in self.modules():
+            if isinstance(part, Attention):
+                part.drop_heads = shape.drop_heads
 
     def positions(self) -> list[Position]:
         """Each layer's part of the position scheme."""
         return [self.position.at_layer(number) for number in range(len(self.layers))]
+
+    def kept(self, x: Tensor, output: Tensor) -> Tensor:
+        """A layer's output (B, T, D), in training for some sentences what it read, x."""
+        if not self.training or self.layer_drop == 0:
+            return output
+        left_out = torch.rand(len(x), 1, 1, device=x.device) < self.layer_drop
+        return torch.where(left_out, x, output)
 
     def run(self, layer: nn.Module, *args: Any, cached: bool = False) -> Any:
         """Calls a layer; a cached call is never recomputed, which would write its cache twice."""
@@ -179,7 +194,7 @@ class Encoder(LayerStack):
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
         """(B, S, D) -> (B, S, D)."""
         for number, layer in enumerate(self.layers):
-            x = self.run(layer, x, mask, self.position.at_layer(number))
+            x = self.kept(x, self.run(layer, x, mask, self.position.at_layer(number)))
         return self.norm(x)
 
 
@@ -209,10 +224,11 @@ class Decoder(LayerStack):
         attended = None
         for n, (layer, source, cache) in enumerate(zip(self.layers, state.source, caches)):
             asked = need_weights and n == len(self.layers) - 1
-            x, attended = self.run(
+            output, attended = self.run(
                 layer, x, mask, positions[n], source, source_mask, cache, asked,
                 cached=cache is not None,
             )  # fmt: skip
+            x = self.kept(x, output)
         return self.norm(x), attended
 
 

@@ -29,7 +29,8 @@ class TransformerConfig(LayerShape):
 
     Args:
         dim: width D of encoder and decoder.
-        ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations: as `LayerShape`.
+        ffn_dim, activation, norm, pre_norm, dropout, checkpoint_activations, word_dropout,
+        drop_heads, layer_drop: as `LayerShape`.
         encoder_dim: the encoder's own width; None for `dim`.
         encoder_layers: depth of the encoder.
         decoder_layers: depth of the decoder.
@@ -86,9 +87,9 @@ class Transformer(Seq2SeqModel):
         self.decoder = Decoder(config, encoder_dim, slots)
         sizes = (source_size, encoder_dim), (target_size, dim)
         source, target, tied = make_tables(config.share_embeddings, *sizes)
-        dropout = Dropout(config.dropout)
-        self.source_embedding = Embedding(source, dropout, self.encoder.position)
-        self.target_embedding = Embedding(target, dropout, self.decoder.position)
+        dropout, words = Dropout(config.dropout), config.word_dropout
+        self.source_embedding = Embedding(source, dropout, self.encoder.position, words)
+        self.target_embedding = Embedding(target, dropout, self.decoder.position, words)
         last = self.decoder.layers[-1:]
         self.has_weights = any(layer.cross_attention.abilities.copies for layer in last)
         if config.copy and not self.has_weights:

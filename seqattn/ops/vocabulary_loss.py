@@ -15,13 +15,15 @@ class TokenLoss(NamedTuple):
     """Sums over the real tokens of a batch.
 
     `smoothed` is what training minimises, `nll` the plain negative log-likelihood, both in nats;
-    `correct` counts tokens that were the likeliest, `tokens` all of them.
+    `correct` counts tokens that were the likeliest, `tokens` all of them. `divergence` is
+    KL(P1 || P2) + KL(P2 || P1) in nats, where the batch holds two passes over the same tokens.
     """
 
     smoothed: Tensor
     nll: Tensor
     correct: Tensor
     tokens: Tensor
+    divergence: Tensor
 
 
 class Mixture(NamedTuple):
@@ -62,7 +64,18 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> TokenLos
     spread = -log_probabilities.mean(dim=-1).sum()
     smoothed = (1 - smoothing) * nll + smoothing * spread if smoothing else nll
     correct = (log_probabilities.argmax(dim=-1) == gold).sum()
-    return TokenLoss(smoothed, nll, correct, real.sum())
+    return TokenLoss(smoothed, nll, correct, real.sum(), nll.new_zeros(()))
+
+
+def symmetric_divergence(log_probabilities: Tensor) -> Tensor:
+    """KL(P1 || P2) + KL(P2 || P1), summed over pairs.
+
+    Args:
+        log_probabilities: (2*N, V) in nats, P2 of a pair N rows after P1. Where both are -inf, or
+            as low as a number can be, they add nothing.
+    """
+    first, second = log_probabilities.clamp(min=torch.finfo(log_probabilities.dtype).min).chunk(2)
+    return ((first.exp() - second.exp()) * (first - second)).sum()
 
 
 def blockwise_cross_entropy(
@@ -72,6 +85,7 @@ def blockwise_cross_entropy(
     smoothing: float,
     mixture: Mixture | None = None,
     tokens: int | None = None,
+    r_drop: float = 0.0,
 ) -> TokenLoss:
     """The same as `cross_entropy(features @ weight.T, ...)`, without all logits at once.
 
@@ -81,6 +95,11 @@ def blockwise_cross_entropy(
     is a block's. Only `smoothed` is differentiable. Under autocast matrix products run in the
     autocast type, and sums in float32.
 
+    With `r_drop`, a = alpha, the second half of the batch is another pass over the first half's
+    rows, and `smoothed` gets a/2 (KL(P1 || P2) + KL(P2 || P1)) of each token's two distributions:
+    so that it is the loss of R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4), which sums both
+    cross-entropies, alpha as there.
+
     Args:
         features: (B, T, D).
         weight: (V, D) of the output layer.
@@ -88,24 +107,31 @@ def blockwise_cross_entropy(
         smoothing: as `cross_entropy`.
         mixture: of the same tokens, where they may be copied.
         tokens: how many targets are real; None where it is not known, and a GPU must be asked.
+        r_drop: weight alpha of the divergence between two passes; 0 for one pass.
     """
     real = targets != PAD
     if tokens is None or real.device.type == "cpu" or torch.compiler.is_compiling():
         kept = real.nonzero(as_tuple=True)
     else:
         kept = places(real, tokens)
+    if r_drop:  # both passes of a token next to each other
+        kept = tuple(torch.stack(part.chunk(2), dim=1).flatten() for part in kept)
     inputs = [features[kept], weight]
     if mixture is not None:
         mixture = Mixture(*(part[kept] for part in mixture))
         inputs += mixture[:2]
     learn = torch.is_grad_enabled()
     with torch.no_grad():
-        sums, gradients = _over_blocks(inputs[0], weight, targets[kept], smoothing, mixture, learn)
-    nll, spread, correct = sums.unbind()
+        sums, gradients = _over_blocks(
+            inputs[0], weight, targets[kept], smoothing, mixture, learn, r_drop
+        )
+    nll, spread, correct, divergence = sums.unbind()
     smoothed = (1 - smoothing) * nll + smoothing * spread
+    if r_drop:
+        smoothed = smoothed + r_drop / 2 * divergence
     if learn:
         smoothed = _Known.apply(smoothed, gradients, *inputs)  # type: ignore[no-untyped-call]
-    return TokenLoss(smoothed, nll, correct, real.sum())
+    return TokenLoss(smoothed, nll, correct, real.sum(), divergence)
 
 
 def places(real: Tensor, tokens: int) -> tuple[Tensor, ...]:
@@ -139,27 +165,40 @@ def _over_blocks(
     smoothing: float,
     mixture: Mixture | None,
     learn: bool,
+    r_drop: float,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Sums (nll, spread, correct) over tokens (N, D), and where asked the gradients of inputs."""
+    """Sums (nll, spread, correct, divergence) over tokens (N, D), and where asked the gradients of
+    inputs."""
     device = x.device.type
     compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     exact = torch.promote_types(weight.dtype, torch.float32)
     narrow, output = x.to(compute), weight.to(compute)
-    sums = torch.zeros(3, dtype=exact, device=x.device)
+    sums = torch.zeros(4, dtype=exact, device=x.device)
     gradients = [torch.empty_like(x), torch.zeros_like(weight, dtype=exact)] if learn else []
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
+    pull = sums.new_zeros(len(x), 1)
     rows = max(64, _BLOCK_NUMBERS // len(weight))
+    if r_drop:
+        rows -= rows % 2  # a pair stays together
     for start in range(0, len(x), rows):
         block = slice(start, start + rows)
         logits, gold = (narrow[block] @ output.T).to(exact), targets[block, None]
         part = None if mixture is None else Mixture(*(whole[block] for whole in mixture))
-        found, gradient, copied = _block(logits, gold, smoothing, part)
-        sums += found
+        found = _block(logits, gold, smoothing, part, r_drop)
+        sums += found.sums
         if not learn:
             continue
-        if part is not None and lost is not None and copied is not None:
-            lost[block] = copied
-            gradient.mul_(1 - copied.sum(dim=1, keepdim=True)).scatter_add_(1, part.ids, copied)
+        gradient = found.probabilities
+        if found.apart is not None:
+            pull[block] = r_drop / 2 * found.apart.sum(dim=1, keepdim=True)
+        if part is not None and lost is not None and found.copied is not None:
+            lost[block] = found.copied
+            held = 1 - pull[block] - found.copied.sum(dim=1, keepdim=True)
+            gradient.mul_(held).scatter_add_(1, part.ids, found.copied)
+        elif found.apart is not None:
+            gradient.mul_(1 - pull[block])
+        if found.apart is not None:
+            gradient.add_(found.apart, alpha=r_drop / 2)
         if smoothing:
             gradient.sub_(smoothing / len(weight))
         gradient.scatter_add_(1, gold, gradient.new_full((), smoothing - 1).expand_as(gold))
@@ -170,32 +209,68 @@ def _over_blocks(
         else:
             gradients[1] += gradient.T @ narrow[block]
     if learn and lost is not None:
-        gradients += [lost.sum(dim=1) - 1, -lost]
+        gradients += [lost.sum(dim=1) - 1 + pull[:, 0], -lost]
     return sums, gradients
 
 
-def _block(
-    logits: Tensor, gold: Tensor, smoothing: float, mixture: Mixture | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """A block's sums, probabilities q_v, and t_w (1 - s_w) of the tokens that may be copied.
+class _Block(NamedTuple):
+    sums: Tensor
+    probabilities: Tensor
+    """(N, V) of the vocabulary, q."""
+    copied: Tensor | None
+    """(N, S) what -g_w (1 - s_w) is for the tokens w that may be copied."""
+    apart: Tensor | None
+    """(N, V) the divergence's part h of g, without its weight."""
 
-    The loss is -sum_w t_w log P(w), t the smoothed target and P(w) = e^generate q_w + copied_w.
-    With s_w the vocabulary's share of P(w), which is 1 for what is not copied, the gradient at
-    logit v is q_v sum_w t_w s_w - t_v s_v.
+
+def _block(
+    logits: Tensor, gold: Tensor, smoothing: float, mixture: Mixture | None, r_drop: float
+) -> _Block:
+    """What the sums of a block's tokens and their gradients are made of.
+
+    The loss is -sum_w t_w log P(w), t the smoothed target and P(w) = e^generate q_w + copied_w,
+    with the divergence of pairs. Its gradient at log P(w) is g_w = h_w - t_w. With s_w the
+    vocabulary's share of P(w), which is 1 for what is not copied, the gradient at logit v is
+    g_v s_v - q_v sum_w g_w s_w, and that at `generate` is the sum.
     """
     peak = logits.amax(dim=-1, keepdim=True)
     probabilities = logits.softmax(dim=-1)
     # log-sum-exp from the likeliest token's probability, which saves a pass of exp
     norm = peak - probabilities.amax(dim=-1, keepdim=True).log()
-    copied = None
+    copied = apart = None
+    divergence = norm.new_zeros(())
     if mixture is not None:
         norm = norm - mixture.generate[:, None]
         more = _gain(logits.gather(1, mixture.ids) - norm, mixture.copy)
         logits.scatter_add_(1, mixture.ids, more)  # log P(w) is logit - norm from here
         peak = logits.amax(dim=-1, keepdim=True)
-        wanted = (mixture.ids == gold).to(more.dtype) * (1 - smoothing)
-        copied = -torch.expm1(-more) * (wanted + smoothing / logits.shape[1])
     gold_logit, mean = logits.gather(1, gold), logits.mean(dim=-1, keepdim=True)
     right = gold_logit == peak
-    sums = torch.stack([(norm - gold_logit).sum(), (norm - mean).sum(), right.sum()])
-    return sums, probabilities, copied
+    if r_drop:
+        likely = probabilities if mixture is None else (logits - norm).exp()
+        divergence, apart = _apart(logits, norm, likely)
+    if mixture is not None:
+        wanted = (mixture.ids == gold).to(more.dtype) * (1 - smoothing)
+        wanted = wanted + smoothing / logits.shape[1]
+        if apart is not None:
+            wanted = wanted - r_drop / 2 * apart.gather(1, mixture.ids)
+        copied = -torch.expm1(-more) * wanted
+    parts = (norm - gold_logit).sum(), (norm - mean).sum(), right.sum(), divergence
+    return _Block(torch.stack(parts), probabilities, copied, apart)
+
+
+def _apart(logits: Tensor, norm: Tensor, likely: Tensor) -> tuple[Tensor, Tensor]:
+    """KL(P1 || P2) + KL(P2 || P1) summed over pairs of rows, and its gradient at log P, as if that
+    were free: P1 (log P1 - log P2) + P1 - P2 at the first of a pair.
+
+    Args:
+        logits: (N, V), minus `norm` (N, 1) log P; the gradient takes their memory.
+        likely: (N, V) P.
+    """
+    scores, norms, likely = (part.unflatten(0, (-1, 2)) for part in (logits, norm, likely))
+    gap = (scores[:, 0] - scores[:, 1]).sub_(norms[:, 0] - norms[:, 1])  # (N/2, V)
+    shift = likely[:, 0] - likely[:, 1]
+    divergence = torch.dot(gap.flatten(), shift.flatten())
+    torch.addcmul(shift, likely[:, 0], gap, out=scores[:, 0])
+    torch.addcmul(shift.neg_(), likely[:, 1], gap, value=-1, out=scores[:, 1])
+    return divergence, logits

@@ -95,8 +95,9 @@ class Fitting(ABC):
         self.bundle = self.bundle_type(self.model, tokenizer, run.settings, {}, home / "model")
         task = run.task
         optimization = Optimization(
-            run.optimizer, run.schedule(), task.label_smoothing, task.teacher_forcing, run.seed
-        )
+            run.optimizer, run.schedule(), task.label_smoothing, task.teacher_forcing,
+            task.r_drop, run.seed,
+        )  # fmt: skip
         optimization.optimizer(self.model, fused=False)  # refuses its values before the run begins
         every, limit = task.validation.every, task.validation.sentences
         validation = replace(self.validation(), every=every, limit=limit)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Lt
 
 from seqattn.bundle.nodes import import_path
-from seqattn.checking import BadValue, CountOrNone, checked, shown
+from seqattn.checking import BadValue, CountOrNone, NotNegative, checked, shown
 from seqattn.errors import UserError
 from seqattn.training.forcing import TeacherForcing
 
@@ -61,6 +61,7 @@ class TaskOptions:
         name: what its runs go by, unless told otherwise.
         scorer: how outputs are compared with their references.
         label_smoothing: share of a target's probability spread over the vocabulary.
+        r_drop: alpha of R-Drop, as `Optimization`; 0 for none.
         teacher_forcing: share of target tokens that a recurrent decoder is given in training.
         validation: how outputs are scored while it trains.
         final: how they are scored in the end; None or False for their losses alone.
@@ -76,6 +77,7 @@ class TaskOptions:
     name: str
     scorer: Any
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
+    r_drop: NotNegative = 0.0
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
     validation: ValidationOptions = field(default_factory=ValidationOptions)
     final: FinalOptions | bool | None = field(default_factory=FinalOptions)

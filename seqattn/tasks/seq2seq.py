@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from seqattn.checking import checked
 from seqattn.data.batch import Batch
 from seqattn.errors import UserError
@@ -75,21 +77,27 @@ class Seq2SeqTask(SummedTask):
                 "it at schedule=constant start=1"
             )
 
-    def loss(self, batch: Batch, teacher_forcing: float = 1.0) -> TokenLoss:
-        """Sums over the real target tokens of a batch."""
+    def loss(self, batch: Batch, teacher_forcing: float = 1.0, r_drop: float = 0.0) -> TokenLoss:
+        """Sums over the real target tokens of a batch, R-Drop as `Seq2SeqModel.loss`."""
         smoothing = self.optimization.label_smoothing
         return self.model.loss(
             batch.source, batch.target_input, batch.target_output, smoothing, teacher_forcing,
-            batch.target_tokens,
+            batch.target_tokens, r_drop,
         )  # fmt: skip
 
     def training_loss(self, batch: Batch) -> BatchLoss:
         forcing = self.optimization.teacher_forcing(self.global_step)
-        sums = self.loss(batch, forcing)
+        passes, r_drop = 1, self.optimization.r_drop
+        if r_drop:
+            passes, batch = 2, batch.twice()
+        sums = self.loss(batch, forcing, r_drop)
         means = {"nll": sums.nll / sums.tokens}
+        if r_drop:
+            means["divergence"] = sums.divergence / sums.tokens
         if not self.optimization.teacher_forcing.whole:
             means["teacher_forcing"] = sums.nll.new_tensor(forcing)
-        return BatchLoss(sums.smoothed, sums.tokens, batch.target_tokens, means)
+        units, number = sums.tokens // passes, batch.target_tokens // passes
+        return BatchLoss(sums.smoothed / passes, units, number, means)
 
-    def validation_sums(self, batch: Batch) -> TokenLoss:
-        return self.loss(batch)
+    def validation_sums(self, batch: Batch) -> tuple[Tensor, ...]:
+        return self.loss(batch)[:4]

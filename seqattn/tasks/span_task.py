@@ -14,7 +14,7 @@ from seqattn.generation.span_search import Answerer
 from seqattn.metrics.means import SpanPlaces
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.models.span_base import SpanModel, SpanScores
-from seqattn.ops.precision import wide
+from seqattn.ops.vocabulary_loss import symmetric_divergence
 from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
 from seqattn.tasks.halving import BatchLoss
 
@@ -79,19 +79,29 @@ class SpanTask(SummedTask):
 
     def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:
         """The sum over windows of both cross-entropies, and how many windows are right."""
-        scores: SpanScores = self.model(batch)
+        return self._sums(batch, self.model(batch))
+
+    def _sums(self, batch: SpanBatch, scores: SpanScores) -> tuple[Tensor, Tensor]:
         answers = batch.answers if self.every_answer else batch.answers[:, :1]
         found = log_probabilities(scores, answers.clamp(min=0))
         found = found.masked_fill(answers[..., 0] < 0, -torch.inf).logsumexp(dim=1)
-        right = (scores.start.argmax(dim=1) == batch.start) & (
-            scores.end.argmax(dim=1) == batch.end
-        )
-        return -found.sum(), right.sum()
+        start, end = scores.start.argmax(dim=1), scores.end.argmax(dim=1)
+        return -found.sum(), ((start == batch.start) & (end == batch.end)).sum()
 
     def training_loss(self, batch: SpanBatch) -> BatchLoss:
-        total, right = self.loss(batch)
-        units = right.new_full((), batch.windows)
-        return BatchLoss(total, units, batch.windows, {"accuracy": right / units})
+        passes, r_drop = 1, self.optimization.r_drop
+        if r_drop:
+            passes, batch = 2, batch.twice()
+        scores = self.model(batch)
+        total, right = self._sums(batch, scores)
+        means = {"accuracy": right / batch.windows}
+        if r_drop:
+            apart = map(symmetric_divergence, scores.distributions())
+            divergence = torch.stack([*apart]).sum()
+            total = total + r_drop / 2 * divergence
+            means["divergence"] = divergence.detach() / batch.windows
+        number = batch.windows // passes
+        return BatchLoss(total / passes, right.new_full((), number), number, means)
 
     def validation_sums(self, batch: SpanBatch) -> tuple[Tensor, Tensor, int]:
         return *self.loss(batch), batch.windows
@@ -103,10 +113,9 @@ def log_probabilities(scores: SpanScores, places: Tensor) -> Tensor:
     A span that is longer than those that are scored as wholes counts as far as these reach.
     """
     first, last = places.unbind(dim=2)
-    start, end = wide(scores.start), wide(scores.end)
+    found = scores.distributions()
     if scores.pair is None:
-        return start.log_softmax(dim=1).gather(1, first) + end.log_softmax(dim=1).gather(1, last)
-    longest, size = scores.pair.shape[2], scores.pair.shape[1]
-    spans, none = SpanScores(start, end, wide(scores.pair)).spans(longest)
-    inside = first.clamp(max=size - 1) * longest + (last - first).clamp(0, longest - 1)
-    return torch.where(first == size, none[:, None], spans.flatten(1).gather(1, inside))
+        return found[0].gather(1, first) + found[1].gather(1, last)
+    _, size, longest = scores.pair.shape
+    inside = first * longest + (last - first).clamp(0, longest - 1)
+    return found[0].gather(1, torch.where(first == size, size * longest, inside))

@@ -268,6 +268,7 @@ VALUES = [
         "task.label_smoothing=abc",
         "task.label_smoothing must be a number of at least 0 and below 1, got 'abc'",
     ),
+    ("task.r_drop=-1", "task.r_drop must be a number from 0 to 1,000,000,000, got -1"),
     (
         "task.validation.every=-1",
         "task.validation.every must be a whole number from 0 to 1,000,000,000, got -1",

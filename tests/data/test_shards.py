@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seqattn.data.bucketing import BatchLimits, BucketSampler
-from seqattn.data.cells import batch_count
+from seqattn.data.length_bands import batch_count
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.shard_windows import _rounded

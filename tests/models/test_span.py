@@ -53,7 +53,7 @@ MODELS = {
         make_transformer_reader, position=partial(LearnedPosition, max_length=20)
     ),
 }
-EVERYTHING = {"word_clues": True, "characters": True, "word_dropout": 0.5, "joint_spans": True}
+EVERYTHING = {"word_clues": True, "characters": True, "hidden_words": 0.5, "joint_spans": True}
 MODELS["lstm, everything, bidaf"] = partial(make_recurrent, matching="bidaf", **EVERYTHING)
 MODELS["transformer, everything, qanet"] = partial(
     make_transformer_reader, position=RotaryPosition, matching="qanet", **EVERYTHING
@@ -168,7 +168,7 @@ def test_pairs_are_bilinear_in_their_ends_beside_a_number_for_their_length():
 
 
 def test_a_word_that_is_hidden_in_training_is_unknown_wherever_it_stands():
-    model = make_recurrent(word_dropout=0.5, characters=True).train()
+    model = make_recurrent(hidden_words=0.5, characters=True).train()
     batch = inputs([[5, 4, 5, 3]], [[4, 5, 6, 5, 0]])
     masks = (Mask.full(batch.question != 0), Mask.full(batch.context != 0))
     hidden = model.eval().embedding(torch.ones(1, 1, dtype=torch.long))[0, 0]

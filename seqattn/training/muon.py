@@ -1,0 +1,95 @@
+"""Muon: steps whose matrices are orthogonal."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.optim import AdamW, Optimizer
+from torch.optim import Muon as MatrixMuon
+
+from seqattn.checking import Dropout as Beta
+from seqattn.checking import NotNegative, check
+from seqattn.errors import UserError
+
+
+class Muon(Optimizer):
+    """PyTorch's Muon on matrices, its AdamW on all else.
+
+    Args:
+        matrices: two-dimensional weights.
+        others: all other weights.
+        matrix_options, other_options: of the two, as PyTorch's.
+    """
+
+    def __init__(
+        self,
+        matrices: list[nn.Parameter],
+        others: list[nn.Parameter],
+        matrix_options: dict[str, Any],
+        other_options: dict[str, Any],
+    ) -> None:
+        self._parts = [MatrixMuon(matrices, **matrix_options), AdamW(others, **other_options)]
+        super().__init__([group for part in self._parts for group in part.param_groups], {})
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part, group in zip(self._parts, self.param_groups, strict=True):
+            if any(isinstance(weight, DTensor) for weight in group["params"]):
+                raise UserError("Muon needs whole matrices; choose another optimizer with fsdp2")
+            part.param_groups, part.state = [group], self.state  # a loaded state is a new one
+            part.step()
+        return loss
+
+
+def muon(
+    model: nn.Module,
+    lr: NotNegative,
+    momentum: Beta = 0.95,
+    betas: tuple[Beta, Beta] = (0.9, 0.98),
+    eps: NotNegative = 1e-9,
+    weight_decay: NotNegative = 0.0,
+    fused: bool = True,
+) -> Muon:
+    """Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon), AdamW where it has no meaning.
+
+    The momentum of each matrix is made orthogonal, and scaled to the size of a step of AdamW (Liu
+    et al. 2025, arXiv 2502.16982), so that one rate serves both. Embeddings, the output layer,
+    biases and norms are AdamW's.
+
+    Args:
+        model: its parameters are optimised; shared ones once.
+        lr: the peak learning rate, which a schedule scales.
+        momentum: share of the mean gradient of a matrix that stays at each step.
+        betas, eps: of AdamW, as `adamw`.
+        weight_decay: share of a matrix taken off at each step, times the learning rate.
+        fused: as `adamw`.
+
+    Raises:
+        UserError: for a value out of its range.
+    """
+    values = {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps}
+    check(muon, {**values, "weight_decay": weight_decay})
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    head = getattr(model, "head", None)
+    tables |= {id(weight) for weight in head.parameters()} if head is not None else set()
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for weight in model.parameters():
+        (matrices if weight.dim() == 2 and id(weight) not in tables else others).append(weight)
+    return Muon(
+        matrices,
+        others,
+        {
+            "lr": lr, "momentum": momentum, "weight_decay": weight_decay,
+            "adjust_lr_fn": "match_rms_adamw",
+        },
+        {
+            "lr": lr, "betas": (betas[0], betas[1]), "eps": eps, "weight_decay": 0.0,
+            "fused": fused,
+        },
+    )  # fmt: skip

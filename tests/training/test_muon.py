@@ -1,0 +1,81 @@
+"""Muon: which weights it is for, and that its steps are PyTorch's."""
+
+import copy
+
+import pytest
+import torch
+
+from seqattn.checking import BadValue
+from seqattn.training.muon import muon
+from tests.builders import POSITIONS, make_transformer, random_ids, targets
+
+
+def parts(model):
+    """The weights of inner matrices, and all others."""
+    inner = {
+        name: weight
+        for name, weight in model.named_parameters()
+        if weight.dim() == 2 and "table" not in name and not name.startswith("head")
+    }
+    return inner, {k: v for k, v in model.named_parameters() if k not in inner}
+
+
+@pytest.mark.parametrize("sharing", ["all", "none"])
+def test_matrices_are_orthogonalised_and_embeddings_head_biases_and_norms_are_not(sharing):
+    model = make_transformer(share_embeddings=sharing)
+    matrices, others = parts(model)
+    found = [{id(p) for p in group["params"]} for group in muon(model, lr=0.1).param_groups]
+    assert found == [{id(p) for p in some.values()} for some in (matrices, others)]
+    assert matrices
+    assert others
+
+
+def gradients(model, seed):
+    model.zero_grad()
+    logits = model(random_ids(2, 7, seed=seed), targets(2, 5, seed=seed + 9))
+    logits.log_softmax(-1)[..., 4].sum().backward()
+
+
+def test_steps_are_those_of_torchs_muon_and_adamw():
+    ours = make_transformer(position=POSITIONS["learned"])
+    theirs = copy.deepcopy(ours)
+    mine = muon(ours, 0.05, momentum=0.9, betas=(0.8, 0.9), eps=1e-7, weight_decay=0.3)
+    matrices, others = (list(some.values()) for some in parts(theirs))
+    references = [
+        torch.optim.Muon(
+            matrices, lr=0.05, momentum=0.9, weight_decay=0.3, adjust_lr_fn="match_rms_adamw"
+        ),
+        torch.optim.AdamW(others, lr=0.05, betas=(0.8, 0.9), eps=1e-7, weight_decay=0, fused=True),
+    ]
+    for seed in range(3):
+        for model, optimizers in ((ours, [mine]), (theirs, references)):
+            gradients(model, seed)
+            for optimizer in optimizers:
+                optimizer.step()
+    for (name, got), want in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(got, want, msg=name)
+
+
+def test_what_is_loaded_goes_on_as_what_was_saved():
+    whole = make_transformer()
+    model = copy.deepcopy(whole)
+    optimizer = muon(model, lr=0.05)
+    through = muon(whole, lr=0.05)
+    for seed in range(4):
+        gradients(whole, seed)
+        through.step()
+        if seed == 2:  # as a new process does
+            weights, state = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+            model = make_transformer()
+            model.load_state_dict(weights)
+            optimizer = muon(model, lr=0.01)
+            optimizer.load_state_dict(state)
+        gradients(model, seed)
+        optimizer.step()
+    for got, want in zip(model.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(got, want)
+
+
+def test_values_out_of_range_are_refused():
+    with pytest.raises(BadValue, match="momentum"):
+        muon(make_transformer(), lr=0.1, momentum=1.5)
