@@ -1,6 +1,6 @@
 """Sequence-to-sequence models with any attention: train them, decode them, look inside."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,10 @@ __all__ = ["__version__", "load"]
 
 
 def load(
-    path: str | Path, device: str = "cpu", trust: Collection[str] = ()
+    path: str | Path,
+    device: str = "cpu",
+    trust: Collection[str] = (),
+    ensemble: Sequence[str | Path] = (),
 ) -> "TextBundle | SpanBundle":
     """Loads a bundle that training wrote.
 
@@ -25,6 +28,8 @@ def load(
         device: where the model goes, such as `cpu` or `cuda`.
         trust: packages of others whose classes the bundle may name, which are then imported and
             run; without it a bundle runs nothing.
+        ensemble: other bundles of the same vocabulary that answer with it, by the mean probability
+            of all models at every step; texts are cut, and searched, as the first's are.
 
     Returns:
         A `TextBundle` with `generate`, `hypotheses` and `answer`, or of task=qa a `SpanBundle`
@@ -32,11 +37,11 @@ def load(
 
     Raises:
         UserError: where the directory is absent, truncated or no bundle, or names a package that
-            is not trusted.
+            is not trusted; where an ensemble has several vocabularies.
     """
     from seqattn.bundle.bundle import load_bundle  # torch takes seconds to import
 
-    return load_bundle(path, device, trust)
+    return load_bundle(path, device, trust, ensemble)
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,8 @@ ABOUT = {
     "prepare": "makes shards of a large corpus, for train data=shards",
     "generate": "writes an output for each line of text, with a trained bundle",
     "evaluate": "scores a bundle on a split, by its task's own scorer",
+    "distil": "writes a corpus for a student: training sources with what a teacher makes of them",
+    "backtranslate": "writes a corpus of target texts with sources that a model made",
     "compare": "shows evaluations side by side, and draws them by source length",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
     "report": "makes a page on what bundles make of some sentences, in one file",
@@ -25,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs `seqattn VERB [name=value ...]` and returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        verbs = "\n".join(f"  {name:<10} {about}" for name, about in ABOUT.items())
+        verbs = "\n".join(f"  {name:<13} {about}" for name, about in ABOUT.items())
         print(f"usage: seqattn VERB [name=value ...]\n\n{verbs}\n\nseqattn VERB --help says more.")
         return 0
     from seqattn.cli.main import run_verb  # Hydra takes a quarter of a second to import

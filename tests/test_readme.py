@@ -138,7 +138,7 @@ def test_the_support_table_is_what_the_attentions_declare():
 def test_there_are_commands_of_each_kind():
     programs = {shlex.split(command)[1] for command in commands("python ", "README.md")}
     verbs = {"prepare", "generate", "evaluate", "compare", "analyze", "report", "convert"}
-    verbs |= {"explain", "heads", "probe"}
+    verbs |= {"explain", "heads", "probe", "distil"}
     assert programs >= {"train.py", *(f"scripts/{verb}.py" for verb in verbs)}
     assert len(TRAININGS) > 20
     assert len(commands("python scripts/benchmark.py", "benchmarks.md")) >= 6
@@ -220,6 +220,7 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
         "=RUN": f"={run}",
         "[RUN/model,RUN2/model]": f"[{run}/model,{tmp_path}/RUN2/model]",
         "=QA": f"={folder}/QA",
+        "=REVERSE": f"={run}",
         "input=FILE": f"input={folder}/FILE",
         "[DIR1,DIR2]": f"[{tmp_path}/DIR1,{tmp_path}/DIR2]",
         "[RUN2": f"[{run}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
@@ -21,6 +21,7 @@ from seqattn.data.span_batch import SpanEncoder
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Search
+from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.generator import Generator, generate_from_windows
 from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.models.base import Seq2SeqModel
@@ -108,9 +109,11 @@ class TextBundle(Bundle):
     Attributes:
         model: the network, a `torch.nn.Module` in eval mode.
         tokenizer, config, scores, path: its vocabularies, settings, figures and directory.
+        ensemble: other bundles' models that answer with this one, by the mean probability.
     """
 
     model: Seq2SeqModel
+    ensemble: Sequence[Seq2SeqModel] = ()
     batches: ClassVar[str] = "pairs"
     output: ClassVar[str] = "text"
 
@@ -175,7 +178,12 @@ class TextBundle(Bundle):
     def generator(self, generation: Choice = None, **settings: Any) -> Generator:
         """The search over the model. Args: as `search`."""
         made: Search = self.search(generation, **settings)
-        return made.over(self.model)
+        return made.over(self.answering)
+
+    @property
+    def answering(self) -> Seq2SeqModel | Ensemble:
+        """The model, or the ensemble of it and others."""
+        return Ensemble([self.model, *self.ensemble]) if self.ensemble else self.model
 
 
 @dataclass(repr=False)
@@ -218,13 +226,19 @@ def _several(texts: Texts) -> Sequence[str]:
 
 
 def load_bundle(
-    path: str | Path, device: str = "cpu", trust: Collection[str] = ()
+    path: str | Path,
+    device: str = "cpu",
+    trust: Collection[str] = (),
+    ensemble: Sequence[str | Path] = (),
 ) -> TextBundle | SpanBundle:
     """Loads a bundle, see `seqattn.load`; its sizes are held against its files before use.
 
     Raises:
-        UserError: where it is absent, foreign or damaged, or names a package that is not trusted.
+        UserError: where it is absent, foreign or damaged, or names a package that is not trusted;
+            where those of an ensemble have other vocabularies, or answer by spans.
     """
+    if ensemble:
+        return _joined([load_bundle(one, device, trust) for one in (path, *ensemble)])
     path = Path(path).expanduser()
     config = read_config(path, trust)
     for part in ("model", "attention", "position", "loader", "generation"):
@@ -248,3 +262,19 @@ def load_bundle(
     texts.generator()
     texts.encode([])
     return texts
+
+
+def _joined(bundles: Sequence[TextBundle | SpanBundle]) -> TextBundle:
+    """The first bundle, whose answers are those of all."""
+    texts = [bundle for bundle in bundles if isinstance(bundle, TextBundle)]
+    if len(texts) < len(bundles):
+        raise UserError("an ensemble is of models that write; leave those that answer by spans out")
+    first, *others = texts
+    for other in others:
+        found, needed = other.tokenizer.fingerprint, first.tokenizer.fingerprint
+        if found != needed:
+            raise UserError(
+                f"an ensemble needs one vocabulary, {other.path} has another than {first.path} "
+                f"({found}, {needed}); train both with the same data and tokenizer"
+            )
+    return replace(first, ensemble=[other.model for other in others])

@@ -18,7 +18,7 @@ from seqattn.bundle.nodes import Node
 from seqattn.bundle.weights import save_weights
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, flush, is_file, read_json
+from seqattn.storage import file_faults, flush, is_file, read_json, write_whole
 
 CARD = "README.md"
 _LARGEST, _DEEPEST = 1 << 20, 8
@@ -76,6 +76,20 @@ def write_bundle(
             for file in (*new.iterdir(), new):
                 flush(file)
             _put(new, path)
+
+
+def store_search(path: Path, config: Mapping[str, object], generation: Node) -> None:
+    """Changes the search of a bundle that stands at `path`, and nothing else.
+
+    Args:
+        path: the bundle's directory.
+        config: as it was read.
+        generation: the node of the new search.
+
+    Raises:
+        UserError: where it cannot be written.
+    """
+    write_whole(path / CONFIG, written({**config, "generation": generation}).encode())
 
 
 def _check_finite(model: nn.Module) -> None:

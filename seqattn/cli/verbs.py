@@ -89,6 +89,8 @@ _RUNS = {
     "prepare": "prepare.Preparation",
     "generate": "generate.Generation",
     "evaluate": "evaluate.Evaluation",
+    "distil": "distil.Distillation",
+    "backtranslate": "backtranslate.BackTranslation",
     "compare": "compare.Comparison",
     "analyze": "analyze.Analysis",
     "report": "report.Report",

@@ -31,6 +31,8 @@ CARRIED = {
     },
     "generate": {"generation": "generation"},
     "evaluate": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
+    "distil": {"generation": "generation", "data": "data"},
+    "backtranslate": {"generation": "generation", "data": "data"},
     "explain": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "convert": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "report": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
@@ -71,6 +73,8 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     """
     if verb in ("analyze", "generate", "explain"):
         overrides = [_as_text(override) for override in overrides]
+    if verb == "evaluate":  # keys of the search, whatever it is
+        overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
     a_run = verb == "train" and _value(overrides, "resume") not in ("auto", True, False)
     run = _path(overrides, "resume") if a_run else None
     if run is not None:

@@ -184,3 +184,8 @@ class CorpusScores(Metric):
 def sentence_chrf(hypothesis: str, references: Sequence[str]) -> float:
     """sacrebleu's chrF (Popović 2015) of one text, from 0 to 100. Args: references: one or more."""
     return float(CHRF().sentence_score(hypothesis, list(references)).score)
+
+
+def sentence_bleu(hypothesis: str, references: Sequence[str]) -> float:
+    """sacrebleu's smoothed BLEU of one text, from 0 to 100. Args: references: one or more."""
+    return float(BLEU(effective_order=True).sentence_score(hypothesis, list(references)).score)

@@ -12,6 +12,7 @@ from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import SpanSearch
 from seqattn.ops.memory import keep_freed_memory
+from seqattn.runs.reranking import Reranker
 
 
 @checked
@@ -23,11 +24,18 @@ class BundleRun:
         bundle: the model's path.
         device: where the model runs.
         trust: packages, beside this one, that parts of the bundle may come from.
+        ensemble: paths of other bundles that answer with it, as `seqattn.load`.
     """
 
     bundle: str
     device: str = "cpu"
     trust: Sequence[str] = ()
+    ensemble: Sequence[str] = ()
+
+    @property
+    def names(self) -> str:
+        """All that answer, as titles name them."""
+        return " + ".join([self.bundle, *self.ensemble])
 
     def load(self, search: Search | SpanSearch | None = None) -> TextBundle | SpanBundle:
         """The bundle, for a search that gives what its model does.
@@ -36,7 +44,7 @@ class BundleRun:
             UserError: where it cannot be used, or not with that search.
         """
         keep_freed_memory()
-        found = load_bundle(self.bundle, self.device, trust=self.trust)
+        found = load_bundle(self.bundle, self.device, self.trust, self.ensemble)
         if search is not None and search.output != found.output:
             wanted = "spans" if found.output == "spans" else "beam, greedy or sampling"
             raise UserError(f"this bundle gives {found.output} and takes generation={wanted}")
@@ -52,12 +60,18 @@ class Outputs(NamedTuple):
 
 
 def outputs_for(
-    bundle: TextBundle, search: Any, sources: Sequence[str], progress: Progress | None = None
+    bundle: TextBundle,
+    search: Any,
+    sources: Sequence[str],
+    progress: Progress | None = None,
+    reranker: Reranker | None = None,
 ) -> Outputs:
     """The best output for every source; `progress` is called after each batch."""
     began = time.perf_counter()
     encoded = bundle.encode(sources)
     found = generate_from_windows(bundle.generator(search), encoded, progress=progress)
+    if reranker is not None:
+        found = reranker.rank(sources, found)
     seconds = time.perf_counter() - began
     texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
     return Outputs(texts, sum(len(best[0].ids) + 1 for best in found), seconds)

@@ -1,27 +1,31 @@
 """A bundle's scores on a split of its data, or of other data."""
 
 import json
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import yaml
+
 from seqattn.analysis.lengths import length_bins
 from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.files import store_search
 from seqattn.bundle.nodes import describe
 from seqattn.checking import Count, checked
 from seqattn.data.base import Texts
 from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
-from seqattn.generation.base import Progress, Search
-from seqattn.generation.span_search import Answered, SpanSearch
-from seqattn.metrics.qa import QaScorer, best_threshold
+from seqattn.generation.base import Search
+from seqattn.generation.span_search import SpanSearch
 from seqattn.metrics.text import TextScore
+from seqattn.runs.answers import answers_to
 from seqattn.runs.bundle_run import BundleRun, outputs_for
+from seqattn.runs.reranking import Reranking
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
+from seqattn.runs.tuning import Tuning, grid_of, show
 from seqattn.storage import write_whole
 from seqattn.training.screen import progress
 
@@ -83,16 +87,37 @@ class Evaluation(ScoredRun):
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
         output: the directory; None for evaluation/SPLIT beside the bundle.
         lengths: also scores by source length, the most words of each bin.
+        rerank: how hypotheses are ranked anew by another model.
+        tune: lists of values to try on the validation split, by keys of the search and
+            rerank.weight; nested keys as mappings. Empty to score with the search as it is.
+        store: whether the best search of `tune` becomes the bundle's own.
+
+    Raises:
+        UserError: for tuning on another split, or storing what is not tuned.
     """
 
     split: Split = "test"
     output: str | None = None
     lengths: list[Count] | None = None
+    rerank: Reranking = field(default_factory=Reranking)
+    tune: Mapping[str, Any] = field(default_factory=dict)
+    store: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tune and self.split != "val":
+            raise UserError(
+                f"tune chooses by the validation split, not split={self.split}, whose scores would "
+                "be too good: add split=val, then evaluate the best once on test"
+            )
+        if self.store and (not self.tune or self.ensemble):
+            raise UserError(
+                "store=true keeps in one bundle what tune finds: give tune, no ensemble"
+            )
 
     @property
     def directory(self) -> Path:
         """Where the scores go."""
-        default = Path(self.bundle).parent / "evaluation" / self.split
+        default = Path(self.bundle).parent / "evaluation" / ("tune" if self.tune else self.split)
         return Path(self.output or default).expanduser()
 
     def run(self) -> dict[str, Any]:
@@ -102,30 +127,66 @@ class Evaluation(ScoredRun):
             UserError: where the bundle or the data cannot be used.
         """
         bundle = self.load(self.generation)
+        if self.tune or self.rerank.bundle:
+            if isinstance(bundle, SpanBundle):
+                raise UserError(f"{self.bundle} answers by spans; tune and rerank take texts")
+            if self.tune:
+                return self._tuned(bundle)
         made = self._spans(bundle) if isinstance(bundle, SpanBundle) else self._texts(bundle)
         rows = score_rows(made.scores) | made.rows
         named = type(self.data).__name__
         origin = getattr(self.data, "origin", lambda _: named)(self.split)
         results = {
             "bundle": self.bundle,
+            "ensemble": list(self.ensemble),
             "split": self.split,
             "data": origin,
             "rows": made.scored,
             "scores": plain_scores(made.scores),
             **made.figures,
             "generation": describe(self.generation),
+            "rerank": describe(self.rerank) if self.rerank.bundle else None,
         }
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
         note = f"scored {made.scored:,} rows of {origin}"
-        print_table(f"{self.split} of {self.bundle}", rows, notes=[note])
+        print_table(f"{self.split} of {self.names}", rows, notes=[note])
+        return results
+
+    def _tuned(self, bundle: TextBundle) -> dict[str, Any]:
+        """Tries settings, prints them, and writes the best as a choice of `generation`."""
+        reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
+        search: Any = self.generation
+        tuning = Tuning(bundle, search, grid_of(self.tune), self.scorer, self.rerank, reranker)
+        with progress("trying", "settings") as tell:
+            trials = tuning.run(self.read_texts(bundle), tell)
+        results = {
+            "bundle": self.bundle,
+            "ensemble": list(self.ensemble),
+            "best": show(f"settings of {self.names} on {self.split}", trials),
+            "trials": [
+                {"settings": one.settings, "scores": plain_scores(one.scores), "p": one.p}
+                for one in trials
+            ],
+        }
+        node = describe(tuning.with_settings(trials[0].settings))
+        (self.directory / "generation").mkdir(parents=True, exist_ok=True)
+        file = self.directory / "generation" / "tuned.yaml"
+        write_whole(file, yaml.safe_dump(node, sort_keys=False).encode())
+        write_json(self.directory / "tuning.json", results)
+        print(f"written to {file}: --config-dir {self.directory} generation=tuned")
+        if self.store:
+            store_search(bundle.path, bundle.config, node)
+            print(f"stored: {bundle.path} searches so from now on")
         return results
 
     def _texts(self, bundle: TextBundle) -> Evaluated:
         split = self.read_texts(bundle)
         bins = [] if self.lengths is None else length_bins(split.sources, self.lengths)
+        reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
         with progress("generating", "texts") as tell:
-            outputs = outputs_for(bundle, self.generation, split.sources, tell)
+            search = self.rerank.search(self.generation)
+            outputs = outputs_for(bundle, search, split.sources, tell, reranker)
         count, tokens, seconds = len(split.sources), outputs.tokens, outputs.seconds
         rows = {
             "sentences": f"{count:,} ({count / seconds:,.1f} a second)",
@@ -174,46 +235,6 @@ class Evaluation(ScoredRun):
         }
         figures = {"questions": count, "questions_per_second": rate}
         return Evaluated(scores, figures, rows, count)
-
-
-class Answers(NamedTuple):
-    """What a bundle answered to some questions, and in how many seconds."""
-
-    asked: Questions
-    found: list[Answered]
-    seconds: float
-
-    @property
-    def best(self) -> dict[str, str]:
-        """The best answer to each question by its id, "" for none."""
-        texts = (answered.answers[0].text if answered.answers else "" for answered in self.found)
-        return dict(zip(self.asked.ids, texts, strict=True))
-
-    @property
-    def no_answer(self) -> dict[str, float]:
-        """The probability of each question by its id that it has no answer."""
-        return {n: one.no_answer for n, one in zip(self.asked.ids, self.found, strict=True)}
-
-    def scores(self, scorer: QaScorer) -> list[TextScore]:
-        """How right the best answers are."""
-        return scorer.score(self.best, self._gold)
-
-    def best_threshold(self) -> float:
-        """The probability of no answer above which questions are best left unanswered."""
-        return max(0.0, best_threshold(self.best, self._gold, self.no_answer).value)
-
-    @property
-    def _gold(self) -> dict[str, list[str]]:
-        return dict(zip(self.asked.ids, self.asked.answers, strict=True))
-
-
-def answers_to(
-    bundle: SpanBundle, search: Any, asked: Questions, progress: Progress | None = None
-) -> Answers:
-    """The answers to every question; `progress` is called after each."""
-    began = time.perf_counter()
-    found = bundle.answerer(search).answer(asked.questions, asked.contexts, progress)
-    return Answers(asked, found, time.perf_counter() - began)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

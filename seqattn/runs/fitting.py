@@ -33,9 +33,9 @@ from seqattn.generation import GreedySearch
 from seqattn.generation.base import Progress, inference
 from seqattn.metrics.text import named
 from seqattn.runs.analyze import draw_question, draw_text
+from seqattn.runs.answers import answers_to
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.environment import environment
-from seqattn.runs.evaluate import answers_to
 from seqattn.runs.pretrained import fill_embeddings
 from seqattn.runs.run_directory import rank
 from seqattn.runs.starting import Start

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import Answered, SpanSearch
 from seqattn.runs.bundle_run import BundleRun, outputs_for
+from seqattn.runs.reranking import Reranker, Reranking
 from seqattn.runs.task_options import task_class
 
 
@@ -41,6 +42,7 @@ class Generation(BundleRun):
             that it answers, its rank, its score and the output; jsonl, all this by name. None for
             tsv where n_best is above 1, for jsonl of answers to questions, and else for text.
         scores: the same as format=jsonl.
+        rerank: how hypotheses are ranked anew by another model.
 
     Raises:
         UserError: for several inputs, or where the search gives one hypothesis and several are
@@ -56,6 +58,7 @@ class Generation(BundleRun):
     n_best: Count | None = None
     format: Literal["text", "tsv", "jsonl"] | None = None
     scores: bool = False
+    rerank: Reranking = field(default_factory=Reranking)
 
     def __post_init__(self) -> None:
         if (self.question is None) != (self.context is None):
@@ -97,11 +100,15 @@ class Generation(BundleRun):
             from seqattn.training.screen import progress  # one sentence waits for no Rich
 
             bar = progress("generating", "texts")
-        search = nullcontext() if asks else bundle.generator(self.generation).open()
+        search: Any = nullcontext()
+        if not asks:
+            search = bundle.generator(self.rerank.search(self.generation)).open()
+        reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
 
         def lines() -> Iterator[str]:
             with search as generator:
-                work: Any = partial(self._outputs, generator) if generator else self._answers
+                texts = partial(self._outputs, generator, reranker)
+                work: Any = texts if generator else self._answers
                 for part in parts:
                     with bar as tell:
                         found = [*work(bundle, part, tell)]
@@ -115,6 +122,8 @@ class Generation(BundleRun):
             raise UserError("this bundle takes question=... context=..., not a text")
         if not asks and self.question is not None:
             raise UserError("this bundle takes text=..., not a question")
+        if asks and self.rerank.bundle:
+            raise UserError("this bundle answers questions; rerank takes one that reads texts")
         if asks and self.format not in (None, "jsonl"):
             raise UserError(f"answers are JSON lines; leave format={self.format} out")
 
@@ -133,6 +142,7 @@ class Generation(BundleRun):
     def _outputs(
         self,
         generator: Generator,
+        reranker: Reranker | None,
         bundle: Any,
         part: Sequence[tuple[int, str]],
         progress: Progress | None,
@@ -140,6 +150,8 @@ class Generation(BundleRun):
         texts, first = [text for _, text in part], part[0][0] - 1 if part else 0
         places = range(first, first + len(texts))
         found = generate_from_windows(generator, bundle.encode(texts), places, progress)
+        if reranker is not None:
+            found = reranker.rank(texts, found)
         for (number, text), hypotheses in zip(part, found, strict=True):
             outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
             best: dict[str, Hypothesis] = {}

@@ -19,9 +19,11 @@ import seqattn
 from seqattn.bundle import files
 from seqattn.bundle.choices import choices
 from seqattn.bundle.files import read_config, write_bundle
+from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.generation import BeamSearch, GreedySearch, Sampling
-from tests.bundle.conftest import configuration, untrained
+from seqattn.generation import BeamSearch, Generator, GreedySearch, Sampling
+from seqattn.generation.ensemble import Ensemble
+from tests.bundle.conftest import configuration, corpus, untrained
 
 TEXTS = ["a dog sees the cat", "", "two birds"]
 
@@ -330,3 +332,20 @@ def test_weights_that_are_no_numbers_are_not_written(loaded, tmp_path, tokenizer
     with pytest.raises(UserError, match=r"the weights are not finite, encoder\.layers\.0"):
         write_bundle(tmp_path / "copy", loaded.config, model, tokenizer, {})
     assert not list(tmp_path.iterdir())
+
+
+def test_an_ensemble_answers_as_its_models_together(bundle, tokenizer, tmp_path):
+    other = untrained(tmp_path / "rnn", tokenizer, configuration("rnn"))
+    pair, alone = seqattn.load(bundle, ensemble=[other]), seqattn.load(bundle)
+    models = Ensemble([alone.model, seqattn.load(other).model])
+    search = BeamSearch(beam_size=3)
+    found = Generator(models, search).generate([one[0] for one in pair.encode(TEXTS)])
+    assert pair.hypotheses(TEXTS, search) == found != alone.hypotheses(TEXTS, search)
+
+
+def test_an_ensemble_of_several_vocabularies_is_refused(bundle, tmp_path):
+    options = TokenizerConfig(vocab_size=35)
+    tokenizer = train_tokenizer(corpus(), corpus(), options, tmp_path / "vocabulary")
+    other = untrained(tmp_path / "other", tokenizer, configuration())
+    with pytest.raises(UserError, match=r"an ensemble needs one vocabulary, .*other has another"):
+        seqattn.load(bundle, ensemble=[other])

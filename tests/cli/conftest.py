@@ -11,6 +11,7 @@ import seqattn.benchmarks.suite
 import seqattn.runs.analyze
 import seqattn.runs.compare
 import seqattn.runs.convert
+import seqattn.runs.distil
 import seqattn.runs.explain
 import seqattn.runs.fit  # noqa: F401
 from seqattn.cli.main import run_verb
@@ -68,6 +69,8 @@ class Places(NamedTuple):
             "train": train_arguments(self.corpus, "run_dir=run"),
             "generate": [bundle, f"input={self.corpus}/test.en", "output=out"],
             "evaluate": [bundle, "output=out"],
+            "distil": [bundle, "output=out"],
+            "backtranslate": [bundle, f"input={self.corpus}/test.de", "output=out"],
             "convert": [bundle, "output=out", "heads=mqa", "scores=false"],
             "analyze": [bundle, "text=a dog", "output=out"],
             "report": [bundle, "output=out.html"],

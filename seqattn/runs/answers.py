@@ -1,0 +1,51 @@
+"""What a bundle answers to questions, and how right that is."""
+
+import time
+from typing import Any, NamedTuple
+
+from seqattn.bundle.bundle import SpanBundle
+from seqattn.data.span_batch import Questions
+from seqattn.generation.base import Progress
+from seqattn.generation.span_search import Answered
+from seqattn.metrics.qa import QaScorer, best_threshold
+from seqattn.metrics.text import TextScore
+
+
+class Answers(NamedTuple):
+    """What a bundle answered to some questions, and in how many seconds."""
+
+    asked: Questions
+    found: list[Answered]
+    seconds: float
+
+    @property
+    def best(self) -> dict[str, str]:
+        """The best answer to each question by its id, "" for none."""
+        texts = (answered.answers[0].text if answered.answers else "" for answered in self.found)
+        return dict(zip(self.asked.ids, texts, strict=True))
+
+    @property
+    def no_answer(self) -> dict[str, float]:
+        """The probability of each question by its id that it has no answer."""
+        return {n: one.no_answer for n, one in zip(self.asked.ids, self.found, strict=True)}
+
+    def scores(self, scorer: QaScorer) -> list[TextScore]:
+        """How right the best answers are."""
+        return scorer.score(self.best, self._gold)
+
+    def best_threshold(self) -> float:
+        """The probability of no answer above which questions are best left unanswered."""
+        return max(0.0, best_threshold(self.best, self._gold, self.no_answer).value)
+
+    @property
+    def _gold(self) -> dict[str, list[str]]:
+        return dict(zip(self.asked.ids, self.asked.answers, strict=True))
+
+
+def answers_to(
+    bundle: SpanBundle, search: Any, asked: Questions, progress: Progress | None = None
+) -> Answers:
+    """The answers to every question; `progress` is called after each."""
+    began = time.perf_counter()
+    found = bundle.answerer(search).answer(asked.questions, asked.contexts, progress)
+    return Answers(asked, found, time.perf_counter() - began)

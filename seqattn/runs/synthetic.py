@@ -1,0 +1,215 @@
+"""A corpus of what a model wrote, made in parts so that a kill loses little."""
+
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import starmap
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.nodes import describe
+from seqattn.checking import Count, CountOrNone, checked
+from seqattn.data.base import Texts
+from seqattn.errors import UserError
+from seqattn.generation.base import Progress, Search
+from seqattn.generation.generator import Generator, generate_from_windows
+from seqattn.runs.bundle_run import BundleRun
+from seqattn.runs.evaluate import write_json
+from seqattn.runs.tables import print_table
+from seqattn.runs.task_options import task_class
+from seqattn.storage import file_faults, is_file, read_json, write_whole
+from seqattn.training.screen import progress
+
+_PART = 2_000
+"""Sources that are searched together, and lost by a kill at most."""
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class SyntheticCorpus(BundleRun):
+    """A corpus for training of which a bundle wrote one side.
+
+    Args:
+        bundle, device, trust, ensemble: as `BundleRun`; what writes.
+        data: pairs, as the bundle was trained on them.
+        generation: the search.
+        output: the directory that is made; the same command goes on in it after a stop.
+        originals: how often the training pairs of `data` stand beside those that are made.
+        sentences: the first so many are read; None for all.
+        cache_dir: of the data; None for the usual place.
+    """
+
+    verb: ClassVar[str]
+    choice: ClassVar[str]
+    """What the corpus is called as `data=NAME`."""
+
+    data: Any
+    generation: Search
+    output: str
+    originals: CountOrNone = 0
+    sentences: Count | None = None
+    cache_dir: str | None = None
+
+    @property
+    def search(self) -> Search:
+        """The search as it is used."""
+        return self.generation
+
+    def turned(self, texts: Texts) -> Texts:
+        """Pairs of `data` as the corpus has them."""
+        return texts
+
+    @abstractmethod
+    def inputs(self, train: Texts) -> Texts:
+        """What the bundle reads. Args: train: the training pairs of `data`."""
+
+    @abstractmethod
+    def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:
+        """Source and target of the corpus. Args: outputs: for input `number`, best first."""
+
+    def run(self) -> Path:
+        """Writes the corpus; returns its directory.
+
+        Raises:
+            UserError: where the bundle or the data cannot be used, or the directory is taken.
+        """
+        bundle = self.load(self.generation)
+        if isinstance(bundle, SpanBundle):
+            raise UserError(f"{self.bundle} answers by spans; {self.verb} takes one that writes")
+        splits, told = self._read(bundle)
+        directory = Path(self.output).expanduser()
+        self._claim(directory)
+        inputs = self.inputs(splits["train"])
+        inputs = inputs if self.sentences is None else inputs.first(self.sentences)
+        splits = {split: self.turned(texts) for split, texts in splits.items()}
+        told = self._write(bundle, inputs, directory / "synthetic.jsonl") | told
+        names = {split: [f"{split}.jsonl"] for split in splits}
+        names["train"] = ["synthetic.jsonl", *["original.jsonl"] * self.originals]
+        for split, texts in splits.items():
+            if split != "train" or self.originals:
+                rows = zip(texts.sources, texts.targets, texts.references, strict=True)
+                write_whole(directory / names[split][-1], starmap(_line, rows))
+        self._describe(directory, names)
+        note = f"train on it: python train.py --config-dir {directory} data={self.choice}"
+        print_table(f"{self.verb} by {self.names}", told, notes=[f"written to {directory}", note])
+        return directory
+
+    def _read(self, bundle: TextBundle) -> tuple[dict[str, Texts], dict[str, str]]:
+        """The splits of `data`, and why one of them is left out."""
+        source, splits, told = task_class(bundle.config).source(self.data), {}, {}
+        for split in ("train", "val", "test"):
+            try:
+                rows = source.load(split, Path(self.cache_dir) if self.cache_dir else None)
+            except UserError as error:
+                if split == "train":
+                    raise
+                told[split] = f"left out: {error}"
+                continue
+            splits[split] = Texts.of(rows)
+            if not splits[split].targets:
+                raise UserError(f"the {split} split has no targets; name them in data")
+        return splits, told
+
+    def settings(self) -> dict[str, Any]:
+        """All that decides what is written."""
+        search = describe(self.search, "generation")
+        models = [str(Path(path).expanduser().resolve()) for path in (self.bundle, *self.ensemble)]
+        return {
+            "verb": self.verb,
+            "models": models,
+            "generation": {key: value for key, value in search.items() if key != "workers"},
+            "data": describe(self.data, "data"),
+            "sentences": self.sentences,
+        }
+
+    def _claim(self, directory: Path) -> None:
+        """Makes the directory, or sees that it is of the same command."""
+        file, settings = directory / "settings.json", self.settings()
+        if is_file(file):
+            if read_json(file, "settings") != settings:
+                raise UserError(f"output={directory} holds another corpus; name another directory")
+            return
+        with file_faults("make", directory):
+            if directory.exists() and any(directory.iterdir()):
+                raise UserError(f"output={directory} is not empty; name another directory")
+            directory.mkdir(parents=True, exist_ok=True)
+        write_json(file, settings)
+
+    def _write(self, bundle: TextBundle, inputs: Texts, file: Path) -> dict[str, str]:
+        """Appends pair after pair, from where a run was stopped; tells how many and how fast."""
+        total, part, began = len(inputs.sources), file.with_suffix(".part"), time.perf_counter()
+        if is_file(file):
+            return {"sentences": f"{total:,}, all there"}
+        with file_faults("write", part):
+            first = _whole_parts(part)
+            with (
+                progress("writing", "sentences") as tell,
+                bundle.generator(self.search).open() as generator,
+                part.open("ab") as rows,
+            ):
+                for start in range(first, total, _PART):
+                    numbers = range(start, min(start + _PART, total))
+                    pairs = self._pairs(bundle, generator, inputs, numbers, tell)
+                    rows.writelines(starmap(_line, pairs))
+                    rows.flush()
+            part.replace(file)
+        rate = (total - first) / (time.perf_counter() - began)
+        there = f", {first:,} there already" if first else ""
+        return {"sentences": f"{total - first:,} ({rate:,.1f} a second){there}"}
+
+    def _pairs(
+        self,
+        bundle: TextBundle,
+        generator: Generator,
+        inputs: Texts,
+        numbers: range,
+        tell: Progress,
+    ) -> Iterator[tuple[str, str, list[str]]]:
+        encoded = bundle.encode([inputs.sources[number] for number in numbers])
+
+        def moved(done: int, _: int) -> None:
+            tell(numbers.start + done, len(inputs.sources))
+
+        found = generate_from_windows(generator, encoded, numbers, moved)
+        for number, some in zip(numbers, found, strict=True):
+            outputs = bundle.tokenizer.decode_target([one.ids for one in some])
+            yield *self.pair(number, inputs, outputs), []
+
+    def _describe(self, directory: Path, names: dict[str, list[str]]) -> None:
+        """Writes the corpus as a choice of `data`."""
+        home = directory.resolve()
+        node = {
+            "_target_": "seqattn.data.table.Table",
+            "files": {split: [str(home / name) for name in some] for split, some in names.items()},
+            "source_column": "source",
+            "target_column": "target",
+            "references_column": "references",
+        }
+        (directory / "data").mkdir(exist_ok=True)
+        content = yaml.safe_dump(node, sort_keys=False)
+        write_whole(directory / "data" / f"{self.choice}.yaml", content.encode())
+
+
+def _line(source: str, target: str, references: Sequence[str]) -> bytes:
+    several = references if len(references) > 1 else ()  # of none, the target stands for them
+    row = {"source": source, "target": target, "references": list(several)}
+    return f"{json.dumps(row, ensure_ascii=False)}\n".encode()
+
+
+def _whole_parts(file: Path) -> int:
+    """Cuts a file back to the parts of it that are whole; gives the lines that stay."""
+    lines = size = kept = 0
+    if not file.exists():
+        return 0
+    with file.open("r+b") as rows:
+        for number, line in enumerate(rows, 1):
+            size += len(line)
+            if number % _PART == 0 and line.endswith(b"\n"):
+                lines, kept = number, size
+        rows.truncate(kept)
+    return lines

@@ -1,0 +1,91 @@
+"""Ensembles, tuning, reranking and corpora of a model's own, from the command line."""
+
+import json
+import shutil
+
+import pytest
+import yaml
+
+import seqattn
+from tests.cli.small import data_of, json_lines, run, succeed, train_arguments
+
+
+def hypotheses(folder):
+    return (folder / "hypotheses.txt").read_text()
+
+
+def test_an_ensemble_of_one_model_twice_is_the_model(capfd, trained, corpus, tmp_path):
+    bundle, pair = f"bundle={trained}/model", f"ensemble=[{trained}/model]"
+    succeed(capfd, "evaluate", bundle, f"output={tmp_path}/one")
+    out = succeed(capfd, "evaluate", bundle, pair, f"output={tmp_path}/two")
+    assert hypotheses(tmp_path / "one") == hypotheses(tmp_path / "two")
+    assert json.loads((tmp_path / "two" / "scores.json").read_text())["ensemble"] == [
+        f"{trained}/model"
+    ]
+    assert " + " in out
+    words = ("text=a dog", "format=jsonl", "n_best=2")
+    one, two = (
+        json_lines(succeed(capfd, "generate", bundle, *words, *more)) for more in ((), (pair,))
+    )
+    assert [row["output"] for row in one] == [row["output"] for row in two]
+    assert one[0]["score"] == pytest.approx(two[0]["score"], abs=1e-5)
+
+
+def test_tuning_writes_a_search_that_other_commands_take_and_stores_it(
+    capfd, trained, corpus, tmp_path
+):
+    shutil.copytree(trained / "model", tmp_path / "model")
+    bundle, output = f"bundle={tmp_path}/model", f"output={tmp_path}/tuned"
+    data = data_of(corpus)
+    grid = ("tune.beam_size=[3]", "tune.limit.extra=[2]", "split=val")
+    out = succeed(capfd, "evaluate", bundle, *data, *grid, output, "store=true")
+    assert "best: generation.beam_size=3 generation.limit.extra=2" in out
+    (trial,) = json.loads((tmp_path / "tuned" / "tuning.json").read_text())["trials"]
+    typed = ("generation.beam_size=3", "generation.limit.extra=2")
+    former = f"bundle={trained}/model"
+    own = ("--config-dir", f"{tmp_path}/tuned", "generation=tuned")
+    for number, words in enumerate(((former, *typed), (former, *own), (bundle,))):
+        succeed(capfd, "evaluate", *words, *data, "split=val", f"output={tmp_path}/{number}")
+        scores = json.loads((tmp_path / str(number) / "scores.json").read_text())
+        assert scores["generation"]["beam_size"] == 3
+        assert scores["generation"]["limit"]["extra"] == 2
+        assert scores["scores"]["BLEU"]["value"] == trial["scores"]["BLEU"]["value"]
+        assert hypotheses(tmp_path / str(number)) == hypotheses(tmp_path / "0")
+    before, after = seqattn.load(trained / "model"), seqattn.load(tmp_path / "model")
+    assert {key for key in before.config if before.config[key] != after.config[key]} == {
+        "generation"
+    }
+
+
+def test_generate_ranks_by_the_other_model_too(capfd, trained):
+    bundle, other = f"bundle={trained}/model", f"rerank.bundle={trained}/model"
+    words = ("text=a dog sees a ball .", "n_best=2", "format=jsonl")
+    plain = json_lines(succeed(capfd, "generate", bundle, *words))
+    for weight in (0, 3):
+        given = (other, f"rerank.weight={weight}")
+        ranked = json_lines(succeed(capfd, "generate", bundle, *words, *given))
+        assert {row["output"] for row in ranked} == {row["output"] for row in plain}
+        assert (ranked[0]["score"] == plain[0]["score"]) == (weight == 0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("verb", ["distil", "backtranslate"])
+def test_a_corpus_that_a_model_wrote_is_trained_on_as_it_is(capfd, trained, corpus, tmp_path, verb):
+    own = {
+        "distil": ("originals=1",),
+        "backtranslate": (f"input={corpus}/val.en", "tag=BT"),
+    }[verb]
+    out = succeed(capfd, verb, f"bundle={trained}/model", f"output={tmp_path}/made", *own)
+    name = {"distil": "distilled", "backtranslate": "backtranslated"}[verb]
+    assert f"--config-dir {tmp_path}/made data={name}" in out
+    words = train_arguments(corpus, f"data={name}", f"run_dir={tmp_path}/run")
+    succeed(capfd, "train", "--config-dir", f"{tmp_path}/made", *words)
+    kept = yaml.safe_load((tmp_path / "run" / "model" / "config.yaml").read_text())
+    assert kept["data"]["_type_"] == "Table"
+    assert "scored 5 rows" in succeed(capfd, "evaluate", f"bundle={tmp_path}/run/model")
+
+
+def test_an_ensemble_of_other_kinds_is_refused(capfd, trained, answering):
+    ended = run(capfd, "evaluate", f"bundle={trained}/model", f"ensemble=[{answering}/model]")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert "leave those that answer by spans out" in ended.err
