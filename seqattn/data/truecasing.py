@@ -23,7 +23,7 @@ class Truecaser:
     """Writes each word as texts wrote it, with a view to the word before (after Lita et al. 2003).
 
     The best sequence of forms by P(form | word) P(kind | kind before) / P(kind), where a kind is
-    lower, title, upper or mixed; a subject line in title case so stays in one. What
+    lower, title, upper or mixed; so a subject line that begins in title case goes on in it. What
     rare words are like speaks for a word that was seldom seen, or never.
 
     Attributes:

@@ -114,6 +114,27 @@ def test_answers_are_those_of_looking_at_every_span(parts, max_answer, seed):
         assert_same(answerer.answer(["?"], [CONTEXT])[0], exhaustive(model, parts, search))
 
 
+def test_spans_that_are_scored_as_wholes_have_their_own_probabilities():
+    windows, source = windows_of([(0, 10)], pad=1), torch.Generator().manual_seed(0)
+    start, end = torch.randn(2, 1, 12, generator=source)
+    start[0, 10] = end[0, 10] = -torch.inf  # padding
+    pair = torch.randn(1, 11, 4, generator=source)
+    (read,) = SpanSearch(max_answer=6).read(windows, SpanScores(start, end, pair))
+    scored = {
+        (i, j): (start[0, i] + end[0, j] + pair[0, i, j - i]).exp()
+        for i, j in itertools.product(range(10), repeat=2)
+        if i <= j < i + 4
+    }
+    none = (start[0, 11] + end[0, 11]).exp()
+    total = sum(scored.values()) + none
+    assert read.none.exp() == pytest.approx(none / total)
+    for i, more in itertools.product(range(11), range(6)):
+        j = i + more
+        blank = any(TOKENS[at][0] == TOKENS[at][1] for at in (i, j) if at < 10)
+        want = 0 if blank else scored.get((i, j), 0) / total
+        assert read.spans[i, more].exp() == pytest.approx(want, rel=1e-5)
+
+
 @torch.no_grad()
 def test_answers_differ_in_text_and_all_spans_and_no_answer_sum_to_one():
     model, search = Table(1), SpanSearch(30, 1000)
