@@ -17,7 +17,7 @@ from matplotlib.font_manager import findfont, fontManager, get_font
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, write_whole
 
-_MARKERS = "osD^v<>phX*"
+MARKERS = "osD^v<>phX*"
 _FONTS = (
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Micro Hei", "PingFang SC",
     "Microsoft YaHei", "Arial Unicode MS", "Noto Emoji", "Symbola", "Segoe UI Symbol",
@@ -125,25 +125,6 @@ def cost_curves(
     return figure
 
 
-def length_curves(
-    series: Mapping[str, Sequence[float]], words: Sequence[str], counts: Sequence[int], score: str
-) -> Figure:
-    """A line for each name: a score against the source's length.
-
-    Args:
-        series: a value for each bin, by name.
-        words: what each bin holds, as `LengthBin.words`.
-        counts: sources in each bin.
-        score: what the values are.
-    """
-    points = {name: list(enumerate(values)) for name, values in series.items()}
-    across = "words of the source; sentences of that length"
-    figure, axes = _lines(points, f"{score} by source length", across, score)
-    ticks = [f"{bin_words}\n{count:,}" for bin_words, count in zip(words, counts, strict=True)]
-    axes.set_xticks(range(len(words)), ticks)
-    return figure
-
-
 def removal_curves(
     panels: Mapping[str, Mapping[str, Sequence[float]]], percents: Sequence[int]
 ) -> Figure:
@@ -161,7 +142,7 @@ def removal_curves(
     for axis, (title, methods) in zip(axes, panels.items(), strict=True):
         for method, values in methods.items():
             number = names.index(method)
-            style = ("-" if number < 10 else "--") + _MARKERS[number % len(_MARKERS)]
+            style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
             (lines[method],) = axis.plot(values, style, color=f"C{number % 10}", ms=4)
         axis.set(title=title, xlabel="% of the source's tokens", ylabel="probability", ylim=(0, 1))
         axis.set_xticks(range(len(percents)), [str(percent) for percent in percents])
@@ -177,7 +158,7 @@ def _lines(
     figure = Figure(figsize=(8, 5.5), layout="constrained")
     axes = figure.subplots()
     for number, (name, points) in enumerate(series.items()):
-        style = ("-" if number < 10 else "--") + _MARKERS[number % len(_MARKERS)]
+        style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
         axes.plot(
             *zip(*points, strict=True), style, color=colors[number % len(colors)], ms=4, label=name
         )

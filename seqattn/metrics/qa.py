@@ -14,6 +14,7 @@ from seqattn import __version__
 from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.metrics.means import Floats, Means, TextMeans
+from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import References, TextScore, reference_lists
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -146,6 +147,12 @@ class QaScorer:
             for name, mean in zip(("EM", "F1"), values[rows].mean(0).tolist(), strict=True)
         ]
 
+    def sentences(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> list[SentenceCounts]:
+        """EM and F1; see `Scorer.sentences`."""
+        return SentenceCounts.of_means(["EM", "F1"], measures(hypotheses, references))
+
 
 @dataclass(frozen=True)
 class AnswerScorer:
@@ -169,6 +176,8 @@ class AnswerScorer:
         rows = reference_lists(references, len(hypotheses))
         predictions = {str(place): text for place, text in enumerate(hypotheses)}
         return QaScorer().score(predictions, {str(place): row for place, row in enumerate(rows)})
+
+    sentences = QaScorer.sentences
 
 
 class Threshold(NamedTuple):

@@ -15,6 +15,7 @@ from rouge_score.tokenizers import DefaultTokenizer
 from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.metrics.means import Floats, Means, TextMeans
+from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import References, TextScore, reference_lists
 
 KINDS = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeL", "ROUGE-Lsum": "rougeLsum"}
@@ -101,6 +102,12 @@ class RougeScorer:
             for name, mean, interval in zip(KINDS, values.mean(0).tolist(), intervals, strict=True)
         ]
         return scores if sources is None else scores + _novelty(hypotheses, texts, sources)
+
+    def sentences(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> list[SentenceCounts]:
+        """ROUGE-1, -2, -L and -Lsum; see `Scorer.sentences`."""
+        return SentenceCounts.of_means(list(KINDS), self.measures(hypotheses, references))
 
     def _intervals(self, values: Floats) -> list[tuple[float, float]]:
         """95 % of the means of corpora drawn from this one with replacement (Koehn 2004)."""

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -14,6 +16,7 @@ from torchmetrics import Metric, MetricCollection
 
 from seqattn.checking import checked
 from seqattn.errors import UserError
+from seqattn.metrics.significance import SentenceCounts
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """A text for each row, or a list of texts for each row."""
@@ -78,6 +81,11 @@ class Scorer(Protocol):
             UserError: other numbers of hypotheses and references, or a row without a reference.
         """
 
+    def sentences(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> list[SentenceCounts]:
+        """The scores of `score` that are compared, as what each row adds to them."""
+
 
 @checked
 @dataclass(frozen=True)
@@ -129,6 +137,24 @@ class TextScorer:
             value = metric.corpus_score(list(hypotheses), streams).score
             scores.append(TextScore(name, float(value), str(metric.get_signature())))
         return scores
+
+    def sentences(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> list[SentenceCounts]:
+        """BLEU and chrF; see `Scorer.sentences`."""
+        streams = [list(row) for row in zip_longest(*references)]
+        return [
+            SentenceCounts(
+                name,
+                np.array(metric._extract_corpus_statistics(hypotheses, streams), np.float64),
+                partial(_score_of_counts, metric),
+            )
+            for name, metric in (("BLEU", self.bleu()), ("chrF", self.chrf))
+        ]
+
+
+def _score_of_counts(metric: BLEU | CHRF, counts: list[float]) -> float:
+    return float(metric._compute_score_from_stats(counts).score)  # type: ignore[arg-type]
 
 
 def reference_lists(references: References, count: int) -> list[list[str]]:

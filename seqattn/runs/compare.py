@@ -1,129 +1,219 @@
-"""Evaluations side by side, as a table and as curves by source length."""
+"""Runs side by side: what can be said of the systems, and what cannot."""
 
+from __future__ import annotations
+
+import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, FiniteFloat, ValidationError
+from annotated_types import Ge, Le
 
-from seqattn.analysis.plots import length_curves, save
-from seqattn.checking import checked
+from seqattn.analysis.plots import save
+from seqattn.bundle.nodes import build
+from seqattn.checking import Count, CountOrNone, checked
 from seqattn.errors import UserError
+from seqattn.report.document_types import TableDocument
+from seqattn.runs.compared_runs import ComparedRun, Reading, check_alike, find_runs
+from seqattn.runs.comparison_figures import figures_of
+from seqattn.runs.comparison_files import as_csv, as_latex, as_markdown, as_page, cells, file_name
+from seqattn.runs.comparison_tables import (
+    METHODS,
+    differing_sentences,
+    pair_table,
+    plain_table,
+    system_table,
+)
+from seqattn.runs.costs import Cost, measure_costs
+from seqattn.runs.evaluate import Split
+from seqattn.runs.judging import MetricFigures, judge
+from seqattn.runs.run_directory import remove_empty
+from seqattn.runs.systems import Systems, systems_of
 from seqattn.runs.tables import print_table
+from seqattn.runs.task_options import task_class
+from seqattn.storage import file_faults, write_whole
 
-
-class Score(BaseModel):
-    """A score, with what must be the same for two to be compared."""
-
-    value: FiniteFloat
-    signature: str = ""
-
-
-class Bin(BaseModel):
-    """Scores of sources of similar length."""
-
-    words: str
-    sentences: int
-    scores: dict[str, Score]
-
-
-class Results(BaseModel):
-    """What is read of scores.json."""
-
-    scores: dict[str, Score]
-    by_length: list[Bin] = []
+_OF_SPEED = ("accelerator", "devices", "num_nodes")
+"""Settings of the trainer that change how long training takes and nothing else."""
 
 
 @checked
 @dataclass(frozen=True)
 class Comparison:
-    """Scores of several evaluations.
+    """Systems side by side, each of one run or several with other seeds.
 
     Args:
-        evaluations: directories that an evaluation wrote.
-        output: a picture of the first score by source length, for evaluations with the same
-            lengths.
+        runs: runs, folders of a multirun, or directories that an evaluation wrote.
+        split: whose sentences.
+        output: a folder for tables, pictures, a page and all figures; None for the screen alone.
+        evaluate: whether runs without an evaluation of the split are evaluated.
+        unfinished: what becomes of runs that are unfinished or damaged: an error, or skip.
+        rounds: how often all systems decode the same sentences in turns; 0 measures no speed.
+        speed_sentences: the first so many, for `rounds`.
+        frequencies: whether words of the training data are counted, for a picture in `output`.
+        pool: whether seeds are taken to vary alike in all systems, which finds more with few seeds
+            and holds its level only where that is so.
+        differing: sentences that are shown of each two systems.
+        resamples, trials: of the paired bootstrap and of the randomization.
+        device: where models run.
+        trust: packages, beside this one, that parts of a run may come from.
 
     Raises:
-        UserError: for no evaluation.
+        UserError: for no run.
     """
 
-    evaluations: list[str]
+    runs: list[str]
+    split: Split = "test"
     output: str | None = None
+    evaluate: bool = True
+    unfinished: Literal["error", "skip"] = "error"
+    rounds: CountOrNone = 0
+    speed_sentences: Count = 200
+    frequencies: bool = True
+    pool: bool = False
+    differing: CountOrNone = 5
+    resamples: Annotated[int, Ge(100), Le(100_000)] = 1000
+    trials: Annotated[int, Ge(100), Le(100_000)] = 10_000
+    device: str = "cpu"
+    trust: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if not self.evaluations:
-            raise UserError("evaluations must name some directories, got []")
+        if not self.runs:
+            raise UserError("runs must name some directories, got []")
 
-    def run(self) -> None:
-        """Reads, prints, and draws where that is asked for.
+    def run(self) -> list[MetricFigures]:
+        """Reads, evaluates where needed, compares, prints, and writes where that is asked for.
 
         Raises:
-            UserError: where an evaluation cannot be read, or they have nothing in common.
+            UserError: where a run cannot be used, or they were not scored alike.
         """
-        directories = [Path(name).expanduser() for name in self.evaluations]
-        found = dict(zip(distinct_names(directories), map(_read, directories), strict=True))
-        shared = [
-            name
-            for name in next(iter(found.values())).scores
-            if all(name in one.scores for one in found.values())
-        ]
-        if not shared:
-            raise UserError(
-                "these evaluations have no score in common; evaluate them with one scorer"
+        if self.output is None:
+            return self._run(None)
+        home = Path(self.output).expanduser()
+        with file_faults("write", home):  # before what takes time
+            home.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._run(home)
+        finally:
+            remove_empty(home)
+
+    def _run(self, home: Path | None) -> list[MetricFigures]:
+        found = self._read()
+        check_alike(found)
+        systems = systems_of(found)
+        rows, results = found[0].rows, found[0].results
+        sources = [row.source for row in rows[: self.speed_sentences]]
+        costs = measure_costs(systems.runs, sources, self.rounds, self.device, self.trust)
+        judged = [
+            judge(
+                results.scores[name].signature,
+                {
+                    system: [run.sentences[name] for run in runs]
+                    for system, runs in systems.runs.items()
+                },
+                self.resamples,
+                self.trials,
+                self.pool,
             )
-        rows = {
-            name: [f"{one.scores[score].value:.2f}" for score in shared]
-            for name, one in found.items()
+            for name in found[0].sentences
+        ]
+        title = f"{len(rows):,} sentences of the {results.split} split"
+        words = [*(line for one in judged for line in one.words), *_notes(systems, self.pool)]
+        tables = [
+            system_table(title, results.data, judged, costs),
+            *(pair_table(one) for one in judged),
+        ]
+        for table in tables:
+            if table["rows"]:
+                shown = {row[0]: row[1:] for row in cells(table)}
+                print_table(table["title"], shown, table["columns"][1:], table["notes"])
+        print(*words, sep="\n")
+        if home is not None:
+            self._write(home, title, systems, judged, costs, words, tables)
+        return judged
+
+    def _read(self) -> list[ComparedRun]:
+        reading = Reading(self.split, self.evaluate, self.device, self.trust)
+        found = []
+        for path in find_runs(self.runs):
+            try:
+                found.append(reading.read(path))
+            except UserError as error:
+                if self.unfinished == "error":
+                    raise UserError(f"{error}; or leave it out by unfinished=skip") from error
+                print(f"left out: {error}", file=sys.stderr)
+        if not found:
+            raise UserError("no run is left to compare")
+        return found
+
+    def _write(
+        self,
+        home: Path,
+        title: str,
+        systems: Systems,
+        judged: Sequence[MetricFigures],
+        costs: Mapping[str, Cost],
+        words: Sequence[str],
+        tables: Sequence[TableDocument],
+    ) -> None:
+        counts = _word_counts(next(iter(systems.runs.values()))[0]) if self.frequencies else None
+        drawn, measured = figures_of(systems.runs, judged, costs, counts)
+        pictures = {name: save(one, home / f"{file_name(name)}.png") for name, one in drawn.items()}
+        texts = differing_sentences(systems.runs, judged, self.differing)
+        figures: dict[str, Any] = {
+            "title": title,
+            "methods": METHODS,
+            "words": words,
+            "runs": {name: [str(run.path) for run in runs] for name, runs in systems.runs.items()},
+            "metrics": [asdict(one) for one in judged],
+            "costs": {name: asdict(cost) for name, cost in costs.items()},
+            "curves": measured,
+            "differing": texts,
         }
-        print_table("Evaluations", rows, shared, _signatures(found, shared))
-        if self.output is not None:
-            _draw(found, shared[0], Path(self.output).expanduser())
+        for name, content in {
+            "table.md": as_markdown(tables),
+            "table.tex": as_latex(tables),
+            "table.csv": as_csv(plain_table(judged, costs)),
+            "index.html": as_page(title, words, METHODS, tables, pictures, texts),
+            "figures.json": json.dumps(figures, indent=1, ensure_ascii=False) + "\n",
+        }.items():
+            write_whole(home / name, content.encode())
+        print(f"written to {home}", file=sys.stderr)
 
 
-def distinct_names(directories: Sequence[Path]) -> list[str]:
-    """The parts of each path that tell it from the others."""
-    from_the_end = zip_longest(*(path.parts[::-1] for path in directories), fillvalue="")
-    telling = [parts for parts in reversed([*from_the_end]) if len(set(parts)) > 1]
-    return [
-        "/".join(parts[number] for parts in telling if parts[number]) or str(path)
-        for number, path in enumerate(directories)
-    ]
-
-
-def _read(directory: Path) -> Results:
-    file = directory / "scores.json"
-    if not file.is_file():
-        raise UserError(f"{directory} is no evaluation: {file} is not there; run evaluate first")
-    try:
-        return Results.model_validate_json(file.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{file} cannot be read; evaluate again") from error
-
-
-def _signatures(evaluations: Mapping[str, Results], shared: Sequence[str]) -> list[str]:
-    notes = []
-    for score in shared:
-        found = {one.scores[score].signature for one in evaluations.values()}
-        if len(found) > 1:
-            notes.append(f"{score} was not computed alike: {' and '.join(sorted(found))}")
+def _notes(systems: Systems, pool: bool) -> list[str]:
+    """What a reader must know of the systems."""
+    numbers = {name: len(runs) for name, runs in systems.runs.items()}
+    notes = list(systems.notes)
+    if pool:
+        notes.append("p of pool=true: right only where the seeds of all systems vary alike")
+    trained = {
+        str([run.settings.get("threads"), *map(run.settings.get("trainer", {}).get, _OF_SPEED)])
+        for runs in systems.runs.values()
+        for run in runs
+    }
+    if len(trained) > 1:
+        notes.append("runs were trained with other threads or devices: their times do not compare")
+    if len(set(numbers.values())) > 1:
+        told = ", ".join(f"{name} {number}" for name, number in numbers.items())
+        notes.append(f"numbers of seeds differ: {told}")
     return notes
 
 
-def _draw(evaluations: Mapping[str, Results], score: str, path: Path) -> None:
-    each = [one.by_length for one in evaluations.values()]
-    bins = [[(part.words, part.sentences) for part in parts] for parts in each]
-    scored = all(score in part.scores for parts in each for part in parts)
-    if not scored or not bins[0] or any(other != bins[0] for other in bins):
-        raise UserError(
-            "a picture needs evaluations of one split with the same lengths; evaluate each with "
-            "the same lengths=[8,12,16,20]"
-        )
-    series = {
-        name: [part.scores[score].value for part in parts]
-        for name, parts in zip(evaluations, each, strict=True)
-    }
-    words, counts = zip(*bins[0], strict=True)
-    print(f"drawn to {save(length_curves(series, words, counts, score), path)}", file=sys.stderr)
+def _word_counts(run: ComparedRun) -> Mapping[str, int] | None:
+    """Words of the training targets of a run; None where it has none or they cannot be read."""
+    node = run.settings.get("data")
+    if run.home is None or node is None:
+        return None
+    try:
+        source = task_class(run.settings).source(build(node, "data"))
+        if source.yields != "pairs":
+            return None
+        print(f"counting the words of {source.origin('train')}", file=sys.stderr)
+        return Counter(word for _, target in source.stream("train") for word in target.split())
+    except UserError as error:
+        print(f"no picture by frequency: {error}", file=sys.stderr)
+        return None

@@ -1,7 +1,7 @@
 """A bundle's scores on a split of its data, or of other data."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -30,6 +30,8 @@ from seqattn.storage import write_whole
 from seqattn.training.screen import progress
 
 Split = Literal["train", "val", "test"]
+SENTENCES, SENTENCE = "sentences.jsonl", ("source", "references", "output")
+"""The file of an evaluation that holds its rows, and what each has."""
 
 
 @checked
@@ -120,8 +122,11 @@ class Evaluation(ScoredRun):
         default = Path(self.bundle).parent / "evaluation" / ("tune" if self.tune else self.split)
         return Path(self.output or default).expanduser()
 
-    def run(self) -> dict[str, Any]:
+    def run(self, silent: bool = False) -> dict[str, Any]:
         """Generates or answers, scores, writes and prints; returns what is in scores.json.
+
+        Args:
+            silent: prints nothing.
 
         Raises:
             UserError: where the bundle or the data cannot be used.
@@ -145,12 +150,14 @@ class Evaluation(ScoredRun):
             "scores": plain_scores(made.scores),
             **made.figures,
             "generation": describe(self.generation),
+            "scorer": describe(self.scorer),
             "rerank": describe(self.rerank) if self.rerank.bundle else None,
         }
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
         note = f"scored {made.scored:,} rows of {origin}"
-        print_table(f"{self.split} of {self.names}", rows, notes=[note])
+        if not silent:
+            print_table(f"{self.split} of {self.names}", rows, notes=[note])
         return results
 
     def _tuned(self, bundle: TextBundle) -> dict[str, Any]:
@@ -208,10 +215,19 @@ class Evaluation(ScoredRun):
             rows[f"{words} words"] = f"{first} ({len(numbers):,} sentences)"
         self.directory.mkdir(parents=True, exist_ok=True)
         write_lines(map(in_one_line, outputs.texts), str(self.directory / "hypotheses.txt"))
+        self._write_sentences(split.sources, split.references, outputs.texts)
         if split.ids is not None:
             predictions = dict(zip(split.ids, outputs.texts, strict=True))
             write_json(self.directory / "predictions.json", predictions)
         return Evaluated(scores, figures, rows, count)
+
+    def _write_sentences(
+        self, sources: Iterable[str], references: Iterable[Sequence[str]], outputs: Iterable[str]
+    ) -> None:
+        """Writes what `compare` reads: each row as it came, and what was made of it."""
+        rows = zip(sources, references, outputs, strict=True)
+        lines = (json.dumps(dict(zip(SENTENCE, row, strict=True))) for row in rows)
+        write_lines(lines, str(self.directory / SENTENCES))
 
     def _spans(self, bundle: SpanBundle) -> Evaluated:
         """Writes what the official scorer reads, and every answer that was asked for."""
@@ -222,6 +238,7 @@ class Evaluation(ScoredRun):
         scores = answers.scores(self.scorer)
         self.directory.mkdir(parents=True, exist_ok=True)
         write_json(self.directory / "predictions.json", answers.best)
+        self._write_sentences(asked.questions, asked.answers, answers.best.values())
         write_json(self.directory / "no_answer.json", answers.no_answer)
         each = (
             {"id": name, "answers": [answer._asdict() for answer in answered.answers]}

@@ -16,7 +16,6 @@ from seqattn.checking import CountOrNone, Seed, checked
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
-from seqattn.runs.compare import distinct_names
 from seqattn.runs.evaluate import ScoredRun, Split, write_json
 from seqattn.runs.explained import ExplainedBundle
 from seqattn.runs.explained_tables import (
@@ -26,6 +25,7 @@ from seqattn.runs.explained_tables import (
     slow_note,
 )
 from seqattn.runs.explained_text import explain_text
+from seqattn.runs.run_directory import distinct_names
 from seqattn.runs.tables import keep_tables, print_tables
 
 Found = Mapping[str, Any]

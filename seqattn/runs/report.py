@@ -18,8 +18,8 @@ from seqattn.report.run_document import bundle_document
 from seqattn.report.sentences import Look, looks_into, sentence_document, summary_document
 from seqattn.report.single_file import page
 from seqattn.report.text_document import TextLook
-from seqattn.runs.compare import distinct_names
 from seqattn.runs.evaluate import ScoredRun
+from seqattn.runs.run_directory import distinct_names
 from seqattn.storage import file_faults, write_whole
 from seqattn.training.screen import progress
 

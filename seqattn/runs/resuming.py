@@ -98,7 +98,7 @@ def differences(
     """
     told = []
     for node in nodes:
-        there, here = (dict(_leaves(config.get(node), node)) for config in (theirs, ours))
+        there, here = (dict(leaves(config.get(node), node)) for config in (theirs, ours))
         classes = [{k: v for k, v in x.items() if k.endswith(TARGET)} for x in (there, here)]
         if classes[0] != classes[1]:
             key = f"attention@{node}" if node in SLOT_NODES else node
@@ -111,15 +111,15 @@ def differences(
     return told
 
 
-def _leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
     """Each value of a node with its key; classes by name, which stays when a class moves."""
     if isinstance(node, dict):
         for key, value in node.items():
             own = str(value).rpartition(".")[2] if key == TARGET else value
-            yield from _leaves(own, f"{place}.{key}")
+            yield from leaves(own, f"{place}.{key}")
     elif isinstance(node, list):
         for number, value in enumerate(node):
-            yield from _leaves(value, f"{place}[{number}]")
+            yield from leaves(value, f"{place}[{number}]")
     elif node is not None or "." in place:
         yield place, node
 

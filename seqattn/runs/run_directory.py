@@ -1,8 +1,9 @@
 """A run's directory: not another run's, and held by one process."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -65,3 +66,13 @@ def remove_empty(path: Path) -> None:
         if folder == Path.cwd() or not folder.is_dir() or any(folder.iterdir()):
             return
         folder.rmdir()
+
+
+def distinct_names(directories: Sequence[Path]) -> list[str]:
+    """The parts of each path that tell it from the others."""
+    from_the_end = zip_longest(*(path.parts[::-1] for path in directories), fillvalue="")
+    telling = [parts for parts in reversed([*from_the_end]) if len(set(parts)) > 1]
+    return [
+        "/".join(parts[number] for parts in telling if parts[number]) or str(path)
+        for number, path in enumerate(directories)
+    ]

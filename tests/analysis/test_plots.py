@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqattn.analysis.heatmap_callback import HeatmapCallback
-from seqattn.analysis.plots import heatmap, length_curves, removal_curves, save
+from seqattn.analysis.plots import heatmap, removal_curves, save
 from tests.analysis.figures import ticks, visible
 
 QUERIES = ["▁Ein", "▁Hund", "</s>"]
@@ -108,15 +108,6 @@ def test_the_callback_draws_in_training_and_on_the_first_rank_alone(state, tmp_p
 def test_a_model_without_cross_weights_gives_no_picture(tmp_path):
     HeatmapCallback(lambda: None, tmp_path).on_validation_end(Shown(), None)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_curve_goes_through_its_values_over_the_bins():
-    figure = length_curves({"a": [3.0, 1.5], "b": [2.0, 2.5]}, ["1-2", "over 2"], [7, 9], "BLEU")
-    (axes,) = figure.axes
-    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.get_lines()}
-    assert drawn == {"a": [3.0, 1.5], "b": [2.0, 2.5]}
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1-2\n7", "over 2\n9"]
-    assert axes.get_ylabel() == "BLEU"
 
 
 def test_a_method_has_one_colour_in_all_panels_of_removal_curves_and_in_the_legend():

@@ -78,7 +78,7 @@ class Places(NamedTuple):
             "heads": [bundle, "output=out", "sentences=4", "points=2"],
             "probe": [bundle, "word=dog", "output=out.json"],
             "explain": [bundle, "sentences=2", "methods=[]", "replaced=[]", "output=out"],
-            "compare": [f"evaluations=[{self.scored}]"],
+            "compare": [f"runs=[{self.scored}]"],
             "benchmark": ["suite=attention"],
             "prepare": [
                 *data_of(self.corpus),

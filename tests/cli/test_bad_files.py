@@ -63,6 +63,16 @@ def nothing(folder, places):
     pass
 
 
+def evaluation(content):
+    """An evaluation as `e`, with such scores."""
+
+    def make(folder, places):
+        shutil.copytree(places.scored, folder / "e")
+        (folder / "e" / "scores.json").write_bytes(content)
+
+    return make
+
+
 def scores(value):
     return b'{"scores":{"a":{"value":' + value + b',"signature":"x"}}}'
 
@@ -117,13 +127,12 @@ CASES = [
     ("convert", "output=f/x", MINE, "cannot write"),
     ("convert", "output=c", corpus("x", b"x"), "output=c is there already; name another directory"),
     ("analyze", "output=f", MINE, "cannot write f: File exists"),
-    ("compare", "output=f.xyz", nothing, "a picture needs evaluations of one split"),
-    *[("compare", "evaluations=[e]", file("e/scores.json", content), "e/scores.json cannot be")
+    ("compare", "output=f", MINE, "cannot write f: File exists"),
+    *[("compare", "runs=[e]", evaluation(content), "e/scores.json cannot be read; evaluate again")
       for content in (b"{", DEEP, DEEPER, b"[]", scores(b'"x"'), b"\xff", b"9" * 5000, b"",
                       b'{"scores":[]}', b'{"scores":{"a":{"value":1,"signature":5}}}')],
-    ("compare", "evaluations=[e]", file("e/scores.json", b'{"scores":{}}'), "these evaluations h"),
-    ("compare", "evaluations=[f]", MINE, "f is no evaluation: f/scores.json is not there"),
-    ("compare", f"evaluations=[{LONG_NAME}]", nothing, LONG_NAME[:50]),
+    ("compare", "runs=[f]", MINE, "f is no run, no multirun and no evaluation; or leave it out by"),
+    ("compare", f"runs=[{LONG_NAME}]", nothing, f"cannot read {LONG_NAME[:50]}"),
     *[("train", HERE, corpus(name, content), text) for name, content, text in (
         ("train.de", b"a\n", "both sides must have as many lines"),
         ("train.de", b"\xff\n" * 60, "c/train.de must be UTF-8 text, line 1"),

@@ -1,0 +1,156 @@
+"""Figures of systems side by side: scores, curves with bands, quality against cost."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from seqattn.analysis.plots import MARKERS
+
+_DASHES = ("-", "--", ":", "-.")
+
+
+class Point(NamedTuple):
+    """A mean at a place, and its interval, if it has one."""
+
+    x: float
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
+def interval_panels(
+    panels: Mapping[str, Mapping[str, tuple[Point, Sequence[float]]]], title: str
+) -> Figure:
+    """A row for each system: the mean, its interval as a bar, and each seed as a dot.
+
+    Args:
+        panels: for each metric, systems by name: the mean (its `x` is not used), and the seeds'.
+        title: over everything.
+    """
+    most = max(map(len, panels.values()))
+    widest = max(len(name) for systems in panels.values() for name in systems)
+    figure, axes = _panels(panels, 0.32 * most + 1.4, 0.07 * widest, share=False)
+    for axis, systems in zip(axes, panels.values(), strict=True):
+        for row, (point, seeds) in enumerate(systems.values()):
+            if point.low is not None and point.high is not None:
+                axis.plot([point.low, point.high], [row, row], "-|", color="C0", lw=1.6, ms=9)
+            filled = "C0" if point.low is not None else "white"
+            axis.plot([point.mean], [row], "D", color="C0", mfc=filled, ms=7)
+            if len(seeds) > 1:
+                axis.plot(seeds, [row] * len(seeds), "o", color="black", mfc="white", ms=4)
+        axis.set_yticks(range(len(systems)), list(systems), parse_math=False)
+        axis.set_ylim(len(systems) - 0.5, -0.5)
+        axis.margins(x=0.08)
+    figure.suptitle(title)
+    return figure
+
+
+def band_panels(
+    panels: Mapping[str, Mapping[str, Sequence[Point]]],
+    title: str,
+    across: str,
+    ticks: Sequence[str] = (),
+) -> Figure:
+    """A line for each system with its intervals as a band, in the same colour in all panels.
+
+    Args:
+        panels: what is measured: points by system.
+        title: over everything.
+        across: what `Point.x` is.
+        ticks: words for x = 0, 1, 2 and so on; none for numbers.
+    """
+    names = list(dict.fromkeys(name for systems in panels.values() for name in systems))
+    wide = max(4.6, 0.85 * len(ticks))
+    figure, axes = _panels(panels, 3.9, 0.09 * max(map(len, names)), wide=wide)
+    lines = {}
+    for axis, (measured, systems) in zip(axes, panels.items(), strict=True):
+        for name, points in systems.items():
+            number = names.index(name)
+            color = f"C{number % 10}"
+            style = _DASHES[number // 10 % 4] + MARKERS[number % len(MARKERS)]
+            x = [point.x for point in points]
+            (lines[name],) = axis.plot(x, [p.mean for p in points], style, color=color, ms=4)
+            sure = [
+                (p.x, p.low, p.high) for p in points if p.low is not None and p.high is not None
+            ]
+            if sure:
+                axis.fill_between(*zip(*sure, strict=True), color=color, alpha=0.15, lw=0)  # type: ignore[arg-type]
+        axis.set(title="", xlabel=across, ylabel=measured)
+        if ticks:
+            axis.set_xticks(range(len(ticks)), list(ticks))
+    _legend(figure, lines)
+    figure.suptitle(title)
+    return figure
+
+
+def cost_panels(
+    panels: Mapping[str, Mapping[str, tuple[float, Point]]], title: str, quality: str
+) -> Figure:
+    """Quality against cost, the systems that no other beats in both joined by a line.
+
+    Args:
+        panels: for each cost, the less the better, systems by name: their cost and score.
+        title: over everything.
+        quality: what the score is.
+    """
+    names = list(dict.fromkeys(name for systems in panels.values() for name in systems))
+    figure, axes = _panels(panels, 3.9, 0.09 * max(map(len, names)))
+    lines = {}
+    for axis, (cost, systems) in zip(axes, panels.items(), strict=True):
+        for name, (x, point) in systems.items():
+            number = names.index(name)
+            marker, color = MARKERS[number % len(MARKERS)], f"C{number % 10}"
+            if point.low is not None and point.high is not None:
+                axis.plot([x, x], [point.low, point.high], "-", color=color, alpha=0.5)
+            (lines[name],) = axis.plot([x], [point.mean], marker, color=color, ms=8)
+        front = [systems[name] for name in pareto_front(systems)]
+        axis.plot([x for x, _ in front], [p.mean for _, p in front], "--", color="0.5", zorder=0)
+        axis.set(title="", xlabel=cost, ylabel=quality)
+        axis.margins(0.12)
+    _legend(figure, lines)
+    figure.suptitle(title)
+    return figure
+
+
+def pareto_front(systems: Mapping[str, tuple[float, Point]]) -> list[str]:
+    """The systems that none beats in cost without losing in mean score, the cheapest first."""
+    front: list[str] = []
+    for name in sorted(systems, key=lambda name: (systems[name][0], -systems[name][1].mean)):
+        if not front or systems[name][1].mean > systems[front[-1]][1].mean:
+            front.append(name)
+    return front
+
+
+def _panels(
+    panels: Mapping[str, object],
+    height: float,
+    beside: float,
+    share: bool = True,
+    wide: float = 4.6,
+) -> tuple[Figure, list[Axes]]:
+    """Axes with titles, two in a row.
+
+    Args:
+        panels: by title.
+        height, wide: of each, in inches.
+        beside: inches for the words beside them.
+        share: whether these stand once, in a legend.
+    """
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    across = (wide + (0 if share else beside)) * columns + (beside + 0.6 if share else 0)
+    figure = Figure(figsize=(across, height * rows + 0.5), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for spare in axes[len(panels) :]:
+        spare.remove()
+    for axis, title in zip(axes, panels, strict=False):
+        axis.set_title(title, fontsize=10, parse_math=False)
+        axis.grid(True, alpha=0.2)
+    return figure, axes[: len(panels)]
+
+
+def _legend(figure: Figure, lines: Mapping[str, object]) -> None:
+    words = [name.replace("$", r"\$") for name in lines]
+    figure.legend(list(lines.values()), words, loc="outside right center", frameon=False)  # type: ignore[call-overload]

@@ -1,0 +1,51 @@
+"""How well words are produced, by how often they stood in the training data."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+EDGES = (1, 2, 5, 10, 100, 1000)
+"""The least count of each bin but the first, which holds words that training never saw."""
+BINS = ("0", "1", "2-4", "5-9", "10-99", "100-999", "1,000 on")
+
+
+def f1_by_frequency(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], counts: Mapping[str, int]
+) -> list[float | None]:
+    """F1 of words in each of `BINS`, 0 to 100, as compare-mt (Neubig et al. 2019, 1903.07926).
+
+    Args:
+        outputs: N texts, words parted by white space.
+        references: of each; of several, the first counts.
+        counts: of words in the training targets.
+
+    Returns:
+        A figure for each bin; None where no output and no reference has a word of it.
+    """
+    made = [Counter(output.split()) for output in outputs]
+    wanted = [_words(texts) for texts in references]
+    both = [ours & theirs for ours, theirs in zip(made, wanted, strict=True)]
+    each = (_in_bins(words, counts) for words in (made, wanted, both))
+    return [
+        200 * right / (ours + theirs) if ours + theirs else None
+        for ours, theirs, right in zip(*each, strict=True)
+    ]
+
+
+def words_by_frequency(references: Sequence[Sequence[str]], counts: Mapping[str, int]) -> list[int]:
+    """How many words of the (first) references are in each of `BINS`."""
+    return _in_bins([_words(texts) for texts in references], counts)
+
+
+def _words(texts: Sequence[str]) -> Counter[str]:
+    return Counter(texts[0].split() if texts else ())
+
+
+def _in_bins(sentences: Sequence[Counter[str]], counts: Mapping[str, int]) -> list[int]:
+    found = [0] * len(BINS)
+    for words in sentences:
+        for word, number in words.items():
+            found[bisect_right(EDGES, counts.get(word, 0))] += number
+    return found

@@ -1,0 +1,235 @@
+"""The runs that a comparison is told of: found, evaluated, read, and checked to fit together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, FiniteFloat, ValidationError
+
+from seqattn.bundle.choices import types_at
+from seqattn.bundle.documents import WEIGHTS
+from seqattn.bundle.nodes import TARGET, build
+from seqattn.errors import UserError
+from seqattn.metrics.significance import SentenceCounts
+from seqattn.runs.evaluate import SENTENCES, Evaluation, Split
+from seqattn.runs.resuming import RESULT, settings_before
+from seqattn.storage import file_faults, is_file
+
+_SCORES, _CONFIG = "scores.json", "config.yaml"
+
+
+class Score(BaseModel):
+    """A score, with what must be the same for two to be compared."""
+
+    value: FiniteFloat
+    signature: str = ""
+
+
+class Results(BaseModel):
+    """What is read of an evaluation's scores.json."""
+
+    bundle: str
+    split: str
+    data: str
+    scores: dict[str, Score]
+    generation: dict[str, Any]
+    scorer: dict[str, Any]
+    ensemble: list[str] = []
+    rerank: dict[str, Any] | None = None
+
+
+class Row(BaseModel):
+    """A row of the split and what a model made of it."""
+
+    source: str
+    references: list[str]
+    output: str
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """An evaluation, and the run that it is of.
+
+    Args:
+        path: as it is named in messages.
+        home: the run's directory; None where only its evaluation is known.
+        settings: of the run, with the search of the evaluation.
+        results, rows: of the evaluation.
+        sentences: its metrics.
+    """
+
+    path: Path
+    home: Path | None
+    settings: Mapping[str, Any]
+    results: Results
+    rows: Sequence[Row]
+    sentences: Mapping[str, SentenceCounts]
+
+    @property
+    def seed(self) -> object:
+        """Of the run; None where it is not known."""
+        return self.settings.get("seed")
+
+    @property
+    def bundle(self) -> Path | None:
+        """The model; None where it is not there."""
+        path = Path(self.results.bundle) if self.home is None else self.home / "model"
+        return path if (path / WEIGHTS).is_file() else None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How runs are read.
+
+    Args:
+        split: whose evaluation.
+        evaluate: whether a run without one is evaluated.
+        device: where.
+        trust: packages that parts of a run may come from.
+    """
+
+    split: Split
+    evaluate: bool
+    device: str
+    trust: Sequence[str]
+
+    def read(self, path: Path) -> ComparedRun:
+        """A run or an evaluation's directory.
+
+        Raises:
+            UserError: where it is neither, unfinished or damaged.
+        """
+        if is_file(path / _SCORES) and is_file(path / SENTENCES):
+            found = _results(path)
+            run = Path(found.bundle).parent
+            if not is_file(run / _CONFIG):
+                return self._evaluated(path, path, None, {"bundle": found.bundle})
+            return self._evaluated(path, path, run, settings_before(run, str(run)))
+        if is_file(path / WEIGHTS):
+            raise UserError(f"{path} is a bundle; give its run, {path.parent}")
+        if not is_file(path / _CONFIG):
+            hint = f"; evaluate it again, {SENTENCES} is missing" * is_file(path / _SCORES)
+            raise UserError(f"{path} is no run, no multirun and no evaluation{hint}")
+        settings = settings_before(path, str(path))
+        if not is_file(path / RESULT) or not is_file(path / "model" / WEIGHTS):
+            raise UserError(f"{path} is not finished; go on with it by resume={path}")
+        directory = path / "evaluation" / self.split
+        if not is_file(directory / SENTENCES):
+            self._evaluate(path, settings)
+        return self._evaluated(path, directory, path, settings)
+
+    def _evaluate(self, home: Path, settings: Mapping[str, Any]) -> None:
+        if not self.evaluate:
+            raise UserError(
+                f"{home} has no evaluation of split={self.split}; set evaluate=true, or run "
+                f"seqattn evaluate bundle={home}/model split={self.split}"
+            )
+        print(f"evaluating {home}/model on {self.split}", file=sys.stderr)
+        Evaluation(
+            bundle=str(home / "model"),
+            device=self.device,
+            trust=self.trust,
+            data=build(settings["data"], "data"),
+            generation=build(settings["generation"], "generation"),
+            scorer=build(settings["task"]["scorer"], "task.scorer"),
+            split=self.split,
+            cache_dir=settings.get("cache_dir"),
+        ).run(silent=True)
+
+    def _evaluated(
+        self, path: Path, directory: Path, home: Path | None, settings: Mapping[str, Any]
+    ) -> ComparedRun:
+        results = _results(directory)
+        file = directory / SENTENCES
+        with file_faults("read", file):
+            lines = file.read_bytes().splitlines()
+        try:
+            rows = [Row.model_validate_json(line) for line in lines]
+        except ValidationError as error:
+            raise UserError(f"{file} cannot be read; evaluate again") from error
+        counts = self._scorer(results, directory).sentences(
+            [row.output for row in rows], [row.references for row in rows]
+        )
+        for one in counts:
+            told = results.scores.get(one.name)
+            if told is None or abs(told.value - one.score) > 1e-6:
+                raise UserError(
+                    f"{file} gives {one.name} {one.score:.4f} and {_SCORES} says "
+                    f"{told.value if told else 'nothing'}; evaluate again"
+                )
+        made_by = results.model_dump(include={"generation", "ensemble", "rerank"})
+        settings = {**settings, **made_by}
+        return ComparedRun(path, home, settings, results, rows, {one.name: one for one in counts})
+
+    def _scorer(self, results: Results, directory: Path) -> Any:
+        """The scorer of an evaluation, which is one of ours or of a trusted package."""
+        target = str(results.scorer.get(TARGET))
+        known = {node[TARGET] for node in types_at("task.scorer").values()}
+        if target not in known and target.partition(".")[0] not in self.trust:
+            raise UserError(
+                f"{directory / _SCORES} names the scorer {target}, which is not trusted"
+            )
+        scorer = build(results.scorer, "scorer")
+        if not hasattr(scorer, "sentences"):
+            raise UserError(f"{target} has no sentences(), by which scores are compared")
+        return scorer
+
+
+def _results(directory: Path) -> Results:
+    file = directory / _SCORES
+    if not is_file(file):
+        raise UserError(f"{file} is not there; evaluate again")
+    try:
+        return Results.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        raise UserError(f"{file} cannot be read; evaluate again") from error
+
+
+def find_runs(paths: Sequence[str]) -> Iterator[Path]:
+    """Runs and evaluations; of a multirun's folder those of its jobs."""
+    for path in (Path(name).expanduser() for name in paths):
+        with file_faults("read", path):
+            jobs = [one for one in path.iterdir() if one.name.isdigit()] if path.is_dir() else []
+        if is_file(path / _CONFIG) or not jobs:
+            yield path
+        yield from sorted(jobs, key=lambda one: int(one.name))
+
+
+def check_alike(runs: Sequence[ComparedRun]) -> None:
+    """Refuses runs that were not scored alike.
+
+    Raises:
+        UserError: what differs: split, metrics, their signatures, or sentences.
+    """
+    _check_same(runs, "were evaluated on different splits", lambda run: run.results.split)
+    _check_same(runs, "have different metrics", lambda run: " and ".join(run.sentences))
+    first = runs[0]
+    for run in runs[1:]:
+        ours, theirs = ([(row.source, row.references) for row in one.rows] for one in (first, run))
+        if ours != theirs:
+            raise UserError(
+                f"runs were scored on different sentences and cannot be compared: {first.path} on "
+                f"{len(ours):,} of {first.results.data}, {run.path} on {len(theirs):,} of "
+                f"{run.results.data}"
+            )
+    for name in first.sentences:
+        signature = partial(_signature, name)
+        _check_same(runs, f"did not compute {name} alike", signature)
+
+
+def _signature(name: str, run: ComparedRun) -> str:
+    return run.results.scores[name].signature
+
+
+def _check_same(
+    runs: Sequence[ComparedRun], words: str, trait: Callable[[ComparedRun], str]
+) -> None:
+    found = {trait(run): run.path for run in reversed(runs)}
+    if len(found) > 1:
+        told = ", ".join(f"{path} has {value}" for value, path in reversed(found.items()))
+        raise UserError(f"runs {words} and cannot be compared: {told}")

@@ -1,0 +1,149 @@
+"""What a system costs: parameters, training, decoding and memory."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import torch
+
+from seqattn.bundle.bundle import TextBundle, load_bundle
+from seqattn.bundle.nodes import build
+from seqattn.models.base import Seq2SeqModel
+from seqattn.runs.bundle_run import outputs_for
+from seqattn.runs.compared_runs import ComparedRun
+from seqattn.tokens import BOS, EOS
+from seqattn.training.screen import progress
+
+CACHED = 32
+"""Target tokens after which a cache is measured."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a system; None where it is not known.
+
+    Args:
+        parameters: of its model.
+        training_seconds: validation left out, mean over seeds.
+        tokens_per_second: target tokens in training, mean over seeds.
+        peak_memory_mb: of the training's process, or of its GPU, in 10^6 bytes; of the seed that
+            took the least, since jobs of a multirun may share a process.
+        cache_bytes: of a sentence after `CACHED` target tokens, one hypothesis.
+        cache_bytes_per_token: what one more target token adds then.
+        sentences_per_second: of decoding in each round, batches as in its evaluation.
+    """
+
+    parameters: int | None = None
+    training_seconds: float | None = None
+    tokens_per_second: float | None = None
+    peak_memory_mb: float | None = None
+    cache_bytes: int | None = None
+    cache_bytes_per_token: int | None = None
+    sentences_per_second: tuple[float, ...] = ()
+
+    @property
+    def milliseconds(self) -> float | None:
+        """Of decoding a sentence, the median round."""
+        rates = self.sentences_per_second
+        return 1000 / median(rates) if rates else None
+
+
+def read_figures(home: Path | None) -> list[dict[str, str]]:
+    """The rows that a run's csv logger wrote; none where it has none."""
+    file = home / "csv" / "version_0" / "metrics.csv" if home else None
+    if file is None or not file.is_file():
+        return []
+    with file.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def measure_costs(
+    systems: Mapping[str, Sequence[ComparedRun]],
+    sources: Sequence[str],
+    rounds: int,
+    device: str,
+    trust: Sequence[str],
+) -> dict[str, Cost]:
+    """The cost of each system, by name.
+
+    Args:
+        systems: their runs; the model of the first stands for all.
+        sources: that are decoded.
+        rounds: how often all systems take turns at them; 0 for no decoding.
+        device, trust: of `load_bundle`.
+    """
+    bundles = {
+        name: load_bundle(runs[0].bundle, device, trust)
+        for name, runs in systems.items()
+        if runs[0].bundle is not None
+    }
+    texts = {name: one for name, one in bundles.items() if isinstance(one, TextBundle)}
+    searches = {name: build(systems[name][0].results.generation, "generation") for name in texts}
+    rates: dict[str, list[float]] = {name: [] for name in texts}
+    with progress("decoding in turns", "rounds") as tell:
+        for number in range(rounds):
+            for name, bundle in texts.items():
+                if number == 0:
+                    outputs_for(bundle, searches[name], sources[:8])
+                made = outputs_for(bundle, searches[name], sources)
+                rates[name].append(len(sources) / made.seconds)
+            tell(number + 1, rounds)
+    found = {}
+    for name, runs in systems.items():
+        sizes = _sizes(bundles[name].model) if name in bundles else {}
+        cost = _training([read_figures(run.home) for run in runs])
+        found[name] = Cost(**cost, **sizes, sentences_per_second=tuple(rates.get(name, ())))
+    return found
+
+
+def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
+    each = [found for rows in seeds if (found := _training_of(rows))]
+    peaks = [
+        max(float(row["train/peak_memory_mb"]) for row in rows if row.get("train/peak_memory_mb"))
+        for rows in seeds
+        if any(row.get("train/peak_memory_mb") for row in rows)
+    ]
+    if not each:
+        return {"peak_memory_mb": min(peaks, default=None)}
+    seconds, rates = zip(*each, strict=True)
+    return {
+        "training_seconds": None if None in seconds else mean(seconds),
+        "tokens_per_second": mean(rates),
+        "peak_memory_mb": min(peaks, default=None),
+    }
+
+
+def _training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float] | None:
+    """Seconds of a training, and target tokens a second; None where neither was logged."""
+    rates = [row for row in rows if row.get("train/tokens_per_second")]
+    if not rates:
+        return None
+    if not rates[0].get("train/tokens"):
+        return None, median(float(row["train/tokens_per_second"]) for row in rates)
+    seconds = before = 0.0
+    for row in rates:
+        tokens = float(row["train/tokens"])
+        seconds += (tokens - before) / float(row["train/tokens_per_second"])
+        before = tokens
+    return seconds, before / seconds
+
+
+@torch.inference_mode()
+def _sizes(model: Any) -> dict[str, int]:
+    """Parameters and bytes of the cache."""
+    sizes = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
+    if not isinstance(model, Seq2SeqModel):
+        return sizes
+    device = next(model.parameters()).device
+    source, token = (torch.full((1, 1), mark, device=device) for mark in (EOS, BOS))
+    state = model.start(model.encode(source))
+    for _ in range(CACHED):
+        model.features(token, state)
+    sizes["cache_bytes"] = state.nbytes
+    model.features(token, state)
+    return {**sizes, "cache_bytes_per_token": state.nbytes - sizes["cache_bytes"]}

@@ -1,0 +1,146 @@
+"""What a metric says of systems: means, intervals, tests of each two, and a verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqattn.metrics.significance import (
+    LEVEL,
+    SeedVariance,
+    SentenceCounts,
+    SentenceTests,
+    all_pairs,
+    difference,
+    groups,
+    holm,
+    seed_interval,
+    sentence_tests,
+)
+
+
+@dataclass(frozen=True)
+class SystemScore:
+    """The mean over seeds with its interval (Student's t over seeds); None for one seed."""
+
+    mean: float
+    interval: tuple[float, float] | None
+    seeds: list[float]
+
+
+@dataclass(frozen=True)
+class PairFigures:
+    """How far `first` is above `second`; each p is corrected for all pairs (Holm 1979)."""
+
+    first: str
+    second: str
+    difference: float
+    interval: tuple[float, float] | None
+    p: float | None
+    """For other seeds and other sentences; None where one of them has one seed."""
+    p_bootstrap: float
+    p_randomization: float
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the systems differ, beyond these seeds and sentences."""
+        return self.p is not None and self.p < LEVEL
+
+    @property
+    def words(self) -> str:
+        """How far, how surely."""
+        low, high = self.interval or (0.0, 0.0)
+        p = "p < 0.001" if (self.p or 0) < 0.001 else f"p {self.p:.3f}"
+        return f"{self.second} by {self.difference:.2f} ({low:.2f} to {high:.2f}, {p})"
+
+
+@dataclass(frozen=True)
+class MetricFigures:
+    """A metric of all systems, the best mean first."""
+
+    name: str
+    signature: str
+    systems: dict[str, SystemScore]
+    pairs: list[PairFigures]
+    groups: list[list[str]]
+    """Systems that cannot be told apart; empty where no system has two seeds."""
+
+    @property
+    def words(self) -> list[str]:
+        """What can be said of the systems, and what cannot."""
+        told = [
+            f"{self.name}: {_and(one)} cannot be told apart" for one in self.groups if len(one) > 1
+        ]
+        for name in self.systems:
+            found = [pair.words for pair in self.pairs if pair.first == name and pair.told_apart]
+            if found:
+                told.append(f"{self.name}: {name} is above {_and(found)}")
+        return told + self._words_of_single_seeds()
+
+    def _words_of_single_seeds(self) -> list[str]:
+        single = [name for name, score in self.systems.items() if score.interval is None]
+        if not single:
+            return []
+        told = f"{self.name}: one seed of {_and(single)}, so no interval and no rank"
+        differ = [
+            f"{one.first} above {one.second} ({one.difference:.2f}, p {one.p_randomization:.4f})"
+            for one in self.pairs
+            if one.p is None and one.p_randomization < LEVEL
+        ]
+        if not differ:
+            return [told]
+        models = "these models differ on these sentences, which says nothing of other seeds"
+        return [told, f"{self.name}: {models}: {', '.join(differ)}"]
+
+
+def judge(
+    signature: str,
+    systems: Mapping[str, Sequence[SentenceCounts]],
+    resamples: int,
+    trials: int,
+    pool: bool = False,
+) -> MetricFigures:
+    """Compares all systems by one metric.
+
+    Args:
+        signature: of the metric.
+        systems: the metric of each seed, by name.
+        resamples, trials: of the bootstrap and of the randomization.
+        pool: whether seeds are taken to vary alike in all systems.
+    """
+    means = {name: float(np.mean([one.score for one in runs])) for name, runs in systems.items()}
+    ranked = {name: systems[name] for name in sorted(means, key=lambda name: -means[name])}
+    scores = {}
+    for name, runs in ranked.items():
+        seeds = [one.score for one in runs]
+        scores[name] = SystemScore(means[name], seed_interval(seeds), seeds)
+    several = [name for name, score in scores.items() if score.interval is not None]
+    pooled = SeedVariance.of(ranked.values()) if pool and several else None
+    pairs = _pairs(ranked, sentence_tests(ranked, resamples, trials), pooled)
+    apart = {(pair.first, pair.second) for pair in pairs if pair.told_apart}
+    name = next(iter(systems.values()))[0].name
+    return MetricFigures(name, signature, scores, pairs, groups(several, apart))
+
+
+def _pairs(
+    ranked: Mapping[str, Sequence[SentenceCounts]],
+    tests: Mapping[tuple[str, str], SentenceTests],
+    pooled: SeedVariance | None,
+) -> list[PairFigures]:
+    found = {(a, b): difference(ranked[a], ranked[b], pooled) for a, b in all_pairs(list(ranked))}
+    p = holm({pair: one.p for pair, one in found.items() if one.p is not None})
+    bootstrap = holm({pair: one.bootstrap for pair, one in tests.items()})
+    randomization = holm({pair: one.randomization for pair, one in tests.items()})
+    return [
+        PairFigures(
+            *pair, one.value, one.interval, p.get(pair), bootstrap[pair], randomization[pair]
+        )
+        for pair, one in found.items()
+    ]
+
+
+def _and(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
