@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -133,6 +134,35 @@ def test_spans_that_are_scored_as_wholes_have_their_own_probabilities():
         blank = any(TOKENS[at][0] == TOKENS[at][1] for at in (i, j) if at < 10)
         want = 0 if blank else scored.get((i, j), 0) / total
         assert math.exp(read.spans[i, more]) == pytest.approx(want, rel=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", range(3))
+def test_the_answer_of_the_best_expected_f1_is_that_of_looking_at_every_span(seed):
+    model, search = Table(seed), SpanSearch(max_answer=5, expected_f1=True, answers=60)
+    (read,) = search.read(windows_of([(0, 10)]), model(windows_of([(0, 10)])))
+    found = {
+        (i, i + more): math.exp(read.spans[i, more])
+        for i, more in itertools.product(range(10), range(5))
+        if read.spans[i, more] > -math.inf
+    }
+    assert len(found) < 60
+
+    def expected(span):
+        tokens = set(range(span[0], span[1] + 1))
+        total = 0.0
+        for (i, j), p in found.items():
+            other = set(range(i, j + 1))
+            total += p * 2 * len(tokens & other) / (len(tokens) + len(other))
+        return total
+
+    best = sorted(found, key=expected, reverse=True)
+    texts = dict.fromkeys(CONTEXT[TOKENS[i][0] : TOKENS[j][1]] for i, j in best)
+    answered = search.choose([read], CONTEXT)
+    assert [answer.text for answer in answered.answers] == list(texts)
+    likeliest = replace(search, expected_f1=False).choose([read], CONTEXT)
+    assert {one.text for one in likeliest.answers} == set(texts)
+    assert answered.no_answer == likeliest.no_answer
 
 
 @torch.no_grad()
