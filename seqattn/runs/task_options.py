@@ -125,8 +125,8 @@ class ExtractiveAnswering(TaskOptions):
     """A question with its context in, a span of the context out.
 
     Args:
-        every_answer: whether all different right answers are learnt, each as likely as another, in
-            place of the first; the rest as `TaskOptions`.
+        every_answer: whether the probability of all right answers together is learnt, in place of
+            the first one's; the rest as `TaskOptions`.
     """
 
     reads = "questions"

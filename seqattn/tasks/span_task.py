@@ -53,8 +53,8 @@ class SpanTask(SummedTask):
         model: the span model.
         optimization: optimizer and schedule.
         validation: what is answered; None for the loss alone.
-        every_answer: whether all different right answers are learnt, each as likely as another, in
-            place of the first.
+        every_answer: whether the probability of all right answers together is learnt, in place of
+            the first one's.
 
     Raises:
         UserError: for label smoothing or teacher forcing, which places do not have.
@@ -84,8 +84,7 @@ class SpanTask(SummedTask):
     def _sums(self, batch: SpanBatch, scores: SpanScores) -> tuple[Tensor, Tensor]:
         answers = batch.answers if self.every_answer else batch.answers[:, :1]
         found = log_probabilities(scores, answers.clamp(min=0))
-        real = answers[..., 0] >= 0
-        found = found.masked_fill(~real, 0.0).sum(dim=1) / real.sum(dim=1)
+        found = found.masked_fill(answers[..., 0] < 0, -torch.inf).logsumexp(dim=1)
         start, end = scores.start.argmax(dim=1), scores.end.argmax(dim=1)
         return -found.sum(), ((start == batch.start) & (end == batch.end)).sum()
 
