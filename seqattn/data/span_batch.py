@@ -12,7 +12,16 @@ from torch import Tensor
 
 from seqattn.data.batch import Tensors, pad_rows
 from seqattn.data.options import SpanOptions
-from seqattn.data.span_text import MATCHES, ReadText, TextReader, TokenSpan, match_words
+from seqattn.data.span_clues import CLUES, word_clues
+from seqattn.data.span_text import (
+    MATCHES,
+    Ints,
+    ReadText,
+    TextReader,
+    TokenSpan,
+    match_words,
+    spell_words,
+)
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 
@@ -40,7 +49,8 @@ class Window(NamedTuple):
     Attributes:
         question: with its end mark.
         context: the whole of it, of which the tokens from `start` up to `stop` are read.
-        answer: tokens of the context; None where the window does not hold an answer.
+        answers: tokens of the context, of each right answer that the window holds, that which
+            counts first.
         row: the question's number.
     """
 
@@ -48,7 +58,7 @@ class Window(NamedTuple):
     context: ReadText
     start: int
     stop: int
-    answer: TokenSpan | None
+    answers: Sequence[TokenSpan]
     row: int
 
 
@@ -59,9 +69,14 @@ class SpanBatch(Tensors):
     Attributes:
         question: (B, Q) int64 ids with the end mark.
         context: (B, S) int64 ids of the window, S at least 1.
-        match: (B, S, 4) float32, how each token's word meets the question; see `match_words`.
-        start: (B,) the place where the answer starts; S where the window holds none.
-        end: (B,) the place where it ends, itself included; S where the window holds none.
+        match: (B, S, 21) float32, how each token's word meets the question, as `match_words` says,
+            and what else is known of it, as `word_clues`.
+        characters: (B, W, L) int64, as `spell_words`, of each different word of the question and
+            the window; the first has none.
+        question_words: (B, Q) the number among them of each token's word; 0 for the end mark.
+        context_words: (B, S) the same.
+        answers: (B, N, 2) the places where each right answer starts and ends, itself included, S
+            where the window holds none, and -1 beyond a row's last.
         begins: (B, S) the character of the context where each token begins.
         ends: (B, S) the character after its last; its beginning where it stands for none.
         offset: (B,) the window's first token in its context.
@@ -77,14 +92,26 @@ class SpanBatch(Tensors):
     question: Tensor
     context: Tensor
     match: Tensor
-    start: Tensor
-    end: Tensor
+    characters: Tensor
+    question_words: Tensor
+    context_words: Tensor
+    answers: Tensor
     begins: Tensor
     ends: Tensor
     offset: Tensor
     index: Tensor
     context_tokens: int
     question_tokens: int
+
+    @property
+    def start(self) -> Tensor:
+        """(B,) the place where the first answer starts; S where the window holds none."""
+        return self.answers[:, 0, 0]
+
+    @property
+    def end(self) -> Tensor:
+        """(B,) the place where it ends, itself included; S where the window holds none."""
+        return self.answers[:, 0, 1]
 
     @property
     def windows(self) -> int:
@@ -102,19 +129,25 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
     """Pads B windows into a batch."""
     parts = [(window.context, slice(window.start, window.stop)) for window in windows]
     context = pad_rows([text.ids[part] for text, part in parts])
-    match = np.zeros((*context.shape, len(MATCHES)), np.float32)
-    spans = np.full((len(windows), 2), context.shape[1], np.int64)
+    match = np.zeros((*context.shape, len(MATCHES) + len(CLUES)), np.float32)
+    most = max(1, *(len(window.answers) for window in windows))
+    spans = np.full((len(windows), most, 2), -1, np.int64)
+    spans[:, 0] = context.shape[1]
+    words = []
     for row, (window, (text, part)) in enumerate(zip(windows, parts, strict=True)):
-        by_word = match_words(text.words, window.question.words)
-        match[row, : window.stop - window.start] = by_word[text.word[part]]
-        if window.answer is not None:
-            spans[row] = np.array(window.answer[:2]) - window.start
+        about = match_words(text.words, window.question.words), word_clues(text, window.question)
+        match[row, : window.stop - window.start] = np.concatenate(about, axis=1)[text.word[part]]
+        words.append(_numbered(window))
+        for number, answer in enumerate(window.answers):
+            spans[row, number] = answer.first - window.start, answer.last - window.start
     arrays = {
         "question": pad_rows([window.question.ids for window in windows]),
         "context": context,
         "match": match,
-        "start": spans[:, 0],
-        "end": spans[:, 1],
+        "characters": spell_words([row.different for row in words]),
+        "question_words": pad_rows([row.question for row in words]),
+        "context_words": pad_rows([row.context for row in words]),
+        "answers": spans,
         "begins": pad_rows([text.begins[part] for text, part in parts]),
         "ends": pad_rows([text.ends[part] for text, part in parts]),
         "offset": np.array([window.start for window in windows], np.int64),
@@ -125,6 +158,24 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
         context_tokens=sum(window.stop - window.start for window in windows),
         question_tokens=sum(len(window.question.ids) for window in windows),
     )
+
+
+class _Words(NamedTuple):
+    """A row's different words, "" first, and the number of each token's word among them."""
+
+    different: list[str]
+    question: Ints
+    context: Ints
+
+
+def _numbered(window: Window) -> _Words:
+    """The words of a window and its question."""
+    asked, read = window.question, window.context
+    own = [read.words[word] for word in read.word[window.start : window.stop].tolist()]
+    theirs = [*asked.words, ""]  # the end mark's
+    both = [[theirs[word] for word in asked.word.tolist()], own]
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(["", *both[0], *own]))}
+    return _Words([*numbers], *(np.array([numbers[w] for w in side], np.int64) for side in both))
 
 
 class SpanEncoder:
@@ -163,7 +214,7 @@ class SpanEncoder:
         options, read = self.options, self.reader.context(context)
         question, tokens = self.reader.question(text).cut(options.max_question), len(read.ids)
         return [
-            Window(question, read, start, min(start + options.window, tokens), None, row)
+            Window(question, read, start, min(start + options.window, tokens), (), row)
             for start in options.starts(tokens)
         ]
 

@@ -19,9 +19,10 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 
 _CONTEXT = {"tokens": NUMBERS, "words": TEXT}
-# the row of its context, whether it has an answer, and the answer's tokens, -1 for none
+# the row of its context, whether it has an answer, and the first answer's tokens, -1 for none
 _NUMBERS = ("context", "answered", "first", "last", "exact")
-_QUESTION = {**_CONTEXT, **dict.fromkeys(_NUMBERS, NUMBER)}
+# first and last token of each of its different answers, the first answer's first
+_QUESTION = {**_CONTEXT, **dict.fromkeys(_NUMBERS, NUMBER), "spans": NUMBERS}
 
 
 def tokenize_questions(
@@ -30,7 +31,7 @@ def tokenize_questions(
     """The ids of every question and context, from the cache if they met the tokenizer before.
 
     Args:
-        rows: columns "question", "context", "answers" and "starts"; the first answer counts.
+        rows: columns "question", "context", "answers" and "starts".
         tokenizer: what encodes them.
         cache_dir: where the ids are kept; made if absent.
 
@@ -41,7 +42,7 @@ def tokenize_questions(
         UserError: an answer that does not stand where its start says.
     """
     rows = rows.select_columns(["question", "context", "answers", "starts"])
-    content = f"spans-3 {content_digest(rows)} {tokenizer.fingerprint}"
+    content = f"spans-4 {content_digest(rows)} {tokenizer.fingerprint}"
     reader = TextReader(tokenizer)
     numbers = {text: number for number, text in enumerate(dict.fromkeys(rows["context"]))}
 
@@ -53,10 +54,12 @@ def tokenize_questions(
         for place, row in enumerate(rows, 1):
             number = numbers[row["context"]]
             [context] = texts.fetch(np.array([number]))
-            span = _answer(f"question {place}", row, context)
-            found = map(int, (number, bool(row["answers"]), *span))
+            spans = _answers(f"question {place}", row, context)
+            first = spans[0] if spans else TokenSpan(-1, -1, False)
+            found = map(int, (number, bool(row["answers"]), *first))
             asked = dict(zip(_NUMBERS, found, strict=True))
-            yield {**_row(reader.question(row["question"])), **asked}
+            places = [token for span in dict.fromkeys(s[:2] for s in spans) for token in span]
+            yield {**_row(reader.question(row["question"])), **asked, "spans": places}
 
     return table_of(read_questions(), _QUESTION, f"{content} questions", cache_dir), contexts
 
@@ -65,18 +68,18 @@ def _row(read: ReadText) -> dict[str, Any]:
     return {"tokens": np.concatenate(read[:4]), "words": " ".join(read.words)}
 
 
-def _answer(name: str, row: dict[str, Any], context: ReadText) -> TokenSpan:
-    """The tokens of a question's first answer."""
-    if not row["answers"]:
-        return TokenSpan(-1, -1, False)
-    answer, start = row["answers"][0], row["starts"][0]
-    found = row["context"][start : start + len(answer)]
-    if found != answer:
-        raise UserError(
-            f"{name}: the answer {answer!r} must stand at character {start} of its "
-            f"context, there is {found!r}"
-        )
-    return find_span(context, *trimmed(answer, start)) or TokenSpan(-1, -1, False)
+def _answers(name: str, row: dict[str, Any], context: ReadText) -> list[TokenSpan]:
+    """The tokens of a question's answers, those left out for which no token stands."""
+    found = []
+    for answer, start in zip(row["answers"], row["starts"], strict=True):
+        text = row["context"][start : start + len(answer)]
+        if text != answer:
+            raise UserError(
+                f"{name}: the answer {answer!r} must stand at character {start} of its "
+                f"context, there is {text!r}"
+            )
+        found.append(find_span(context, *trimmed(answer, start)))
+    return [span for span in found if span is not None]
 
 
 class _Texts:
@@ -130,6 +133,7 @@ class SpanDataset(TokenRows[SpanBatch]):
         found, held = np.sum(self._first[kept] >= 0), len(np.unique(self.rows[self._holds]))
         inexact = np.sum((answered[kept] > 0) & (exact[kept] == 0))
         self._total = len(asked)
+        self._spans = Lists(questions, "spans")
         self._told = [
             (long.sum(), f"{'left out' if drops else 'cut'}: the question is too long"),
             (empty.sum(), "have an empty side" + (", left out" if drops else "")),
@@ -145,13 +149,20 @@ class SpanDataset(TokenRows[SpanBatch]):
         rows = self.rows[np.asarray(places)]
         questions = self._questions.fetch(rows)
         contexts = self._contexts.fetch(self._context[rows])
+        spans = [tokens.reshape(-1, 2).tolist() for tokens in self._spans.fetch(rows)]
         windows = []
-        for place, row, asked, read in zip(places, rows.tolist(), questions, contexts, strict=True):
+        for place, row, asked, read, all_ in zip(
+            places, rows.tolist(), questions, contexts, spans, strict=True
+        ):
             start, stop = int(self.starts[place]), int(self._stops[place])
-            span = TokenSpan(int(self._first[row]), int(self._last[row]), True)
-            answer = span if self._holds[place] else None
+            held = [
+                TokenSpan(first, last, True)
+                for first, last in all_
+                if start <= first and last < stop
+            ]
+            answers = held if self._holds[place] else []
             question = asked.cut(self.options.max_question)
-            windows.append(Window(question, read, start, stop, answer, row))
+            windows.append(Window(question, read, start, stop, answers, row))
         return windows
 
     @property

@@ -20,7 +20,9 @@ Floats = npt.NDArray[np.float32]
 
 MATCHES = ("exact", "lower", "stem", "frequency")
 """What `match_words` says of a word."""
-_STEM = 5
+STEM = 5
+_SPELT = 16
+_CODES = 511
 
 
 class Cut(NamedTuple):
@@ -86,16 +88,32 @@ def match_words(context: Sequence[str], question: Sequence[str]) -> Floats:
     """
     lower = [word.lower() for word in context]
     asked = [word.lower() for word in question]
-    exact, folded, stems = set(question), set(asked), {word[:_STEM] for word in asked}
+    exact, folded, stems = set(question), set(asked), {word[:STEM] for word in asked}
     counts = Counter(lower)
     most = max(counts.values(), default=1)
     columns: list[Iterable[float]] = [
         map(exact.__contains__, context),
         map(folded.__contains__, lower),
-        (word[:_STEM] in stems for word in lower),
+        (word[:STEM] in stems for word in lower),
         (counts[word] / most for word in lower),
     ]
     return np.stack([np.fromiter(column, np.float32, len(lower)) for column in columns], axis=1)
+
+
+def spell_words(rows: Sequence[Sequence[str]]) -> Ints:
+    """(B, W, L) the code points of words modulo 511, plus 1; 0 beyond a word's end.
+
+    Args:
+        rows: B lists of up to W words, of each of which the first 16 characters are read (L is the
+            longest's length, at least 1). Rare signs may share a number, as in CANINE's hashing
+            (Clark et al. 2022, arXiv 2103.06874).
+    """
+    longest = max((len(word) for row in rows for word in row), default=1)
+    spelt = np.zeros((len(rows), max(map(len, rows)), min(max(longest, 1), _SPELT)), np.int64)
+    for number, row in enumerate(rows):
+        for place, word in enumerate(row):
+            spelt[number, place, : len(word)] = [1 + ord(c) % _CODES for c in word[:_SPELT]]
+    return spelt
 
 
 class ReadText(NamedTuple):

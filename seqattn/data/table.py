@@ -15,6 +15,7 @@ from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_stream, hub_table
 from seqattn.data.base import FileOrHub, Files
 from seqattn.data.reading import joined_source
 from seqattn.data.table_files import READERS, names_in, read_file, row_texts, stream_file
+from seqattn.data.threads import Threads
 from seqattn.errors import UserError
 from seqattn.places import shipped
 from seqattn.storage import kind_of
@@ -208,11 +209,14 @@ class Aeslc(Table):
         all_references: score against the several subjects of each e-mail, the original among
             them; else against the original alone, as published figures do. The best of several
             counts, so the two do not compare.
+        new_threads: of dev and test, only the e-mails that share no thread with training; see
+            `Threads`.
     """
 
     no_test = "dev.jsonl is split=val"
 
-    def __init__(self, root: str, all_references: bool = False) -> None:
+    def __init__(self, root: str, all_references: bool = False, new_threads: bool = False) -> None:
+        self.new_threads = new_threads
         names = {"train": "train.jsonl", "val": "dev.jsonl", "test": "test.jsonl"}
         super().__init__(
             {split: str(Path(root) / name) for split, name in names.items()},
@@ -220,6 +224,15 @@ class Aeslc(Table):
             target_column="summary",
             references_column="references" if all_references else None,
         )
+
+    def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
+        rows = super().load(split, cache_dir)
+        if split == "train" or not self.new_threads:
+            return rows
+        known = super().load("train", cache_dir)
+        threads = Threads(known["source"], known["target"])
+        pairs = enumerate(zip(rows["source"], rows["target"], strict=True))
+        return rows.select([number for number, pair in pairs if not threads.share(*pair)])
 
     def _references(self, split: str) -> str | None:
         return None if split == "train" else self.references_column

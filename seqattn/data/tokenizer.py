@@ -7,18 +7,22 @@ import json
 import multiprocessing
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 
 from seqattn.data.segmentation import Random, segmentation
+from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, is_file, read_json, write_whole
 from seqattn.tokens import BOS, EOS, PAD, UNK
 
 LINE_BREAK = "\n"
 _FORMAT = "seqattn-tokenizer-1"
+_TRUECASER = "truecaser.json"
 _NAMES = {True: ["joint.model"], False: ["source.model", "target.model"]}
 _SPACED_BREAK = re.compile(r" *\n *")
 # sentencepiece writes "▁" for a space, and leaves lines with "▅" out of its training
@@ -134,19 +138,26 @@ class Tokenizer:
     Args:
         source_model: of the source side.
         target_model: of the target side; None if both sides share `source_model`.
+        truecaser: writes outputs with capital letters, from a target side without; None for not.
 
     Attributes:
         joint: whether both sides share one vocabulary.
-        fingerprint: the models' content in 16 hexadecimal digits.
+        fingerprint: the models' content in 16 hexadecimal digits, on which ids depend.
         source_size, target_size: pieces of each `Side`.
-        encode_source, encode_target, sample_source, sample_target, source_offsets, decode_target,
+        encode_source, encode_target, sample_source, sample_target, source_offsets,
         source_pieces, target_pieces: methods of the `Side`s.
 
     Raises:
         UserError: bytes that are no sentencepiece model with our marks.
     """
 
-    def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
+    def __init__(
+        self,
+        source_model: bytes,
+        target_model: bytes | None = None,
+        truecaser: Truecaser | None = None,
+    ) -> None:
+        self.truecaser = truecaser
         self.joint = target_model is None
         self._models = [source_model] if target_model is None else [source_model, target_model]
         sides = [Side(model) for model in self._models]
@@ -154,20 +165,28 @@ class Tokenizer:
         self.source_size, self.target_size = source.size, target.size
         self.encode_source, self.encode_target = source.encode, target.encode
         self.sample_source, self.sample_target = source.sample, target.sample
-        self.source_offsets, self.decode_target = source.offsets, target.decode
+        self.source_offsets, self._decode_target = source.offsets, target.decode
         self.source_pieces, self.target_pieces = source.pieces, target.pieces
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)
         self.fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
+
+    def decode_target(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """Each row's text, as `Side.decode`, and in the case that it is to have."""
+        texts = self._decode_target(rows)
+        return texts if self.truecaser is None else [*map(self.truecaser, texts)]
 
     def save(self, directory: Path) -> None:
         """Writes `tokenizer.json` and the models beside it, the json last and each file whole."""
         directory = Path(directory)
         with file_faults("make", directory):
             directory.mkdir(parents=True, exist_ok=True)
+        contents = dict(zip(_NAMES[self.joint], self._models, strict=True))
+        if self.truecaser is not None:
+            contents[_TRUECASER] = json.dumps(asdict(self.truecaser)).encode()
         files = {}
-        for name, model in zip(_NAMES[self.joint], self._models, strict=True):
-            write_whole(directory / name, model)
-            files[name] = hashlib.sha256(model).hexdigest()
+        for name, content in contents.items():
+            write_whole(directory / name, content)
+            files[name] = hashlib.sha256(content).hexdigest()
         head = {"format": _FORMAT, "joint": self.joint, "files": files}
         write_whole(directory / "tokenizer.json", json.dumps(head, indent=2).encode())
 
@@ -187,13 +206,20 @@ class Tokenizer:
         except UserError as error:
             raise UserError(foreign) from error
         files = head.get("files") if isinstance(head, dict) else None
-        names = sorted(files) if isinstance(files, dict) and head.get("format") == _FORMAT else []
-        if not isinstance(files, dict) or names not in _NAMES.values():
+        files = files if isinstance(files, dict) and head.get("format") == _FORMAT else {}
+        names = sorted(name for name in files if name != _TRUECASER)
+        if names not in _NAMES.values():
             raise UserError(foreign)
-        return cls(*(_read(path.with_name(name), files[name]) for name in names))
+        models = [_read(path.with_name(name), files[name]) for name in names]
+        truecaser = None
+        if _TRUECASER in files:
+            content = _read(path.with_name(_TRUECASER), files[_TRUECASER])
+            truecaser = Truecaser(**json.loads(content))
+        return cls(models[0], models[1] if len(models) > 1 else None, truecaser)
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[bytes, ...]]:
-        return type(self), tuple(self._models)
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
+        target = None if self.joint else self._models[1]
+        return type(self), (self._models[0], target, self.truecaser)
 
 
 def set_apart(text: str) -> str:

@@ -18,6 +18,7 @@ from annotated_types import Ge, Gt, Le
 
 from seqattn.checking import checked
 from seqattn.data.tokenizer import LINE_BREAK, Tokenizer, escaped, set_apart
+from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
 from seqattn.storage import file_faults
 from seqattn.tokens import BOS, EOS, PAD, UNK
@@ -50,9 +51,11 @@ class TokenizerConfig:
             and folds spaces, and "nmt_nfkc_cf" folds case as well.
         line_breaks: keep line breaks, as a piece of their own, where the rule would make spaces of
             them; "identity" keeps them as any character, within pieces.
+        truecase: write outputs with capital letters, where `normalization` folds case; see
+            `Truecaser`.
 
     Raises:
-        UserError: line breaks kept twice over.
+        UserError: line breaks kept twice over, or case restored that is kept.
     """
 
     kind: Literal["unigram", "bpe"] = "unigram"
@@ -62,12 +65,18 @@ class TokenizerConfig:
     character_coverage: Annotated[float, Gt(0), Le(1)] = 1.0
     normalization: Literal["identity", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf"] = "identity"
     line_breaks: bool = False
+    truecase: bool = False
 
     def __post_init__(self) -> None:
         if self.line_breaks and self.normalization == "identity":
             raise UserError(
                 "tokenizer.normalization=identity keeps every character, line breaks too; set "
                 "tokenizer.normalization=nmt_nfkc, or tokenizer.line_breaks=false"
+            )
+        if self.truecase and not self.normalization.endswith("_cf"):
+            raise UserError(
+                "tokenizer.truecase=true restores what tokenizer.normalization=nmt_nfkc_cf folds, "
+                f"and {self.normalization} keeps case; leave truecase at false"
             )
 
 
@@ -96,14 +105,19 @@ def train_tokenizer(
     sides = {"joint": [source, target]}
     if not config.joint:
         sides = {"source": [source], "target": [target]}
-    tokenizer = Tokenizer(*(_model(texts, config, side) for side, texts in sides.items()))
+    models = [_model(texts, config, side) for side, texts in sides.items()]
+    truecaser = Truecaser.learnt(target) if config.truecase else None
+    tokenizer = Tokenizer(models[0], models[1] if len(models) > 1 else None, truecaser)
     tokenizer.save(kept)
     return tokenizer
 
 
 def _content_key(source: Iterable[str], target: Iterable[str], config: TokenizerConfig) -> str:
     """Names a vocabulary by all that decides it: the texts, the config, the trainer's version."""
-    digest = hashlib.sha256(json.dumps(asdict(config), sort_keys=True).encode())
+    settings = asdict(config)
+    if not config.truecase:
+        del settings["truecase"]  # vocabularies that were made before it was a setting
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(sentencepiece.__version__.encode())
     for side, texts in (("source", source), ("target", target)):
         digest.update(side.encode())

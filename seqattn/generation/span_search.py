@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Annotated, ClassVar, NamedTuple, Protocol
 
@@ -14,7 +14,9 @@ from torch import Tensor
 from seqattn.checking import Count, Share, checked
 from seqattn.errors import UserError
 from seqattn.generation.base import Progress, inference
-from seqattn.models.span_base import SpanInput, SpanModel, SpanScores
+from seqattn.models.span_base import SpanInput, SpanModel, SpanScores, reaching
+
+_CANDIDATES = 60  # spans among which the one of the best expected F1 is looked for
 
 
 class SpanWindows(SpanInput, Protocol):
@@ -70,6 +72,9 @@ class SpanSearch:
         answers: how many to give, of different texts.
         threshold: a question whose probability of no answer lies above it gets none, 0 to 1; at 1
             every question with a readable context is answered.
+        expected_f1: whether the likeliest spans are ranked by the F1, in tokens, that they are
+            expected to have, in place of their probability (minimum Bayes risk, Kumar and Byrne
+            2004, N04-1022).
     """
 
     output: ClassVar[str] = "spans"
@@ -77,19 +82,17 @@ class SpanSearch:
     max_answer: Annotated[int, Ge(1), Le(10_000)] = 30
     answers: Count = 1
     threshold: Share = 1.0
+    expected_f1: bool = False
 
     def read(self, windows: SpanWindows, scores: SpanScores) -> list["ReadWindow"]:
         """The log-probabilities of every span of each window, in the window alone."""
-        start = scores.start.double().log_softmax(dim=1).cpu()
-        end = scores.end.double().log_softmax(dim=1).cpu()
         begins, ends, offset = (x.cpu() for x in (windows.begins, windows.ends, windows.offset))
-        none = start[:, -1] + end[:, -1]
         blank = ends <= begins  # what stands for no character neither starts nor ends an answer
-        first = start[:, :-1].masked_fill(blank, -torch.inf)
-        last = end[:, :-1].masked_fill(blank, -torch.inf)
-        beyond = last.new_full((len(last), self.max_answer - 1), -torch.inf)
-        reach = torch.cat((last, beyond), dim=1).unfold(1, self.max_answer, 1)  # (B, S, A)
-        spans = first[..., None] + reach
+        pair = None if scores.pair is None else scores.pair.double()
+        scores = SpanScores(scores.start.double(), scores.end.double(), pair)
+        spans, none = (x.cpu() for x in scores.spans(self.max_answer))
+        last = reaching(torch.zeros(blank.shape).masked_fill(blank, -torch.inf), self.max_answer)
+        spans = (spans + last).masked_fill(blank[..., None], -torch.inf)
         return [
             ReadWindow(int(offset[n]), begins[n], ends[n], spans[n], none[n])
             for n in range(len(none))
@@ -109,7 +112,10 @@ class SpanSearch:
         if no_answer > self.threshold:
             return Answered([], no_answer)
         found: dict[str, Answer] = {}
-        for value, place in _descending(scores, 8 * self.answers):
+        ranked = _descending(scores, 8 * self.answers)
+        if self.expected_f1:
+            ranked = chain(_by_expected_f1(spans), ranked)
+        for value, place in ranked:
             if value == -math.inf or len(found) == self.answers:
                 break
             first, more = divmod(place, self.max_answer)
@@ -132,6 +138,21 @@ def _descending(numbers: Tensor, count: int) -> Iterator[tuple[float, int]]:
         best = numbers.topk(count)
         yield from zip(best.values[seen:].tolist(), best.indices[seen:].tolist())
         seen, count = count, 4 * count
+
+
+def _by_expected_f1(spans: Tensor) -> Iterator[tuple[float, int]]:
+    """Log-probabilities of the likeliest spans (S, A) with their places, as `_descending`, but
+    first those that share most tokens with what may be right."""
+    scores = spans[spans > -torch.inf]
+    places = (spans > -torch.inf).flatten().nonzero()[:, 0]
+    best = scores.topk(min(_CANDIDATES, len(scores)))
+    places = places[best.indices]
+    first = places // spans.shape[1]
+    last, size = first + places % spans.shape[1], places % spans.shape[1] + 1
+    shared = torch.minimum(last[:, None], last) - torch.maximum(first[:, None], first) + 1
+    f1 = 2.0 * shared.clamp(min=0) / (size[:, None] + size)
+    order = (f1.double() @ best.values.exp()).argsort(descending=True)
+    return zip(best.values[order].tolist(), places[order].tolist())
 
 
 class ReadWindow(NamedTuple):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.masks import Mask
@@ -12,14 +12,15 @@ from seqattn.checking import Dropout, Width, checked
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import Cell, Layers, StepDropout
-from seqattn.models.span_base import MatchingModel, SpanHead, SpanInput, WordMatch
+from seqattn.models.span_base import SpanInput
+from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Slots
 from seqattn.tokens import PAD
 
 
 @checked
 @dataclass(frozen=True)
-class SpanRecurrentConfig:
+class SpanRecurrentConfig(ReadingShape):
     """The shape of a recurrent span model.
 
     Args:
@@ -28,7 +29,7 @@ class SpanRecurrentConfig:
         encoder_layers: depth of the readers of question and context.
         model_layers: depth of what reads the context again with the question in mind.
         dropout: share dropped on embeddings and between layers.
-        word_match: whether tokens know whether their words stand in the question; see `WordMatch`.
+        word_match, word_clues, characters, hidden_words, matching, joint_spans: as `ReadingShape`.
         word_dropout: as `Embedding`.
     """
 
@@ -37,7 +38,6 @@ class SpanRecurrentConfig:
     encoder_layers: Layers = 1
     model_layers: Layers = 1
     dropout: Dropout = 0.3
-    word_match: bool = True
     word_dropout: Dropout = 0.0
 
     output: ClassVar[str] = "spans"
@@ -72,25 +72,21 @@ class SpanRecurrent(MatchingModel):
     def __init__(
         self, config: SpanRecurrentConfig, vocabulary_size: int, attention: AttentionFactory
     ) -> None:
-        super().__init__()
         dim = config.dim
+        super().__init__(config, dim, attention)
         self.config = config
         self.dropout = StepDropout(config.dropout, variational=False)
         table = make_table(vocabulary_size, dim)
         self.embedding = Embedding(table, self.dropout, word_dropout=config.word_dropout)
-        self.word_match = WordMatch(dim) if config.word_match else None
         width = dim if self.word_match is None else self.word_match.width
         reader = partial(RecurrentEncoder, config.cell, dim=dim, dropout=self.dropout)
         self.question_reader = reader(input_dim=dim, layers=config.encoder_layers)
         self.context_reader = reader(input_dim=width, layers=config.encoder_layers)
-        self.question_attention = attention(query_dim=dim, memory_dim=dim)
-        self.join = nn.Linear(3 * dim, dim)
         self.model_reader = reader(input_dim=dim, layers=config.model_layers)
-        self.head = SpanHead(dim)
 
     def read_apart(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
         asking, real = batch.question != PAD, batch.context != PAD
-        question, context = self.embedding(batch.question), self.embedding(batch.context)
+        question, context = self.embedded(batch, own, mask)
         if self.word_match is not None:
             context = self.word_match(context, question, asking, batch.match)
         asked = self.question_reader(question, asking).outputs

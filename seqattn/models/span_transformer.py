@@ -11,7 +11,8 @@ from seqattn.checking import Depth, Width, checked
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.transformer_layer import LayerShape
-from seqattn.models.span_base import MatchingModel, SpanHead, SpanInput, WordMatch
+from seqattn.models.span_base import SpanInput
+from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Encoder, Slots
 from seqattn.ops.dropout import Dropout
 from seqattn.tokens import PAD
@@ -19,7 +20,7 @@ from seqattn.tokens import PAD
 
 @checked
 @dataclass(frozen=True)
-class SpanTransformerConfig(LayerShape):
+class SpanTransformerConfig(LayerShape, ReadingShape):
     """The shape of a span model of Transformer layers.
 
     Args:
@@ -28,14 +29,13 @@ class SpanTransformerConfig(LayerShape):
         drop_heads, layer_drop: as `LayerShape`.
         encoder_layers: layers that read question and context, the same for both.
         model_layers: layers that read the context again with the question in mind.
-        word_match: whether tokens know whether their words stand in the question; see `WordMatch`.
+        word_match, word_clues, characters, hidden_words, matching, joint_spans: as `ReadingShape`.
     """
 
     dim: Width = 128
     ffn_dim: Width = 256
     encoder_layers: Depth = 2
     model_layers: Depth = 3
-    word_match: bool = True
 
     output: ClassVar[str] = "spans"
     attention_type: ClassVar[type] = Mixer
@@ -84,8 +84,8 @@ class SpanTransformer(MatchingModel):
     """
 
     def __init__(self, config: SpanTransformerConfig, vocabulary_size: int, slots: Slots) -> None:
-        super().__init__()
         dim, first = config.dim, config.encoder_layers
+        super().__init__(config, dim, slots.cross[0])
         self.config = config
         self.encoder = Encoder(config, slots.encoder[:first], slots.position)
         self.reader = Encoder(config, slots.encoder[first:], slots.position)
@@ -94,17 +94,13 @@ class SpanTransformer(MatchingModel):
         position, words = self.encoder.position, config.word_dropout
         self.embedding = Embedding(table, self.dropout, position, words)
         self.segments = make_table(2, dim)
-        self.word_match = WordMatch(dim) if config.word_match else None
         self.matched = nn.Linear(self.word_match.width, dim) if self.word_match else None
-        self.question_attention = slots.cross[0](query_dim=dim, memory_dim=dim)
-        self.join = nn.Linear(3 * dim, dim)
-        self.head = SpanHead(dim)
         limits = [self.encoder.max_length, self.reader.max_length]
         self.max_source_length = min((n for n in limits if n is not None), default=None)
 
     def read_apart(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
-        question = self.embedding(batch.question, own.query_positions) + self.segments.weight[0]
-        context = self.embedding(batch.context, mask.query_positions) + self.segments.weight[1]
+        question, context = self.embedded(batch, own, mask)
+        question, context = question + self.segments.weight[0], context + self.segments.weight[1]
         if self.word_match is not None and self.matched is not None:
             found = self.word_match(context, question, batch.question != PAD, batch.match)
             context = context + self.dropout(self.matched(found))

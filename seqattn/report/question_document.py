@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -61,7 +61,7 @@ class QuestionLook:
         """What the bundle answers. Args: answers: right ones, none where there is none."""
         windows = self._windows(text, context)
         reads = [window.read for window in windows]
-        several = SpanSearch(self.search.max_answer, ANSWERS, self.search.threshold)
+        several = replace(self.search, answers=ANSWERS)
         found = several.choose(reads, context) if context.strip() else Answered([], 1.0)
         best = found.answers[0].text if found.answers else ""
         shown = max(windows, key=lambda window: float(window.read.spans.amax() - window.read.none))

@@ -101,7 +101,7 @@ class Fitting(ABC):
         optimization.optimizer(self.model, fused=False)  # refuses its values before the run begins
         every, limit = task.validation.every, task.validation.sentences
         validation = replace(self.validation(), every=every, limit=limit)
-        self.task = self.task_type(self.model, optimization, validation)
+        self.task = self.task_type(self.model, optimization, validation, **self.task_settings())
         unit, count = self.tokens
         self.environment = environment(run.trainer)
         self.throughput = Throughput(unit, attrgetter(count))
@@ -112,6 +112,10 @@ class Fitting(ABC):
         ]
         if task.validation.attention_health:
             self.callbacks.append(AttentionHealth(partial(self.reading, self.data.first("val"))))
+
+    def task_settings(self) -> dict[str, Any]:
+        """What a task of this kind is told besides."""
+        return {}
 
     def rebuild(self, weights: Mapping[str, Tensor]) -> None:
         """A new model in place of one in shards. Args: weights: whole, by the task's names."""
@@ -213,6 +217,10 @@ class SpanFitting(Fitting):
 
     def validation(self) -> SpanValidation:
         return SpanValidation(self.bundle.answerer(), lambda: self.rows)
+
+    def task_settings(self) -> dict[str, Any]:
+        task: Any = self.run.task
+        return {"every_answer": task.every_answer}
 
     def final_scores(self) -> dict[str, Any]:
         if "val" not in self.scored and not all(self.rows.answers):  # the threshold is the bundle's

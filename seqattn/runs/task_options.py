@@ -119,12 +119,21 @@ class GenerativeAnswering(TextGeneration):
         return AnswerPairs(data)
 
 
+@checked
+@dataclass(frozen=True)
 class ExtractiveAnswering(TaskOptions):
-    """A question with its context in, a span of the context out."""
+    """A question with its context in, a span of the context out.
+
+    Args:
+        every_answer: whether the probability of all right answers together is learnt, in place of
+            the first one's; the rest as `TaskOptions`.
+    """
 
     reads = "questions"
     output = "spans"
     losses: ClassVar[Mapping[str, str]] = {"val/loss": "min"}
+
+    every_answer: bool = False
 
 
 def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:

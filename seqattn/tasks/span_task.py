@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.checking import checked
@@ -15,7 +14,6 @@ from seqattn.generation.span_search import Answerer
 from seqattn.metrics.means import SpanPlaces
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.models.span_base import SpanModel, SpanScores
-from seqattn.ops.precision import wide
 from seqattn.ops.vocabulary_loss import symmetric_divergence
 from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
 from seqattn.tasks.halving import BatchLoss
@@ -55,6 +53,8 @@ class SpanTask(SummedTask):
         model: the span model.
         optimization: optimizer and schedule.
         validation: what is answered; None for the loss alone.
+        every_answer: whether the probability of all right answers together is learnt, in place of
+            the first one's.
 
     Raises:
         UserError: for label smoothing or teacher forcing, which places do not have.
@@ -67,8 +67,10 @@ class SpanTask(SummedTask):
         model: SpanModel,
         optimization: Optimization,
         validation: SpanValidation | None = None,
+        every_answer: bool = False,
     ) -> None:
         super().__init__(model, optimization, SpanPlaces(), validation)
+        self.every_answer = every_answer
         if optimization.label_smoothing or not optimization.teacher_forcing.whole:
             raise UserError(
                 "a span model has neither label smoothing nor teacher forcing; leave "
@@ -79,13 +81,12 @@ class SpanTask(SummedTask):
         """The sum over windows of both cross-entropies, and how many windows are right."""
         return self._sums(batch, self.model(batch))
 
-    @staticmethod
-    def _sums(batch: SpanBatch, scores: SpanScores) -> tuple[Tensor, Tensor]:
-        start, end = scores
-        total = F.cross_entropy(wide(start), batch.start, reduction="sum")
-        total = total + F.cross_entropy(wide(end), batch.end, reduction="sum")
-        right = (start.argmax(dim=1) == batch.start) & (end.argmax(dim=1) == batch.end)
-        return total, right.sum()
+    def _sums(self, batch: SpanBatch, scores: SpanScores) -> tuple[Tensor, Tensor]:
+        answers = batch.answers if self.every_answer else batch.answers[:, :1]
+        found = log_probabilities(scores, answers.clamp(min=0))
+        found = found.masked_fill(answers[..., 0] < 0, -torch.inf).logsumexp(dim=1)
+        start, end = scores.start.argmax(dim=1), scores.end.argmax(dim=1)
+        return -found.sum(), ((start == batch.start) & (end == batch.end)).sum()
 
     def training_loss(self, batch: SpanBatch) -> BatchLoss:
         passes, r_drop = 1, self.optimization.r_drop
@@ -95,8 +96,8 @@ class SpanTask(SummedTask):
         total, right = self._sums(batch, scores)
         means = {"accuracy": right / batch.windows}
         if r_drop:
-            apart = [symmetric_divergence(wide(part).log_softmax(dim=1)) for part in scores]
-            divergence = torch.stack(apart).sum()
+            apart = map(symmetric_divergence, scores.distributions())
+            divergence = torch.stack([*apart]).sum()
             total = total + r_drop / 2 * divergence
             means["divergence"] = divergence.detach() / batch.windows
         number = batch.windows // passes
@@ -104,3 +105,17 @@ class SpanTask(SummedTask):
 
     def validation_sums(self, batch: SpanBatch) -> tuple[Tensor, Tensor, int]:
         return *self.loss(batch), batch.windows
+
+
+def log_probabilities(scores: SpanScores, places: Tensor) -> Tensor:
+    """Of spans from one place to another, (B, N, 2) -> (B, N); place S says that there is none.
+
+    A span that is longer than those that are scored as wholes counts as far as these reach.
+    """
+    first, last = places.unbind(dim=2)
+    found = scores.distributions()
+    if scores.pair is None:
+        return found[0].gather(1, first) + found[1].gather(1, last)
+    _, size, longest = scores.pair.shape
+    inside = first * longest + (last - first).clamp(0, longest - 1)
+    return found[0].gather(1, torch.where(first == size, size * longest, inside))

@@ -9,11 +9,13 @@ import torch
 from seqattn.data.module import SpanData
 from seqattn.data.options import SpanOptions
 from seqattn.data.span_batch import SpanEncoder
+from seqattn.data.span_clues import CLUES
 from seqattn.data.span_dataset import SpanDataset, tokenize_questions
-from seqattn.data.span_text import MATCHES, TextReader
+from seqattn.data.span_text import MATCHES, TextReader, spell_words
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.models.span_base import MATCHES as MODEL_MATCHES
+from seqattn.models.span_matching import CLUES as MODEL_CLUES
+from seqattn.models.span_matching import MATCHES as MODEL_MATCHES
 from tests.data.small_spans import CONTEXTS, ROWS, FewQuestions, small_tokenizer
 
 
@@ -78,7 +80,7 @@ def test_a_window_without_the_whole_answer_says_that_it_holds_none(dataset):
         begin, end = window.context.begins[window.start], window.context.ends[window.stop - 1]
         at = CONTEXTS[0].index("US$5.2 million")
         whole = begin <= at and at + len("US$5.2 million") <= end
-        labels.append((window.answer is not None, whole))
+        labels.append((bool(window.answers), whole))
     assert {holds for holds, _ in labels} == {True, False}
     assert all(holds == whole for holds, whole in labels)
 
@@ -101,7 +103,22 @@ def test_a_batch_is_its_rows_padded(dataset):
         batch.context.shape[1],
     ]
     assert batch.index.tolist() == [0, 4, 5]
-    assert len(MATCHES) == MODEL_MATCHES == batch.match.shape[2]
+    assert (len(MATCHES), len(CLUES)) == (MODEL_MATCHES, MODEL_CLUES)
+    assert batch.match.shape[2] == MODEL_MATCHES + MODEL_CLUES
+
+
+def test_tokens_know_their_words_by_their_characters(dataset):
+    data = dataset()
+    batch = data.batch([0, 4])
+    for row, place in enumerate((0, 4)):
+        window = windows(data)[place]
+        sides = ((window.question, batch.question_words), (window.context, batch.context_words))
+        for text, numbers in sides:
+            words = [[*text.words, ""][word] for word in text.word]
+            spelt = batch.characters[row, numbers[row]]  # (L, characters)
+            want = spell_words([[*words, "x" * spelt.shape[1]]])[0, :-1]
+            assert spelt[: len(words)].tolist() == want.tolist()
+            assert not numbers[row, len(words) :].any()
 
 
 def test_tokens_carry_the_match_of_their_word(dataset):

@@ -9,6 +9,7 @@ from seqattn.data.base import Texts
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.sources import ParallelText, Table
 from seqattn.data.table import Aeslc
+from seqattn.data.threads import Threads
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 
@@ -149,6 +150,37 @@ def test_aeslc_scores_against_its_original_subjects_or_all(tmp_path):
     )
 
 
+LONG = "please find attached the revised draft of our master agreement with the bank for review"
+
+
+@pytest.mark.parametrize(
+    ("document", "subject", "shares"),
+    [
+        ("Anything else", "RE: Fw:  gas deal!", True),  # the subject but for marks and signs
+        ("Anything else", "Gas deals", False),
+        ("Anything else", "Re:", False),  # no subject is nobody's
+        (f"As I said. {LONG.upper()}", "Draft", True),  # quoted
+        (f"{' '.join(LONG.split()[:8])} and no more words", "Draft", True),  # 1 run of 5
+        (f"{' '.join(LONG.split()[:8])} and no more words today", "Draft", False),  # 1 of 6
+        ("please find attached the revised draft", "Draft", False),  # shorter than a run
+    ],
+)  # fmt: skip
+def test_a_mail_shares_a_thread_by_its_subject_or_by_what_it_quotes(document, subject, shares):
+    threads = Threads([LONG, "Hi"], ["Re: Gas Deal", "FW:"])
+    assert threads.share(document, subject) == shares
+
+
+def test_of_val_and_test_the_mails_of_new_threads_can_be_taken(tmp_path):
+    write(tmp_path / "train.jsonl", [{"document": "Hi all", "summary": "greeting"}] * 2)
+    rows = [{"document": "Hi", "summary": x, "references": [x]} for x in ("RE: Greeting", "end")]
+    for name in ("dev", "test"):
+        write(tmp_path / f"{name}.jsonl", rows)
+    new = Aeslc(str(tmp_path), new_threads=True)
+    assert [len(new.load(split)) for split in ("train", "val", "test")] == [2, 1, 1]
+    assert list(new.load("val")["target"]) == ["end"]
+    assert len(Aeslc(str(tmp_path)).load("val")) == 2
+
+
 def test_documents_of_nothing_and_references_do_not_keep_data_from_training(tmp_path):
     rows = [{"document": "Hi all", "summary": "greeting"}, {"document": " ", "summary": "x"}]
     write(tmp_path / "train.jsonl", [*rows, {"document": None, "summary": "y"}])
@@ -174,3 +206,9 @@ def test_aeslc_is_read_whole():
     assert (len(train), len(dev)) == (14436, 1960)
     rows = zip(dev["target"], references_in(dev), strict=True)
     assert all(target in references for target, references in rows)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(not (SHARED / "aeslc").is_dir(), reason="AESLC is not here")
+def test_three_quarters_of_aeslcs_dev_begin_a_thread():
+    assert len(Aeslc(str(SHARED / "aeslc"), new_threads=True).load("val")) == 1480

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -71,7 +72,7 @@ def exhaustive(model, parts, search):
     """Every span of every window, looked at one by one."""
     best, nones = {}, []
     for start, stop in parts:
-        first, last = (x[0].log_softmax(0).tolist() for x in model(windows_of([(start, stop)])))
+        first, last = (x[0].log_softmax(0).tolist() for x in model(windows_of([(start, stop)]))[:2])
         nones.append(first[-1] + last[-1])
         for i, j in itertools.product(range(stop - start), repeat=2):
             (b, b_end), (e, e_end) = TOKENS[start + i], TOKENS[start + j]
@@ -112,6 +113,56 @@ def test_answers_are_those_of_looking_at_every_span(parts, max_answer, seed):
         search = SpanSearch(max_answer, answers)
         answerer = Answerer(model, lambda *_: [windows_of(parts, pad=2)], search)
         assert_same(answerer.answer(["?"], [CONTEXT])[0], exhaustive(model, parts, search))
+
+
+def test_spans_that_are_scored_as_wholes_have_their_own_probabilities():
+    windows, source = windows_of([(0, 10)], pad=1), torch.Generator().manual_seed(0)
+    start, end = torch.randn(2, 1, 12, generator=source)
+    start[0, 10] = end[0, 10] = -torch.inf  # padding
+    pair = torch.randn(1, 11, 4, generator=source)
+    (read,) = SpanSearch(max_answer=6).read(windows, SpanScores(start, end, pair))
+    scored = {
+        (i, j): math.exp(start[0, i] + end[0, j] + pair[0, i, j - i])
+        for i, j in itertools.product(range(10), repeat=2)
+        if i <= j < i + 4
+    }
+    none = math.exp(start[0, 11] + end[0, 11])
+    total = sum(scored.values()) + none
+    assert math.exp(read.none) == pytest.approx(none / total)
+    for i, more in itertools.product(range(11), range(6)):
+        j = i + more
+        blank = any(TOKENS[at][0] == TOKENS[at][1] for at in (i, j) if at < 10)
+        want = 0 if blank else scored.get((i, j), 0) / total
+        assert math.exp(read.spans[i, more]) == pytest.approx(want, rel=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", range(3))
+def test_the_answer_of_the_best_expected_f1_is_that_of_looking_at_every_span(seed):
+    model, search = Table(seed), SpanSearch(max_answer=5, expected_f1=True, answers=60)
+    (read,) = search.read(windows_of([(0, 10)]), model(windows_of([(0, 10)])))
+    found = {
+        (i, i + more): math.exp(read.spans[i, more])
+        for i, more in itertools.product(range(10), range(5))
+        if read.spans[i, more] > -math.inf
+    }
+    assert len(found) < 60
+
+    def expected(span):
+        tokens = set(range(span[0], span[1] + 1))
+        total = 0.0
+        for (i, j), p in found.items():
+            other = set(range(i, j + 1))
+            total += p * 2 * len(tokens & other) / (len(tokens) + len(other))
+        return total
+
+    best = sorted(found, key=expected, reverse=True)
+    texts = dict.fromkeys(CONTEXT[TOKENS[i][0] : TOKENS[j][1]] for i, j in best)
+    answered = search.choose([read], CONTEXT)
+    assert [answer.text for answer in answered.answers] == list(texts)
+    likeliest = replace(search, expected_f1=False).choose([read], CONTEXT)
+    assert {one.text for one in likeliest.answers} == set(texts)
+    assert answered.no_answer == likeliest.no_answer
 
 
 @torch.no_grad()

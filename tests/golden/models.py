@@ -161,7 +161,7 @@ def outputs(model, dtype):
         real = (TARGETS != 0)[..., None]
         found = found.gather(2, gold)[real]
     else:
-        start, end = model(spans.inputs(question_left=True))
+        start, end, _ = model(spans.inputs(question_left=True))
         found = torch.cat((start, end), dim=1)
         found = found[found.isfinite()]
     found.square().sum().backward()

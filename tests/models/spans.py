@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 
+from seqattn.models.span_matching import CLUES, MATCHES
 from seqattn.models.span_recurrent import SpanRecurrentConfig
 from seqattn.models.span_transformer import SpanTransformerConfig
 from seqattn.models.transformer import Slots
@@ -21,14 +22,29 @@ class Inputs(NamedTuple):
     context: torch.Tensor
     match: torch.Tensor
 
+    @property
+    def characters(self):
+        """Each id is a word of its own, of three characters or fewer."""
+        letters = torch.arange(VOCABULARY)[:, None] * torch.tensor([1, 7, 40]) % 512
+        return letters.masked_fill(letters > 300, 0).expand(len(self.context), -1, -1)
+
+    @property
+    def question_words(self):
+        return self.question
+
+    @property
+    def context_words(self):
+        return self.context
+
 
 def inputs(questions=QUESTIONS, contexts=CONTEXTS, question_left=False, context_left=False):
     """A batch whose matches are random, but the same for the same token in the same place."""
     rows = [
-        [[(7 * t + n + k) % 5 / 4 for k in range(4)] for n, t in enumerate(c)] for c in contexts
+        [[(7 * t + n + k) % 5 / 4 for k in range(MATCHES + CLUES)] for n, t in enumerate(c)]
+        for c in contexts
     ]
     longest = max(map(len, rows))
-    match = torch.zeros(len(rows), longest, 4)
+    match = torch.zeros(len(rows), longest, MATCHES + CLUES)
     for number, row in enumerate(rows):
         start = longest - len(row) if context_left else 0
         match[number, start : start + len(row)] = torch.tensor(row)

@@ -1,5 +1,6 @@
 """Span models: what may move a row's scores, what padding is worth, and that they learn."""
 
+import itertools
 from functools import partial
 
 import pytest
@@ -9,14 +10,17 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqattn.analysis import capture
+from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import StepDropout
-from seqattn.models.span_base import SpanHead, WordMatch
+from seqattn.models.span_head import SpanHead, SpanPairs
+from seqattn.models.span_matching import WordMatch
 from seqattn.models.span_recurrent import SpanRecurrentConfig
 from seqattn.models.span_transformer import SpanTransformerConfig
 from seqattn.models.transformer import Slots
 from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition
+from seqattn.tasks.span_task import log_probabilities
 from tests.builders import (
     DIM,
     VOCABULARY,
@@ -49,6 +53,12 @@ MODELS = {
         make_transformer_reader, position=partial(LearnedPosition, max_length=20)
     ),
 }
+EVERYTHING = {"word_clues": True, "characters": True, "hidden_words": 0.5, "joint_spans": True}
+MODELS["lstm, everything, bidaf"] = partial(make_recurrent, matching="bidaf", **EVERYTHING)
+MODELS["transformer, everything, qanet"] = partial(
+    make_transformer_reader, position=RotaryPosition, matching="qanet", **EVERYTHING
+)
+EVERYTHING_ELSE = [make for name, make in MODELS.items() if "everything" in name]
 for variant in ("moa", "lsh, small", "linformer, small", "sliding_window, small"):
     MODELS[f"transformer, {variant}"] = partial(make_transformer_reader, load_variant(variant))
 
@@ -74,13 +84,21 @@ def test_scores_depend_on_neither_neighbours_nor_padding(model):
         match=F.pad(batch.match, (0, 0, 2, 2)),
     )
     for batch in (*batches, more):
-        for scores, name in zip(model(batch), ("start", "end")):
+        scores_of = model(batch)
+        for scores, name in zip(scores_of, ("start", "end")):
             for row, expected in enumerate(rows):
                 alone = getattr(expected, name)[0]
                 real = torch.cat((batch.context[row] != 0, torch.ones(1, dtype=torch.bool)))
                 torch.testing.assert_close(scores[row, real], alone, **CLOSE)
                 assert (scores[row, ~real] == -torch.inf).all()
                 assert alone.isfinite().all()
+        if scores_of.pair is None:
+            continue
+        for row, expected in enumerate(rows):
+            real = batch.context[row] != 0
+            for got, want in zip(scores_of.spans(20), expected.spans(20)):
+                inside = got[row] if got.ndim == 1 else got[row, real]
+                torch.testing.assert_close(inside, want[0], **CLOSE)
 
 
 def test_scores_depend_on_the_question_and_on_every_token_of_the_context():
@@ -109,8 +127,66 @@ def test_matches_count_only_where_they_are_asked_for():
         assert torch.equal(without(batch).end, without(other).end)
 
 
-def test_an_empty_context_or_question_gives_finite_scores_and_gradients():
+def test_clues_count_only_where_they_are_asked_for():
     for make in (make_recurrent, make_transformer_reader):
+        batch = inputs()
+        match = batch.match.clone()
+        match[..., 4:] = 1 - match[..., 4:]
+        other = batch._replace(match=match)
+        with_, without = make(word_clues=True), make()
+        assert not torch.allclose(with_(batch).end[0], with_(other).end[0])
+        assert torch.equal(without(batch).end, without(other).end)
+
+
+def test_spans_that_are_scored_as_wholes_are_normalised_together():
+    scores = make_recurrent(joint_spans=True)(inputs())
+    spans, none = scores.spans(longest=40)
+    assert spans.shape == (3, 8, 40)
+    torch.testing.assert_close(spans.exp().sum(dim=(1, 2)) + none.exp(), torch.ones(3))
+    torch.testing.assert_close(scores.spans(longest=3), (spans[..., :3], none))
+    none_score = scores.start[0, -1] + scores.end[0, -1]
+    for first, more in itertools.product(range(8), range(40)):
+        if first + more >= 8:
+            assert spans[0, first, more] == -torch.inf
+            continue
+        ends = scores.start[0, first] + scores.end[0, first + more]
+        want = ends + scores.pair[0, first, more] - none_score
+        torch.testing.assert_close(spans[0, first, more] - none[0], want)
+    assert (spans[1, 3:] == -torch.inf).all()  # padding
+
+
+def test_pairs_are_bilinear_in_their_ends_beside_a_number_for_their_length():
+    torch.manual_seed(0)
+    pairs = SpanPairs(6)
+    pairs.length.data.normal_()
+    features = torch.randn(2, 40, 6)
+    scores = pairs(features)
+    assert scores.shape == (2, 40, 32)
+    for first, more in ((0, 0), (3, 7), (2, 31), (39, 0)):
+        ends = pairs.first(features[1, first]) @ pairs.last(features[1, first + more]) / 6**0.5
+        torch.testing.assert_close(scores[1, first, more], ends + pairs.length[more])
+
+
+def test_a_word_that_is_hidden_in_training_is_unknown_wherever_it_stands():
+    model = make_recurrent(hidden_words=0.5, characters=True).train()
+    batch = inputs([[5, 4, 5, 3]], [[4, 5, 6, 5, 0]])
+    masks = (Mask.full(batch.question != 0), Mask.full(batch.context != 0))
+    hidden = model.eval().embedding(torch.ones(1, 1, dtype=torch.long))[0, 0]
+    seen = set()
+    for seed in range(40):
+        torch.manual_seed(seed)
+        question, context = model.train().embedded(batch, *masks)
+        assert torch.equal(question[0, 0], question[0, 2])
+        assert torch.equal(question[0, 0], context[0, 1])
+        assert torch.equal(context[0, 1], context[0, 3])
+        seen.add(tuple(torch.equal(context[0, at], hidden) for at in (0, 1, 2)))
+    assert len(seen) == 8
+    shown = model.eval().embedded(batch, *masks)[1]
+    assert not any(torch.equal(shown[0, at], hidden) for at in range(4))
+
+
+def test_an_empty_context_or_question_gives_finite_scores_and_gradients():
+    for make in (make_recurrent, make_transformer_reader, *EVERYTHING_ELSE):
         batch = inputs()
         batch.context[1] = 0
         batch.question[2] = 0
@@ -118,19 +194,22 @@ def test_an_empty_context_or_question_gives_finite_scores_and_gradients():
         scores = model(batch)
         assert (scores.start[1, :-1] == -torch.inf).all()
         assert scores.start[:, -1].isfinite().all()
-        F.cross_entropy(scores.start, torch.tensor([2, 8, 1])).backward()
+        F.cross_entropy(scores.start, torch.tensor([2, 8, 1])).backward(retain_graph=True)
+        if scores.pair is not None:
+            log_probabilities(scores, torch.tensor([[[2, 3]], [[8, 8]], [[1, 1]]])).sum().backward()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
 def test_every_parameter_gets_a_gradient():
-    for make in (make_recurrent, partial(make_transformer_reader, position=SinusoidalPosition)):
+    plain = (make_recurrent, partial(make_transformer_reader, position=SinusoidalPosition))
+    for make in (*plain, *EVERYTHING_ELSE):
         model = make()
         scores = model(inputs())
-        gold = torch.tensor([1, 8, 2])
-        (F.cross_entropy(scores.start, gold) + F.cross_entropy(scores.end, gold)).backward()
+        gold = torch.tensor([[1, 1], [8, 8], [2, 4]])
+        log_probabilities(scores, gold[:, None]).sum().backward()
         still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         # a bias on all keys alike moves no softmax
-        assert [name for name in still if not name.endswith("key.bias")] == []
+        assert [n for n in still if not n.endswith(("key.bias", "asked.bias"))] == []
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])

@@ -209,7 +209,7 @@ def test_spans_have_it_at_both_places(data):  # noqa: F811
         for part, gold in zip(scores, (twice.start, twice.end))
     )
     apart = 0.0
-    for part in scores:
+    for part in scores[:2]:
         one, other = part.log_softmax(-1).chunk(2)
         one, other = one[one.isfinite()], other[one.isfinite()]  # padding has no place
         apart += ((one.exp() - other.exp()) * (one - other)).sum()

@@ -101,7 +101,7 @@ def test_accumulated_uneven_batches_give_the_gradient_of_the_one_big_batch(data,
     for got, group in zip(task.gradients, groups, strict=True):
         batch = in_double(collate_windows(list(itertools.chain(*group))))
         task.model.zero_grad()
-        start, end = task.model(batch)
+        start, end, _ = task.model(batch)
         (F.cross_entropy(start, batch.start) + F.cross_entropy(end, batch.end)).backward()
         for mine, theirs in zip(got, gradients_of(task.model), strict=True):
             torch.testing.assert_close(mine, theirs, atol=1e-10, rtol=1e-10)
@@ -163,15 +163,42 @@ def test_two_ranks_answer_every_question_once(data, tmp_path):
 def test_validation_loss_is_per_window_over_all_batches(data):
     task, scores, _ = validated(data)
     batch = collate_windows(all_windows(data, "val"))
-    start, end = task.model.eval()(batch)
+    start, end, _ = task.model.eval()(batch)
     want = F.cross_entropy(start, batch.start) + F.cross_entropy(end, batch.end)
     assert float(scores["val/loss"]) == pytest.approx(float(want), rel=1e-5)
     right = (start.argmax(1) == batch.start) & (end.argmax(1) == batch.end)
     assert float(scores["val/accuracy"]) == pytest.approx(float(right.float().mean()))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("joint", [False, True])
+def test_every_answer_or_the_first_is_made_likely(data, joint):
+    model = model_of(data, joint_spans=joint).eval()
+    batch = collate_windows(all_windows(data, "val"))
+    scores = model(batch)
+    assert batch.answers.shape[1] == 2  # of one question
+    all_answers, first = [], []
+    for row, answers in enumerate(batch.answers.tolist()):
+        found = []
+        for start, end in answers:
+            if start < 0:
+                continue
+            if not joint:
+                one = scores.start[row].log_softmax(0)[start] + scores.end[row].log_softmax(0)[end]
+            else:
+                spans, none = scores.spans(32)
+                inside = start < batch.context.shape[1]
+                one = spans[row, start, end - start] if inside else none[row]
+            found.append(one)
+        all_answers.append(torch.stack(found).logsumexp(0))
+        first.append(found[0])
+    for every, want in ((True, all_answers), (False, first)):
+        task = SpanTask(model, Optimization(no_steps, constant(0)), every_answer=every)
+        torch.testing.assert_close(task.loss(batch)[0], -torch.stack(want).sum())
+
+
 def test_a_few_questions_are_learnt_by_heart(data):
-    _, scores, _ = validated(data, every=25, max_epochs=25, check_val_every_n_epoch=25)
+    _, scores, _ = validated(data, every=40, max_epochs=40, check_val_every_n_epoch=40)
     assert float(scores["val/em"]) == 100
     assert float(scores["val/f1"]) == 100
 

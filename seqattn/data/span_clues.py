@@ -1,0 +1,115 @@
+"""What a context's words look like, and how well the words around them meet a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from seqattn.data.span_text import STEM, Floats, Ints, ReadText
+
+SHAPES = ("capital", "capitals", "digits", "year", "sign", "opening")
+NEAR = ("before", "after", "before, far", "after, far", "around")
+CLUES = (*SHAPES, "rarity", "place", "covered", "behind", "run", "match", *NEAR)
+"""What `word_clues` says of a word."""
+_DECAYS = (0.5, 0.85, 0.97)
+_RAREST = 9.0  # log of the last number of a vocabulary of 8,000
+_LONGEST_RUN = 5
+Bools = npt.NDArray[np.bool_]
+
+
+def word_clues(context: ReadText, question: ReadText) -> Floats:
+    """Says what a reader without lexical knowledge can know of each of W words of a context.
+
+    Words are alike where their first letters in lower case are. A matched word weighs the square of
+    its rarity, over the root of its occurrences in the context: a sliding window's weights by
+    inverse frequency (Richardson et al. 2013, MCTest; Rajpurkar et al. 2016, arXiv 1606.05250,
+    section 5.1), with frequencies that the vocabulary's order stands for (Zipf's law).
+
+    Returns:
+        (W, 17) as `CLUES` names them: six shapes, each 0 or 1; rarity; place in the context, 0 to
+        1; the share of the question's weight that the word's sentence holds, and that share less
+        the best sentence's; how long a run of the question's words it is part of; its own weight if
+        it is matched; and the weights of matched words before it, after it and on both sides, which
+        fall off with distance.
+    """
+    words, asked = context.words, question.words
+    if not words:
+        return np.zeros((0, len(CLUES)), np.float32)
+    stems, theirs = ([word[:STEM].lower() for word in text] for text in (words, asked))
+    sentences = _sentences(words)
+    rarity = _rarity(context)
+    numbers = {stem: number for number, stem in enumerate(dict.fromkeys((*stems, *theirs)))}
+    mine, other = (np.array([numbers[s] for s in text], np.int64) for text in (stems, theirs))
+    alike = mine[:, None] == other  # (W, Q)
+    weight = alike.any(axis=1) * rarity**2 / np.sqrt(np.bincount(mine)[mine])
+    held = _held(sentences, alike, _rarity(question) ** 2)
+    columns = [
+        *_shapes(words, sentences),
+        rarity,
+        np.arange(len(words)) / len(words),
+        held,
+        held - held.max(),
+        _runs(alike) / _LONGEST_RUN,
+        weight,
+        *_near(weight),
+    ]
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+def _rarity(text: ReadText) -> Floats:
+    """(W,) the logarithms of the numbers of each word's pieces, about 1 for a rare piece."""
+    real = text.word < len(text.words)
+    logs = np.log1p(text.ids[real]) / _RAREST
+    return np.bincount(text.word[real], logs, len(text.words)).clip(max=2.0).astype(np.float32)
+
+
+def _sentences(words: Sequence[str]) -> Ints:
+    """(W,) the number of the sentence that each word is in: one ends before a capital letter after
+    a full stop, unless a single letter stands before that.
+    """
+    ends = [
+        at > 1 and words[at - 1] in ".!?" and words[at][0].isupper() and len(words[at - 2]) > 1
+        for at in range(len(words))
+    ]
+    return np.cumsum(ends)
+
+
+def _held(sentences: Ints, alike: Bools, weights: Floats) -> Floats:
+    """(W,) the share of the question's weight that words of the same sentence hold."""
+    first = np.flatnonzero(np.diff(sentences, prepend=-1))
+    inside = np.logical_or.reduceat(alike, first, axis=0)  # (sentences, Q)
+    share: Floats = (inside @ weights / max(weights.sum(), 1e-6))[sentences]
+    return share
+
+
+def _runs(alike: Bools) -> Ints:
+    """(W,) the length, up to 5, of the longest run of the question's words that each is part of."""
+    lengths, begun = np.zeros(len(alike), np.int64), alike
+    for length in range(1, _LONGEST_RUN + 1):
+        starts = np.flatnonzero(begun.any(axis=1))
+        lengths[starts[:, None] + np.arange(length)] = length
+        begun = begun[:-1, :-1] & alike[length:, length:]
+    return lengths
+
+
+def _near(weight: Floats) -> list[Floats]:
+    """(W,) each, as `NEAR` names them: what falls off with the words between, in logarithms."""
+    matched = np.flatnonzero(weight)
+    apart = np.subtract.outer(np.arange(len(weight)), matched)  # (W, M)
+    close, far, widest = (np.power(decay, np.arange(len(weight)))[abs(apart)] for decay in _DECAYS)
+    sides = [np.where(side, near, 0) for near in (close, far) for side in (apart > 0, apart < 0)]
+    return [np.log1p(near @ weight[matched]) for near in (*sides, np.where(apart, widest, 0))]
+
+
+def _shapes(words: Sequence[str], sentences: Ints) -> list[Ints]:
+    opens = np.append(True, np.diff(sentences) > 0)
+    return [
+        np.array([word[0].isupper() for word in words]),
+        np.array([len(word) > 1 and word.isupper() for word in words]),
+        np.array([word.isdigit() for word in words]),
+        np.array([word.isdigit() and len(word) == 4 and word[0] in "12" for word in words]),
+        np.array([not word[0].isalnum() for word in words]),
+        opens,
+    ]

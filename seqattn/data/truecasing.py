@@ -1,0 +1,104 @@
+"""Capital letters for text that was written without."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+_WORD = re.compile(r"[^\W_]+")
+_KINDS = ("start", "lower", "title", "upper", "mixed")
+"""How words are written; `start` stands before the first."""
+_MADE = ("lower", "title", "upper")
+"""How a word can be written whatever it is."""
+_RARE = 2  # occurrences at most
+_PRIOR = 0.5  # occurrences of a word that what is known of rare ones counts for
+
+
+@dataclass(frozen=True)
+class Truecaser:
+    """Writes each word as texts wrote it, with a view to the word before (after Lita et al. 2003).
+
+    The best sequence of forms by P(form | word) P(kind | kind before) / P(kind), where a kind is
+    lower, title, upper or mixed; so a subject line that begins in title case goes on in it. What
+    rare words are like speaks for a word that was seldom seen, or never.
+
+    Attributes:
+        forms: of each word in lower case, how often it was written how.
+        kinds: how often a kind followed a kind.
+        rare: how often rare words were of a kind.
+    """
+
+    forms: Mapping[str, Mapping[str, int]]
+    kinds: Mapping[str, Mapping[str, int]]
+    rare: Mapping[str, int]
+
+    @classmethod
+    def learnt(cls, texts: Iterable[str]) -> Truecaser:
+        """From texts as they are to be written."""
+        forms: dict[str, Counter[str]] = defaultdict(Counter)
+        kinds: dict[str, Counter[str]] = {kind: Counter() for kind in _KINDS}
+        for text in texts:
+            before = "start"
+            for word in _WORD.findall(text):
+                forms[word.casefold()][word] += 1
+                kinds[before][_kind(word)] += 1
+                before = _kind(word)
+        rare = Counter(_MADE)  # each once, that none is impossible
+        for counts in forms.values():
+            if counts.total() <= _RARE:
+                rare.update(map(_kind, counts.elements()))
+        return cls(_plain(forms), _plain(kinds), dict(rare))
+
+    def __call__(self, text: str) -> str:
+        """The text with its words rewritten."""
+        places = [*_WORD.finditer(text)]
+        best: dict[str, tuple[float, list[str]]] = {"start": (0.0, [])}  # by the last word's kind
+        for place in places:
+            found: dict[str, tuple[float, list[str]]] = {}
+            for form, score in self._scored(place[0]):
+                kind = _kind(form)
+                total, before = max(
+                    (score + value + self._following[last, kind], last)
+                    for last, (value, _) in best.items()
+                )
+                if kind not in found or total > found[kind][0]:
+                    found[kind] = total, [*best[before][1], form]
+            best = found
+        written = iter(max(best.values())[1])
+        return _WORD.sub(lambda _: next(written), text)
+
+    def _scored(self, word: str) -> list[tuple[str, float]]:
+        """Forms of a word and the logarithms of their probabilities."""
+        seen = self.forms.get(word.casefold(), {})
+        made = dict(zip(_MADE, (word, word[:1].upper() + word[1:], word.upper()), strict=True))
+        share = _PRIOR / sum(self.rare.values())
+        counts = {form: share * self.rare[kind] for kind, form in made.items()}
+        counts |= {form: count + counts.get(form, 0.0) for form, count in seen.items()}
+        return [(form, math.log(count)) for form, count in counts.items()]
+
+    @cached_property
+    def _following(self) -> dict[tuple[str, str], float]:
+        """The logarithm of how much likelier a kind is after another than anywhere."""
+        counts = {(a, b): 1 + self.kinds[a].get(b, 0) for a in _KINDS for b in _KINDS}
+        after = {a: sum(counts[a, b] for b in _KINDS) for a in _KINDS}
+        anywhere = {b: sum(counts[a, b] for a in _KINDS) for b in _KINDS}
+        total = sum(after.values())
+        return {
+            (a, b): math.log(n * total / after[a] / anywhere[b]) for (a, b), n in counts.items()
+        }
+
+
+def _plain(rows: Mapping[str, Counter[str]]) -> dict[str, dict[str, int]]:
+    return {key: dict(row) for key, row in rows.items()}
+
+
+def _kind(word: str) -> str:
+    if word == word.lower():  # digits, too
+        return "lower"
+    if word == word[:1].upper() + word[1:].lower():
+        return "title"
+    return "upper" if word == word.upper() else "mixed"
