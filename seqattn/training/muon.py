@@ -39,8 +39,6 @@ class Muon(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for part, group in zip(self._parts, self.param_groups, strict=True):
-            if any(isinstance(weight, DTensor) for weight in group["params"]):
-                raise UserError("Muon needs whole matrices; choose another optimizer with fsdp2")
             part.param_groups, part.state = [group], self.state  # a loaded state is a new one
             part.step()
         return loss
@@ -70,8 +68,10 @@ def muon(
         fused: as `adamw`.
 
     Raises:
-        UserError: for a value out of its range.
+        UserError: for a value out of its range, and for weights in shards.
     """
+    if any(isinstance(weight, DTensor) for weight in model.parameters()):
+        raise UserError("muon needs whole matrices; with trainer=fsdp2 choose optimizer=adamw")
     values = {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps}
     check(muon, {**values, "weight_decay": weight_decay})
     tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from seqattn.checking import BadValue
+from seqattn.errors import UserError
+from seqattn.training import muon as module
 from seqattn.training.muon import muon
 from tests.builders import POSITIONS, make_transformer, random_ids, targets
 
@@ -79,3 +81,9 @@ def test_what_is_loaded_goes_on_as_what_was_saved():
 def test_values_out_of_range_are_refused():
     with pytest.raises(BadValue, match="momentum"):
         muon(make_transformer(), lr=0.1, momentum=1.5)
+
+
+def test_weights_in_shards_are_refused(monkeypatch):
+    monkeypatch.setattr(module, "DTensor", torch.nn.Parameter)
+    with pytest.raises(UserError, match="choose optimizer=adamw$"):
+        muon(make_transformer(), lr=0.1)
