@@ -85,5 +85,5 @@ def test_values_out_of_range_are_refused():
 
 def test_weights_in_shards_are_refused(monkeypatch):
     monkeypatch.setattr(module, "DTensor", torch.nn.Parameter)
-    with pytest.raises(UserError, match="choose optimizer=adamw$"):
+    with pytest.raises(UserError, match=r"choose optimizer=adamw$"):
         muon(make_transformer(), lr=0.1)
