@@ -16,9 +16,11 @@ from seqattn.checking import Count, Seed, checked
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import claimed
-from seqattn.runs.searching.search_halving import PILOT, Budget, Halving, Rung, SearchState
+from seqattn.runs.searching.search_budget import Budget
+from seqattn.runs.searching.search_halving import PILOT, Halving
 from seqattn.runs.searching.search_report import report
 from seqattn.runs.searching.search_space import SearchSpace
+from seqattn.runs.searching.search_state import Rung, SearchState
 from seqattn.runs.searching.search_trials import Trial
 
 _NOT_HERE = ("search", "resume", "init_from", "embeddings", "find_lr")

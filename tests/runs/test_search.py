@@ -10,9 +10,11 @@ import yaml
 from seqattn.bundle.architecture import Vocabularies
 from seqattn.errors import UserError
 from seqattn.runs.searching import search_halving
-from seqattn.runs.searching.search_halving import Budget, Halving, Rung, SearchState
+from seqattn.runs.searching.search_budget import Budget
+from seqattn.runs.searching.search_halving import Halving
 from seqattn.runs.searching.search_report import write_experiment
 from seqattn.runs.searching.search_space import SearchSpace
+from seqattn.runs.searching.search_state import Rung, SearchState
 from seqattn.runs.searching.search_trials import Trial, behind, curve_of, left_of, said_last
 from tests.cli.small import composed
 

@@ -10,126 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Le, MinLen
-from pydantic import BaseModel, ValidationError
-
-from seqattn.checking import Count, checked
 from seqattn.errors import UserError
+from seqattn.runs.searching.search_budget import Budget
+from seqattn.runs.searching.search_state import STATE, Rung, SearchState
 from seqattn.runs.searching.search_trials import Process, Trial, behind, curve_of
 from seqattn.storage import write_whole
 from seqattn.training.screen import duration
 
-STATE = "trials.json"
 PILOT = "pilot"
 """The trial that says how long a step takes, and makes the vocabulary."""
 _PILOT_STEPS = (20, 40)
 _RESERVED = 0.1  # share of the time that is for scoring and timing the finalists
 _CAUTION = 1.2  # how much longer than the pilot's a model's step may take on average
 _SLOWEST = 4.0  # and at most
-
-
-@checked
-@dataclass(frozen=True)
-class Budget:
-    """What a search may take, and how it is shared out.
-
-    Args:
-        minutes: all of it.
-        candidates: models that are tried; None for as many as the minutes allow.
-        first_steps: the fewest steps after which models are compared.
-        steps: at which they are compared, given to repeat a search; None for those that the
-            minutes allow.
-        factor: by which steps grow from one comparison to the next.
-        finalists: models that are trained to the end.
-        seeds: trainings of each finalist.
-
-    Raises:
-        UserError: for steps that do not rise.
-    """
-
-    minutes: Annotated[float, Gt(0), Le(10**6)] = 30.0
-    candidates: Annotated[int, Ge(2), Le(1000)] | None = None
-    first_steps: Annotated[int, Ge(20), Le(10**9)] = 100
-    steps: Annotated[list[Count], MinLen(1)] | None = None
-    factor: Annotated[int, Ge(2), Le(10)] = 3
-    finalists: Annotated[int, Ge(2), Le(100)] = 3
-    seeds: Annotated[int, Ge(1), Le(100)] = 2
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and sorted(set(self.steps)) != self.steps:
-            raise UserError(f"budget.steps must rise, got {self.steps}")
-
-    def counts(self, candidates: int) -> list[int]:
-        """How many models there are in each rung, those of the last without their seeds."""
-        last = min(self.finalists, candidates)
-        rungs = 1 + math.ceil(math.log(candidates / last, self.factor) - 0.5)
-        rungs = max(rungs, 1 + (candidates > last))
-        rungs = len(self.steps) if self.steps else rungs
-        shares = [number / max(1, rungs - 1) for number in range(rungs)]
-        return [round(candidates * (last / candidates) ** share) for share in shares]
-
-    def plan(self, candidates: int, step: float, start: float, seconds: float) -> list[int]:
-        """Steps at the end of each rung that use up some seconds.
-
-        Args:
-            candidates: models of the first rung.
-            step: seconds that a step takes.
-            start: seconds that a process takes beside its steps.
-            seconds: of all cores together.
-        """
-        counts = self.counts(candidates)
-        growth = [self.factor**number for number in range(len(counts))]
-        starts, units = self.work(counts, [0, *growth])
-        first = (seconds - start * starts) / (step * units)
-        return [int(first * one) for one in growth]
-
-    def work(self, counts: Sequence[int], ends: Sequence[int]) -> tuple[int, int]:
-        """Processes and steps of rungs. Args: ends: the step before the first rung, and of each."""
-        fresh = counts[-1] * (self.seeds - 1)
-        more = sum(n * (b - a) for n, (a, b) in zip(counts, pairwise(ends), strict=True))
-        return sum(counts) + fresh, more + fresh * ends[-1]
-
-
-class Rung(BaseModel):
-    """Trials that are trained up to the same step, and compared there."""
-
-    steps: int
-    trials: list[str] = []
-
-
-class SearchState(BaseModel):
-    """All that a search knows; written after each change."""
-
-    settings: dict[str, Any] = {}
-    """What the search was told."""
-    drawn: list[str] = []
-    """What was drawn from the space, in words."""
-    pilot: dict[str, float] = {}
-    """Seconds of a step and of a start, and steps of warm-up."""
-    rungs: list[Rung] = []
-    trials: dict[str, Trial] = {}
-    spent: float = 0.0
-    """Seconds, over all times that the search went on."""
-
-    @classmethod
-    def read(cls, home: Path) -> SearchState:
-        """That of a folder; a new one where there is none.
-
-        Raises:
-            UserError: it cannot be read.
-        """
-        file = home / STATE
-        try:
-            return cls.model_validate_json(file.read_bytes()) if file.is_file() else cls()
-        except ValidationError as error:
-            raise UserError(f"{file} cannot be read; name another run_dir") from error
-
-    def ranked(self, names: Sequence[str]) -> list[str]:
-        """Those that are still in the race, the best loss first."""
-        going = [name for name in names if self.trials[name].state == "going"]
-        return sorted(going, key=lambda name: self.trials[name].loss)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from seqattn.runs.comparing.comparison_tables import METHODS as STATISTICS
 from seqattn.runs.comparing.comparison_tables import differing_sentences, pair_table, system_table
 from seqattn.runs.comparing.costs import Cost, measure_costs
 from seqattn.runs.comparing.judging import MetricFigures, judge
-from seqattn.runs.searching.search_halving import SearchState
+from seqattn.runs.searching.search_state import SearchState
 from seqattn.runs.searching.search_trials import Trial, curve_of, left_of
 from seqattn.storage import write_whole
 from seqattn.training.screen import duration
