@@ -91,9 +91,7 @@ def test_a_schedule_that_cannot_be_is_refused_before_the_vocabulary_is_trained(
     given = (f"data.root={corpus}", f"cache_dir={tmp_path}/cache", f"run_dir={tmp_path}/run")
     words = ("experiment=multi30k_tiny", "trainer.max_steps=20", *given)
     said = refusal(capfd, "train", *words)
-    assert said.startswith(
-        "schedule.total_steps must be above schedule.warmup_steps (1000), got 20"
-    )
+    assert said.startswith("schedule.total_steps must be above schedule.warmup_steps (500), got 20")
     assert not (tmp_path / "cache").exists()
 
 

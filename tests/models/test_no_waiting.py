@@ -77,7 +77,7 @@ def test_a_training_step_reads_no_number_back(meta, name):
 def test_nor_does_one_of_a_span_model(meta, make):
     inputs = spans.Inputs(*(part.to(meta) for part in spans.inputs()))
     with padded_right():
-        start, end = make().to(meta).train()(inputs)
+        start, end, _ = make().to(meta).train()(inputs)
     (start.logsumexp(1) + end.logsumexp(1)).sum().backward()
 
 

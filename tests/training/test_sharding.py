@@ -80,7 +80,7 @@ def loss_of(model, seed):
         rows = slice(seed, seed + 2)
         inputs = spans.inputs(spans.QUESTIONS[rows], spans.CONTEXTS[rows])
         scores = model(inputs._replace(match=inputs.match.double()))
-        return -sum(score.log_softmax(dim=1)[:, 1].sum() for score in scores)
+        return -sum(score.log_softmax(dim=1)[:, 1].sum() for score in scores[:2])
     one = batch(seed)
     with auxiliary_losses(model) as losses:
         total = model.loss(one.source, one.target_input, one.target_output, 0.1).smoothed
