@@ -115,9 +115,11 @@ def check(target: Callable[..., Any], arguments: Mapping[str, Any], objects: boo
 @cache
 def parameters(target: Callable[..., Any]) -> dict[str, Any]:
     """Names of the parameters of a function or constructor, each with its type."""
-    function: Any = target.__init__ if inspect.isclass(target) else target
+    source: Any = target
+    if inspect.isclass(target) and not is_dataclass(target):  # whose fields may be a base's
+        source = inspect.unwrap(target.__init__)
     try:
-        hints = get_type_hints(inspect.unwrap(function), include_extras=True)
+        hints = get_type_hints(source, include_extras=True)
     except (NameError, TypeError):  # of others, imported for their type checker alone
         hints = {}
     return {name: hints.get(name, Any) for name in inspect.signature(target).parameters}

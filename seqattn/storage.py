@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -98,6 +98,11 @@ def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> No
             flush(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes JSON that a person can read, whole or not at all."""
+    write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def flush(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Values checked by the types and bounds of what takes them."""
 
+import importlib
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,6 +52,24 @@ def test_a_value_that_does_not_fit_is_named_with_what_must_hold(given, line):
 def test_values_that_fit_pass_and_objects_are_left_alone():
     shape = Shape(4, "gelu", betas=[0.5, 0.6], lengths=[3], dropout=0, scale=1, other=object())
     assert (shape.dim, shape.betas, shape.dropout) == (4, [0.5, 0.6], 0)
+
+
+def test_fields_of_a_base_are_checked_by_what_its_own_module_means(tmp_path, monkeypatch):
+    (tmp_path / "of_somebody.py").write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from seqattn.checking import checked\n"
+        "from tests.test_checking import Shape\n"
+        "@checked\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(Shape):\n"
+        "    own: int = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("of_somebody").Mine
+    for wrong in ({"dim": 0}, {"own": "1"}):
+        with pytest.raises(BadValue):
+            mine(**wrong)
 
 
 def test_a_key_can_be_put_under_another():

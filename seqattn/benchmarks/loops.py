@@ -16,7 +16,7 @@ from seqattn.benchmarks.suite import Sample, timed
 from seqattn.benchmarks.transformer_models import parameters_of
 from seqattn.data.batch import Batch
 from seqattn.models.base import Seq2SeqModel
-from seqattn.tasks.base import Optimization
+from seqattn.tasks.options import Optimization
 from seqattn.tasks.seq2seq import Seq2SeqTask
 from seqattn.tokens import PAD
 from seqattn.training.callbacks import Throughput

@@ -31,10 +31,11 @@ from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import outputs_for
-from seqattn.runs.evaluate import ScoredRun, write_json
+from seqattn.runs.evaluate import ScoredRun
 from seqattn.runs.explaining.head_importance import pairs_of
 from seqattn.runs.explaining.head_tables import ablation_table, heads_table, print_heads
 from seqattn.runs.tables import keep_tables, print_tables
+from seqattn.storage import write_json
 from seqattn.training.screen import progress
 
 RANDOM = 3

@@ -20,13 +20,13 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Search
 from seqattn.generation.span_search import SpanSearch
 from seqattn.metrics.text import TextScore
-from seqattn.runs.answers import answers_to
 from seqattn.runs.bundle_run import BundleRun, outputs_for
 from seqattn.runs.reranking import Reranking
+from seqattn.runs.span_answers import answers_to
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.runs.tuning import Tuning, grid_of, show
-from seqattn.storage import write_whole
+from seqattn.storage import write_json, write_whole
 from seqattn.training.screen import progress
 
 Split = Literal["train", "val", "test"]
@@ -95,7 +95,7 @@ class Evaluation(ScoredRun):
         store: whether the best search of `tune` becomes the bundle's own.
 
     Raises:
-        UserError: for tuning on another split, or storing what is not tuned.
+        UserError: for tuning on another split or by lengths, or storing what is not tuned.
     """
 
     split: Split = "test"
@@ -111,6 +111,8 @@ class Evaluation(ScoredRun):
                 f"tune chooses by the validation split, not split={self.split}, whose scores would "
                 "be too good: add split=val, then evaluate the best once on test"
             )
+        if self.tune and self.lengths is not None:
+            raise UserError("tune scores whole splits; leave lengths out")
         if self.store and (not self.tune or self.ensemble):
             raise UserError(
                 "store=true keeps in one bundle what tune finds: give tune, no ensemble"
@@ -252,11 +254,6 @@ class Evaluation(ScoredRun):
         }
         figures = {"questions": count, "questions_per_second": rate}
         return Evaluated(scores, figures, rows, count)
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes JSON that a person can read."""
-    write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def plain_scores(scores: Sequence[TextScore]) -> dict[str, Any]:

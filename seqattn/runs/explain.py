@@ -16,7 +16,7 @@ from seqattn.checking import CountOrNone, Seed, checked
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
-from seqattn.runs.evaluate import ScoredRun, Split, write_json
+from seqattn.runs.evaluate import ScoredRun, Split
 from seqattn.runs.explaining.explained import ExplainedBundle
 from seqattn.runs.explaining.explained_tables import (
     METHOD_DIGITS,
@@ -27,6 +27,7 @@ from seqattn.runs.explaining.explained_tables import (
 from seqattn.runs.explaining.explained_text import explain_text
 from seqattn.runs.run_directory import distinct_names
 from seqattn.runs.tables import keep_tables, print_tables
+from seqattn.storage import write_json
 
 Found = Mapping[str, Any]
 """What explanations.json holds of each bundle, by its name."""

@@ -33,14 +33,14 @@ from seqattn.generation import GreedySearch
 from seqattn.generation.base import Progress, inference
 from seqattn.metrics.text import named
 from seqattn.runs.analyze import draw_question, draw_text
-from seqattn.runs.answers import answers_to
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.environment import environment
 from seqattn.runs.pretrained import fill_embeddings
 from seqattn.runs.run_directory import rank
+from seqattn.runs.span_answers import answers_to
 from seqattn.runs.starting import Start
 from seqattn.runs.task_options import FinalOptions
-from seqattn.tasks.base import Optimization, Validation
+from seqattn.tasks.options import Optimization, Validation
 from seqattn.tasks.seq2seq import Seq2SeqTask, TextValidation
 from seqattn.tasks.span_task import SpanTask, SpanValidation
 from seqattn.training.callbacks import Throughput

@@ -17,10 +17,10 @@ from seqattn.checking import Count, Seed, checked
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.runs.bundle_run import BundleRun
-from seqattn.runs.evaluate import Split, write_json
+from seqattn.runs.evaluate import Split
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
-from seqattn.storage import file_faults
+from seqattn.storage import file_faults, write_json
 from seqattn.tokens import EOS
 
 _SHOWN = 4  # places of a word

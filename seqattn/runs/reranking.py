@@ -31,12 +31,20 @@ class Reranking:
         ensemble: paths of others that score with it, as `seqattn.load`.
         weight: of the other model's mean log-probability of a token.
         direction: reverse, from target to source; or forward, log p(y | x) / |y| in its place.
+
+    Raises:
+        UserError: for any of these without a bundle.
     """
 
     bundle: str | None = None
     ensemble: list[str] = field(default_factory=list)
     weight: NotNegative = 0.5
     direction: Literal["reverse", "forward"] = "reverse"
+
+    def __post_init__(self) -> None:
+        given = self.ensemble, self.weight, self.direction
+        if self.bundle is None and given != ([], 0.5, "reverse"):
+            raise UserError("rerank needs another model: add rerank.bundle=PATH")
 
     def search(self, search: Any) -> Any:
         """The search, giving all hypotheses that it has.

@@ -19,10 +19,9 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import Generator, generate_from_windows
 from seqattn.runs.bundle_run import BundleRun
-from seqattn.runs.evaluate import write_json
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
-from seqattn.storage import file_faults, is_file, read_json, write_whole
+from seqattn.storage import file_faults, is_file, read_json, write_json, write_whole
 from seqattn.training.screen import progress
 
 _PART = 2_000

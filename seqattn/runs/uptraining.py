@@ -11,7 +11,7 @@ from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.nodes import PARTIAL, build
 from seqattn.data.module import Seq2SeqData
 from seqattn.runs.task_options import task_class
-from seqattn.tasks.base import Optimization
+from seqattn.tasks.options import Optimization
 from seqattn.tasks.seq2seq import Seq2SeqTask
 from seqattn.training.schedules import constant
 

@@ -14,8 +14,9 @@ from seqattn.metrics.means import TokenScores
 from seqattn.metrics.text import Scorer
 from seqattn.models.base import Seq2SeqModel
 from seqattn.ops.vocabulary_loss import TokenLoss
-from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
+from seqattn.tasks.base import SummedTask
 from seqattn.tasks.halving import BatchLoss
+from seqattn.tasks.options import Optimization, Sample, Validation
 from seqattn.tokens import PAD
 
 

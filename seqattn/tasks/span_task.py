@@ -15,8 +15,9 @@ from seqattn.metrics.means import SpanPlaces
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.models.span_base import SpanModel, SpanScores
 from seqattn.ops.vocabulary_loss import symmetric_divergence
-from seqattn.tasks.base import Optimization, Sample, SummedTask, Validation
+from seqattn.tasks.base import SummedTask
 from seqattn.tasks.halving import BatchLoss
+from seqattn.tasks.options import Optimization, Sample, Validation
 
 
 @checked

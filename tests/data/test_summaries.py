@@ -6,10 +6,10 @@ import datasets
 import pytest
 
 from seqattn.data.base import Texts
+from seqattn.data.email_threads import Threads
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.sources import ParallelText, Table
 from seqattn.data.table import Aeslc
-from seqattn.data.threads import Threads
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from seqattn.runs.comparing.costs import Cost, measure_costs
 from seqattn.runs.comparing.judging import MetricFigures, judge
 from seqattn.runs.searching.search_state import SearchState
 from seqattn.runs.searching.search_trials import Trial, curve_of, left_of
-from seqattn.storage import write_whole
+from seqattn.storage import write_json, write_whole
 from seqattn.training.screen import duration
 
 EXPERIMENT = "found"
@@ -102,7 +101,7 @@ def report(
     write_whole(home / "report.md", whole.encode())
     found = {"metrics": [asdict(one) for one in judged], "load": load,
              "costs": {name: asdict(cost) for name, cost in costs.items()}}  # fmt: skip
-    write_whole(home / "finalists.json", json.dumps(found, indent=1).encode())
+    write_json(home / "finalists.json", found)
     return [*words, f"written to {home / 'report.html'}", f"to train it in full: {command}"]
 
 
