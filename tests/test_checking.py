@@ -55,21 +55,22 @@ def test_values_that_fit_pass_and_objects_are_left_alone():
 
 
 def test_fields_of_a_base_are_checked_by_what_its_own_module_means(tmp_path, monkeypatch):
-    (tmp_path / "of_somebody.py").write_text(
+    head = (
         "from __future__ import annotations\n"
         "from dataclasses import dataclass\n"
-        "from seqattn.checking import checked\n"
-        "from tests.test_checking import Shape\n"
-        "@checked\n"
-        "@dataclass(frozen=True)\n"
-        "class Mine(Shape):\n"
-        "    own: int = 1\n"
+        "from seqattn.checking import Count as Number, checked\n"
+    )
+    base = "@checked\n@dataclass\nclass Base:\n    size: Number = 1\n"
+    mine = "@checked\n@dataclass\nclass Mine(Base):\n    own: int = 1\n"
+    (tmp_path / "of_one.py").write_text(head + base)
+    (tmp_path / "of_other.py").write_text(
+        head.replace("Count as Number, ", "") + "from of_one import Base\n" + mine
     )
     monkeypatch.syspath_prepend(tmp_path)
-    mine = importlib.import_module("of_somebody").Mine
-    for wrong in ({"dim": 0}, {"own": "1"}):
+    made = importlib.import_module("of_other").Mine
+    for wrong in ({"size": 0}, {"own": "1"}):
         with pytest.raises(BadValue):
-            mine(**wrong)
+            made(**wrong)
 
 
 def test_a_key_can_be_put_under_another():
