@@ -17,7 +17,13 @@ from seqattn.bundle.nodes import build
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.errors import UserError
 from seqattn.report.document_types import TableDocument
-from seqattn.runs.comparing.compared_runs import ComparedRun, Reading, check_alike, find_runs
+from seqattn.runs.comparing.compared_runs import (
+    ComparedRun,
+    Reading,
+    check_alike,
+    config_of,
+    find_runs,
+)
 from seqattn.runs.comparing.comparison_figures import figures_of
 from seqattn.runs.comparing.comparison_files import (
     as_csv,
@@ -114,19 +120,7 @@ class Comparison:
         rows, results = found[0].rows, found[0].results
         sources = [row.source for row in rows[: self.speed_sentences]]
         costs = measure_costs(systems.runs, sources, self.rounds, self.device, self.trust)
-        judged = [
-            judge(
-                results.scores[name].signature,
-                {
-                    system: [run.sentences[name] for run in runs]
-                    for system, runs in systems.runs.items()
-                },
-                self.resamples,
-                self.trials,
-                self.pool,
-            )
-            for name in found[0].sentences
-        ]
+        judged = judge(systems.runs, self.resamples, self.trials, self.pool)
         title = f"{len(rows):,} sentences of the {results.split} split"
         words = [*(line for one in judged for line in one.words), *_notes(systems, self.pool)]
         tables = [
@@ -166,7 +160,8 @@ class Comparison:
         words: Sequence[str],
         tables: Sequence[TableDocument],
     ) -> None:
-        counts = _word_counts(next(iter(systems.runs.values()))[0]) if self.frequencies else None
+        first = next(iter(systems.runs.values()))[0]
+        counts = _word_counts(first, self.trust) if self.frequencies else None
         drawn, measured = figures_of(systems.runs, judged, costs, counts)
         pictures = {name: save(one, home / f"{file_name(name)}.png") for name, one in drawn.items()}
         texts = differing_sentences(systems.runs, judged, self.differing)
@@ -201,6 +196,7 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
         str([run.settings.get("threads"), *map(run.settings.get("trainer", {}).get, _OF_SPEED)])
         for runs in systems.runs.values()
         for run in runs
+        if run.home is not None
     }
     if len(trained) > 1:
         notes.append("runs were trained with other threads or devices: their times do not compare")
@@ -210,13 +206,13 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
     return notes
 
 
-def _word_counts(run: ComparedRun) -> Mapping[str, int] | None:
+def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | None:
     """Words of the training targets of a run; None where it has none or they cannot be read."""
-    node = run.settings.get("data")
-    if run.home is None or node is None:
+    if run.home is None or run.bundle is None:
         return None
     try:
-        source = task_class(run.settings).source(build(node, "data"))
+        config = config_of(run.bundle, trust)
+        source = task_class(config).source(build(config["data"], "data"))
         if source.yields != "pairs":
             return None
         print(f"counting the words of {source.origin('train')}", file=sys.stderr)

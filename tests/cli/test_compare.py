@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 
@@ -17,6 +18,7 @@ SOURCES = [f"{who} sees {what} ." for who in ("a dog", "the cat", "a man", "Ann"
 REFERENCES = [f"{who} sieht {what} gern ." for who in ("ein Hund", "die Katze", "ein Mann", "Ann")
               for what in ("einen Ball", "den Baum", "etwas Brot")]  # fmt: skip
 SCORER = {"_target_": "seqattn.metrics.text.TextScorer", "tokenize": "none"}
+OF_OTHERS = {"_target_": "os.system", "command": "true"}
 CONFIG = {
     "format": "seqattn run 3",
     "name": "study",
@@ -45,6 +47,12 @@ def write_run(
     results |= {"generation": {"beam_size": 2}, "scorer": scorer}
     (directory / "scores.json").write_text(json.dumps(results))
     return directory
+
+
+def change(evaluation, **results):
+    """Other figures in an evaluation's scores.json."""
+    file = evaluation / "scores.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **results}))
 
 
 def spoilt(*rows):
@@ -160,8 +168,7 @@ def test_runs_that_cannot_be_compared_are_refused_with_what_differs(case, tmp_pa
 
 def test_another_split_is_refused(tmp_path, capfd):
     first, second = (write_run(tmp_path / name, spoilt(0), attention=name) for name in "ab")
-    results = json.loads((second / "scores.json").read_text())
-    (second / "scores.json").write_text(json.dumps({**results, "split": "val"}))
+    change(second, split="val")
     said = refusal(capfd, "compare", f"runs=[{first},{second}]")
     assert said == (
         f"runs were evaluated on different splits and cannot be compared: {first} has test, "
@@ -185,11 +192,18 @@ def test_damage_is_named_and_left_out_on_request_alone(tmp_path, capfd):
 
 def test_a_scorer_of_nobody_that_is_trusted_is_not_made(tmp_path, capfd):
     made = write_run(tmp_path / "a", spoilt(0))
-    results = json.loads((made / "scores.json").read_text())
-    results["scorer"] = {"_target_": "os.system", "command": "true"}
-    (made / "scores.json").write_text(json.dumps(results))
+    change(made, scorer=OF_OTHERS)
     said = refusal(capfd, "compare", f"runs=[{made}]")
     assert "names the scorer os.system, which is not trusted" in said
+
+
+def test_thresholds_that_seeds_found_for_themselves_make_no_other_system(tmp_path, capfd):
+    made = [write_run(tmp_path / str(seed), spoilt(seed), seed) for seed in (1, 2)]
+    for number, evaluation in enumerate(made):
+        change(evaluation, generation={"threshold": 0.1 + number / 10})
+    ended = compare(capfd, f"runs=[{made[0]},{made[1]}]", f"output={tmp_path}/out")
+    assert ended.code == 0, ended.err
+    assert len(json.loads((tmp_path / "out/figures.json").read_text())["runs"]) == 1
 
 
 def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
@@ -200,6 +214,8 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
         shutil.copytree(trained, home)
         config = yaml.safe_load((home / "config.yaml").read_text())
         (home / "config.yaml").write_text(yaml.safe_dump({**config, "seed": number}))
+        bundle = (home / "model/config.yaml").read_text()  # whose search was tuned since
+        (home / "model/config.yaml").write_text(bundle.replace("beam_size: 2", "beam_size: 3"))
     asked = f"runs=[{tmp_path}/sweep]"
     assert "has no evaluation of split=test; set evaluate=true" in refusal(
         capfd, "compare", asked, "evaluate=false"
@@ -207,10 +223,22 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     ended = compare(capfd, asked, "rounds=1", "speed_sentences=2", f"output={tmp_path}/out")
     assert ended.code == 0, ended.err
     assert ended.err.count("evaluating ") == 2
+    first = tmp_path / "sweep/0/evaluation/test"
+    assert json.loads((first / "scores.json").read_text())["generation"]["beam_size"] == 3
     cost = next(iter(json.loads((tmp_path / "out/figures.json").read_text())["costs"].values()))
     assert cost["parameters"] > 1000
     assert cost["cache_bytes"] == 32 * cost["cache_bytes_per_token"]
     assert len(cost["sentences_per_second"]) == 1
+    change(first, generation=OF_OTHERS)
+    said = refusal(capfd, "compare", f"runs=[{first}]", "rounds=1")
+    assert "names the generation os.system, which is not trusted" in said
+    change(first, ensemble=["another/model"])  # of which one model's cost says nothing
+    assert compare(capfd, f"runs=[{first}]", "rounds=1", f"output={tmp_path}/out").code == 0
+    cost = next(iter(json.loads((tmp_path / "out/figures.json").read_text())["costs"].values()))
+    assert cost["parameters"] is None
+    os.utime(tmp_path / "sweep/1/model/model.safetensors", (2e9, 2e9))
+    said = refusal(capfd, "compare", asked, "evaluate=false")
+    assert "has no evaluation of split=test since it was trained on; set evaluate=true" in said
     (tmp_path / "sweep/1/result.yaml").unlink()
     said = refusal(capfd, "compare", asked)
     assert said.startswith(f"{tmp_path}/sweep/1 is not finished; go on with it by resume=")

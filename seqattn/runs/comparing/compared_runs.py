@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, FiniteFloat, ValidationError
 
 from seqattn.bundle.choices import types_at
-from seqattn.bundle.documents import WEIGHTS
-from seqattn.bundle.nodes import TARGET, build
+from seqattn.bundle.data_paths import with_paths
+from seqattn.bundle.documents import WEIGHTS, Config
+from seqattn.bundle.files import part_of, read_config
+from seqattn.bundle.nodes import TARGET, Node, build, remarked
 from seqattn.errors import UserError
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.runs.evaluate import SENTENCES, Evaluation, Split
@@ -77,9 +78,10 @@ class ComparedRun:
 
     @property
     def bundle(self) -> Path | None:
-        """The model; None where it is not there."""
+        """The model; None where it is not there, or others answered with it."""
         path = Path(self.results.bundle) if self.home is None else self.home / "model"
-        return path if (path / WEIGHTS).is_file() else None
+        alone = not self.results.ensemble and self.results.rerank is None
+        return path if alone and (path / WEIGHTS).is_file() else None
 
 
 @dataclass(frozen=True)
@@ -119,26 +121,29 @@ class Reading:
         if not is_file(path / RESULT) or not is_file(path / "model" / WEIGHTS):
             raise UserError(f"{path} is not finished; go on with it by resume={path}")
         directory = path / "evaluation" / self.split
-        if not is_file(directory / SENTENCES):
-            self._evaluate(path, settings)
+        if not _is_since(directory / SENTENCES, path / "model" / WEIGHTS):
+            self._evaluate(path, settings.get("cache_dir"))
         return self._evaluated(path, directory, path, settings)
 
-    def _evaluate(self, home: Path, settings: Mapping[str, Any]) -> None:
+    def _evaluate(self, home: Path, cache_dir: str | None) -> None:
+        bundle = home / "model"
         if not self.evaluate:
+            since = " since it was trained on" * is_file(home / "evaluation" / self.split / _SCORES)
             raise UserError(
-                f"{home} has no evaluation of split={self.split}; set evaluate=true, or run "
-                f"seqattn evaluate bundle={home}/model split={self.split}"
+                f"{home} has no evaluation of split={self.split}{since}; set evaluate=true, or run "
+                f"seqattn evaluate bundle={bundle} split={self.split}"
             )
-        print(f"evaluating {home}/model on {self.split}", file=sys.stderr)
+        print(f"evaluating {bundle} on {self.split}", file=sys.stderr)
+        config = config_of(bundle, self.trust)
         Evaluation(
-            bundle=str(home / "model"),
+            bundle=str(bundle),
             device=self.device,
             trust=self.trust,
-            data=build(settings["data"], "data"),
-            generation=build(settings["generation"], "generation"),
-            scorer=build(settings["task"]["scorer"], "task.scorer"),
+            data=build(config["data"], "data"),
+            generation=build(part_of(config, "generation", bundle), "generation"),
+            scorer=build(part_of(config, "task.scorer", bundle), "task.scorer"),
             split=self.split,
-            cache_dir=settings.get("cache_dir"),
+            cache_dir=cache_dir,
         ).run(silent=True)
 
     def _evaluated(
@@ -152,9 +157,11 @@ class Reading:
             rows = [Row.model_validate_json(line) for line in lines]
         except ValidationError as error:
             raise UserError(f"{file} cannot be read; evaluate again") from error
-        counts = self._scorer(results, directory).sentences(
-            [row.output for row in rows], [row.references for row in rows]
-        )
+        scorer = trusted(results.scorer, "task.scorer", directory, self.trust)
+        if not hasattr(scorer, "sentences"):
+            name = type(scorer).__name__
+            raise UserError(f"{name} has no sentences(), by which scores are compared")
+        counts = scorer.sentences([row.output for row in rows], [row.references for row in rows])
         for one in counts:
             told = results.scores.get(one.name)
             if told is None or abs(told.value - one.score) > 1e-6:
@@ -166,18 +173,45 @@ class Reading:
         settings = {**settings, **made_by}
         return ComparedRun(path, home, settings, results, rows, {one.name: one for one in counts})
 
-    def _scorer(self, results: Results, directory: Path) -> Any:
-        """The scorer of an evaluation, which is one of ours or of a trusted package."""
-        target = str(results.scorer.get(TARGET))
-        known = {node[TARGET] for node in types_at("task.scorer").values()}
-        if target not in known and target.partition(".")[0] not in self.trust:
-            raise UserError(
-                f"{directory / _SCORES} names the scorer {target}, which is not trusted"
-            )
-        scorer = build(results.scorer, "scorer")
-        if not hasattr(scorer, "sentences"):
-            raise UserError(f"{target} has no sentences(), by which scores are compared")
-        return scorer
+
+def config_of(bundle: Path, trust: Sequence[str]) -> Config:
+    """The configuration of a bundle, its data with the paths of the run that it stands in."""
+    config = read_config(bundle, trust)
+    return {**config, "data": with_paths(part_of(config, "data", bundle), bundle)}
+
+
+def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> Any:
+    """Makes what an evaluation says that it was made by.
+
+    Args:
+        node: of its scores.json.
+        place: where such a node belongs in a configuration.
+        directory: of the evaluation.
+        trust: packages, beside this one, whose types it may name.
+
+    Raises:
+        UserError: for a type that does not belong there.
+    """
+
+    def marks(part: Node, at: str) -> dict[str, Node]:
+        if not isinstance(part, dict) or TARGET not in part:
+            return {}
+        target = str(part[TARGET])
+        package, name = target.partition(".")[0], target.rpartition(".")[2]
+        known = types_at(at) or types_at(f"{at}.0")  # the place of what a list holds
+        if package == "seqattn" and name in known:
+            return known[name]
+        if package in trust:
+            return {TARGET: target}
+        what = at.rpartition(".")[2]
+        raise UserError(f"{directory / _SCORES} names the {what} {target}, which is not trusted")
+
+    return build(remarked(node, place, marks), place)
+
+
+def _is_since(file: Path, weights: Path) -> bool:
+    """Whether a file was written after a model that may have been trained on."""
+    return is_file(file) and file.stat().st_mtime >= weights.stat().st_mtime
 
 
 def _results(directory: Path) -> Results:
@@ -206,8 +240,8 @@ def check_alike(runs: Sequence[ComparedRun]) -> None:
     Raises:
         UserError: what differs: split, metrics, their signatures, or sentences.
     """
-    _check_same(runs, "were evaluated on different splits", lambda run: run.results.split)
-    _check_same(runs, "have different metrics", lambda run: " and ".join(run.sentences))
+    _check_same("were evaluated on different splits", {r.path: r.results.split for r in runs})
+    _check_same("have different metrics", {r.path: " and ".join(r.sentences) for r in runs})
     first = runs[0]
     for run in runs[1:]:
         ours, theirs = ([(row.source, row.references) for row in one.rows] for one in (first, run))
@@ -218,18 +252,14 @@ def check_alike(runs: Sequence[ComparedRun]) -> None:
                 f"{run.results.data}"
             )
     for name in first.sentences:
-        signature = partial(_signature, name)
-        _check_same(runs, f"did not compute {name} alike", signature)
+        signatures = {run.path: run.results.scores[name].signature for run in runs}
+        _check_same(f"did not compute {name} alike", signatures)
 
 
-def _signature(name: str, run: ComparedRun) -> str:
-    return run.results.scores[name].signature
-
-
-def _check_same(
-    runs: Sequence[ComparedRun], words: str, trait: Callable[[ComparedRun], str]
-) -> None:
-    found = {trait(run): run.path for run in reversed(runs)}
+def _check_same(words: str, traits: Mapping[Path, str]) -> None:
+    found: dict[str, Path] = {}
+    for path, value in traits.items():
+        found.setdefault(value, path)
     if len(found) > 1:
-        told = ", ".join(f"{path} has {value}" for value, path in reversed(found.items()))
+        told = ", ".join(f"{path} has {value}" for value, path in found.items())
         raise UserError(f"runs {words} and cannot be compared: {told}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from seqattn.metrics.text import TextScore
 from seqattn.metrics.word_frequency import BINS, f1_by_frequency, words_by_frequency
 from seqattn.runs.comparing.compared_runs import ComparedRun
 from seqattn.runs.comparing.costs import Cost, read_figures
-from seqattn.runs.comparing.judging import MetricFigures
+from seqattn.runs.comparing.judging import MetricFigures, SystemScore
 
 Runs = Mapping[str, Sequence[ComparedRun]]
 Curves = dict[str, dict[str, list[Point]]]
@@ -40,16 +39,12 @@ def figures_of(
     systems = {name: systems[name] for name in metrics[0].systems}
     first, rows = metrics[0].name, next(iter(systems.values()))[0].rows
     scores = {
-        metric.name: {
-            name: (Point(0, one.mean, *(one.interval or ())), one.seeds)
-            for name, one in metric.systems.items()
-        }
+        metric.name: {name: (_quality(one), one.seeds) for name, one in metric.systems.items()}
         for metric in metrics
     }
     drawn = {"Scores": interval_panels(scores, "Mean over seeds, 95 % interval, and each seed")}
     measured: dict[str, Any] = {}
-    quality = {name: scores[first][name][0] for name in systems}
-    if panels := _costs(costs, quality):
+    if panels := against_cost(metrics[0], costs):
         drawn["Quality against cost"] = cost_panels(
             panels, f"{first} against cost; dashed: what no other beats in both", first
         )
@@ -80,13 +75,10 @@ def _point(x: float, values: Sequence[float]) -> Point:
     return Point(x, float(np.mean(values)), low and max(0.0, low), high)  # no figure is below 0
 
 
-def _costs(
-    costs: Mapping[str, Cost], quality: Mapping[str, Point]
+def against_cost(
+    metric: MetricFigures, costs: Mapping[str, Cost]
 ) -> dict[str, dict[str, tuple[float, Point]]]:
-    """Costs that all systems have and that differ, the less the better."""
-    each = {
-        name: asdict(cost) | {"milliseconds": cost.milliseconds} for name, cost in costs.items()
-    }
+    """Cost and score of each system, by what costs; costs that all systems have and that differ."""
     words = {
         "parameters": "parameters",
         "training_seconds": "seconds of training",
@@ -95,10 +87,17 @@ def _costs(
     }
     found = {}
     for key, what in words.items():
-        values = {name: each[name][key] for name in quality}
+        values = {name: getattr(costs[name], key) for name in metric.systems}
         if None not in values.values() and len(set(values.values())) > 1:
-            found[what] = {name: (float(values[name]), quality[name]) for name in quality}
+            found[what] = {
+                name: (float(values[name]), _quality(score))
+                for name, score in metric.systems.items()
+            }
     return found
+
+
+def _quality(score: SystemScore) -> Point:
+    return Point(0, score.mean, *(score.interval or ()))
 
 
 def _by_length(systems: Runs, metric: str) -> tuple[list[str], Curves]:

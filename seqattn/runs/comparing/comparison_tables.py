@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from statistics import median
@@ -38,31 +38,46 @@ _COLUMNS: Mapping[str, str] = {
 }
 
 
+Cell = str | float | None
+
+
+def table(
+    title: str, columns: list[str], rows: Iterable[Sequence[Cell]], notes: Sequence[str] = ()
+) -> TableDocument:
+    """A document of a table."""
+    cells = [list(row) for row in rows]
+    return {"title": title, "columns": columns, "rows": cells, "notes": list(notes)}
+
+
 def system_table(
     title: str, origin: str, metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]
 ) -> TableDocument:
     """A row for each system, the best by the first metric first; costs that any of them has."""
     known = [key for key in _COLUMNS if any(getattr(cost, key) for cost in costs.values())]
-    rows: list[list[str | float | None]] = []
-    for name, score in metrics[0].systems.items():
-        scores = [_mean_told(metric, name) for metric in metrics]
-        row = [name, str(len(score.seeds)), *scores]
-        rows.append([*row, *(_cost_told(costs[name], key) for key in known)])
+    rows = [
+        [
+            name,
+            str(len(score.seeds)),
+            *(_mean_told(metric, name) for metric in metrics),
+            *(_cost_told(costs[name], key) for key in known),
+        ]
+        for name, score in metrics[0].systems.items()
+    ]
     columns = ["system", "seeds", *(metric.name for metric in metrics)]
     notes = [f"sentences of {origin}", *(f"{one.name}: {one.signature}" for one in metrics)]
     if "peak_memory_mb" in known:
-        notes.append("peak memory is that of the training's process, or its GPU; of several seeds, "
-                     "the least")  # fmt: skip
-    return {"title": title, "columns": [*columns, *(_COLUMNS[key] for key in known)],
-            "rows": rows, "notes": notes}  # fmt: skip
+        notes.append(
+            "peak memory is that of the training's process, or its GPU; of several seeds, the least"
+        )
+    return table(title, [*columns, *(_COLUMNS[key] for key in known)], rows, notes)
 
 
 def plain_table(metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]) -> TableDocument:
     """The figures of `system_table` as plain numbers, an interval as its two ends."""
     ends = ("", " low", " high")
-    rows: list[list[str | float | None]] = []
+    rows = []
     for name, first in metrics[0].systems.items():
-        row: list[str | float | None] = [name, len(first.seeds)]
+        row: list[Cell] = [name, len(first.seeds)]
         for metric in metrics:
             score = metric.systems[name]
             row += [score.mean, *(score.interval or (None, None))]
@@ -70,8 +85,7 @@ def plain_table(metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]) -> 
         rates = figures.pop("sentences_per_second")
         rows.append([*row, *figures.values(), median(rates) if rates else None])
     scores = [f"{metric.name}{end}" for metric in metrics for end in ends]
-    columns = ["system", "seeds", *scores, *_COLUMNS]
-    return {"title": "", "columns": columns, "rows": rows, "notes": []}
+    return table("", ["system", "seeds", *scores, *_COLUMNS], rows)
 
 
 def _mean_told(metric: MetricFigures, name: str) -> str:
@@ -94,7 +108,7 @@ def _cost_told(cost: Cost, key: str) -> str | None:
 
 def pair_table(metric: MetricFigures) -> TableDocument:
     """A row for each two systems."""
-    rows: list[list[str | float | None]] = [
+    rows = [
         [
             f"{pair.first} - {pair.second}",
             f"{pair.difference:.2f}",
@@ -112,8 +126,7 @@ def pair_table(metric: MetricFigures) -> TableDocument:
         "each p is corrected for all pairs (Holm), intervals are not; bootstrap and randomization "
         "are of sentences, the trained models as they are"
     ]
-    return {"title": f"{metric.name} of each two systems", "columns": columns,
-            "rows": rows, "notes": notes}  # fmt: skip
+    return table(f"{metric.name} of each two systems", columns, rows, notes)
 
 
 def differing_sentences(
@@ -129,16 +142,15 @@ def differing_sentences(
         system: np.mean([run.sentences[name].each for run in runs], 0)
         for system, runs in systems.items()
     }
-    found: list[TableDocument] = []
+    found = []
     for first, second in combinations(metrics[0].systems, 2):
         gaps = scores[first] - scores[second]
-        rows: list[list[str | float | None]] = []
+        rows = []
         for number in np.argsort(-np.abs(gaps), kind="stable")[:count].tolist():
             row = systems[first][0].rows[number]
             outputs = (systems[system][0].rows[number].output for system in (first, second))
             told = f"{gaps[number]:+.1f}"
             rows.append([str(number + 1), row.source, " | ".join(row.references), *outputs, told])
         columns = ["sentence", "source", "references", first, second, f"{name}, difference"]
-        found.append({"title": f"{first} and {second}", "columns": columns, "rows": rows,
-                      "notes": []})  # fmt: skip
+        found.append(table(f"{first} and {second}", columns, rows))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -12,10 +13,9 @@ from typing import Any
 import torch
 
 from seqattn.bundle.bundle import TextBundle, load_bundle
-from seqattn.bundle.nodes import build
 from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.bundle_run import outputs_for
-from seqattn.runs.comparing.compared_runs import ComparedRun
+from seqattn.runs.comparing.compared_runs import ComparedRun, trusted
 from seqattn.tokens import BOS, EOS
 from seqattn.training.screen import progress
 
@@ -54,12 +54,12 @@ class Cost:
 
 
 def read_figures(home: Path | None) -> list[dict[str, str]]:
-    """The rows that a run's csv logger wrote; none where it has none."""
+    """The rows that a run's csv logger has written so far, without one that is cut."""
     file = home / "csv" / "version_0" / "metrics.csv" if home else None
     if file is None or not file.is_file():
         return []
     with file.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
+        return [row for row in csv.DictReader(lines) if None not in row.values()]
 
 
 def measure_costs(
@@ -82,39 +82,37 @@ def measure_costs(
         for name, runs in systems.items()
         if runs[0].bundle is not None
     }
-    texts = {name: one for name, one in bundles.items() if isinstance(one, TextBundle)}
-    searches = {name: build(systems[name][0].results.generation, "generation") for name in texts}
-    rates: dict[str, list[float]] = {name: [] for name in texts}
+    decoders = {}
+    for name, bundle in bundles.items():
+        if rounds and isinstance(bundle, TextBundle):
+            first = systems[name][0]
+            search = trusted(first.results.generation, "generation", first.path, trust)
+            decoders[name] = partial(outputs_for, bundle, search)
+    rates: dict[str, list[float]] = {name: [] for name in decoders}
     with progress("decoding in turns", "rounds") as tell:
         for number in range(rounds):
-            for name, bundle in texts.items():
+            for name, decode in decoders.items():
                 if number == 0:
-                    outputs_for(bundle, searches[name], sources[:8])
-                made = outputs_for(bundle, searches[name], sources)
-                rates[name].append(len(sources) / made.seconds)
+                    decode(sources[:8])
+                rates[name].append(len(sources) / decode(sources).seconds)
             tell(number + 1, rounds)
     found = {}
     for name, runs in systems.items():
         sizes = sizes_of(bundles[name].model) if name in bundles else {}
-        cost = _training([read_figures(run.home) for run in runs])
-        found[name] = Cost(**cost, **sizes, sentences_per_second=tuple(rates.get(name, ())))
+        training = _training([read_figures(run.home) for run in runs])
+        found[name] = Cost(**training, **sizes, sentences_per_second=tuple(rates.get(name, ())))
     return found
 
 
 def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
     each = [found for rows in seeds if (found := training_of(rows))]
-    peaks = [
-        max(float(row["train/peak_memory_mb"]) for row in rows if row.get("train/peak_memory_mb"))
-        for rows in seeds
-        if any(row.get("train/peak_memory_mb") for row in rows)
-    ]
-    if not each:
-        return {"peak_memory_mb": min(peaks, default=None)}
-    seconds, rates = zip(*each, strict=True)
+    seconds = [one for one, _ in each if one is not None]
+    key = "train/peak_memory_mb"
+    memory = [[float(row[key]) for row in rows if row.get(key)] for rows in seeds]
     return {
-        "training_seconds": None if None in seconds else mean(seconds),
-        "tokens_per_second": mean(rates),
-        "peak_memory_mb": min(peaks, default=None),
+        "training_seconds": mean(seconds) if seconds and len(seconds) == len(each) else None,
+        "tokens_per_second": mean(rate for _, rate in each) if each else None,
+        "peak_memory_mb": min((max(one) for one in memory if one), default=None),
     }
 
 

@@ -19,6 +19,7 @@ from seqattn.metrics.significance import (
     seed_interval,
     sentence_tests,
 )
+from seqattn.runs.comparing.compared_runs import ComparedRun
 
 
 @dataclass(frozen=True)
@@ -96,31 +97,44 @@ class MetricFigures:
 
 
 def judge(
-    signature: str,
-    systems: Mapping[str, Sequence[SentenceCounts]],
-    resamples: int,
-    trials: int,
+    systems: Mapping[str, Sequence[ComparedRun]],
+    resamples: int = 1000,
+    trials: int = 10_000,
     pool: bool = False,
-) -> MetricFigures:
-    """Compares all systems by one metric.
+) -> list[MetricFigures]:
+    """Compares all systems by each metric.
 
     Args:
-        signature: of the metric.
-        systems: the metric of each seed, by name.
+        systems: runs of other seeds, by name.
         resamples, trials: of the bootstrap and of the randomization.
         pool: whether seeds are taken to vary alike in all systems.
     """
-    means = {name: float(np.mean([one.score for one in runs])) for name, runs in systems.items()}
-    ranked = {name: systems[name] for name in sorted(means, key=lambda name: -means[name])}
+    first = next(iter(systems.values()))[0]
+    found = []
+    for name in first.sentences:
+        counts = {system: [run.sentences[name] for run in runs] for system, runs in systems.items()}
+        signature = first.results.scores[name].signature
+        found.append(_by_metric(name, signature, counts, (resamples, trials), pool))
+    return found
+
+
+def _by_metric(
+    name: str,
+    signature: str,
+    systems: Mapping[str, Sequence[SentenceCounts]],
+    draws: tuple[int, int],
+    pool: bool,
+) -> MetricFigures:
+    means = {one: float(np.mean([run.score for run in runs])) for one, runs in systems.items()}
+    ranked = {one: systems[one] for one in sorted(means, key=lambda one: -means[one])}
     scores = {}
-    for name, runs in ranked.items():
+    for system, runs in ranked.items():
         seeds = [one.score for one in runs]
-        scores[name] = SystemScore(means[name], seed_interval(seeds), seeds)
-    several = [name for name, score in scores.items() if score.interval is not None]
+        scores[system] = SystemScore(means[system], seed_interval(seeds), seeds)
+    several = [system for system, score in scores.items() if score.interval is not None]
     pooled = SeedVariance.of(ranked.values()) if pool and several else None
-    pairs = _pairs(ranked, sentence_tests(ranked, resamples, trials), pooled)
+    pairs = _pairs(ranked, sentence_tests(ranked, *draws), pooled)
     apart = {(pair.first, pair.second) for pair in pairs if pair.told_apart}
-    name = next(iter(systems.values()))[0].name
     return MetricFigures(name, signature, scores, pairs, groups(several, apart))
 
 

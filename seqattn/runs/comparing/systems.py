@@ -14,9 +14,10 @@ _ASIDE = re.compile(
     r"(format|seed|run_dir|resume|overrides|choices|sweep|name|cache_dir|logger|threads"
     r"|task\.(final|validation|scorer)|loader\.(num_workers|pin_memory)"
     r"|trainer\.(threads|accelerator|log_every_n_steps|restarts|profiler)"
-    r"|checkpoint\.every_(steps|minutes)|model\.checkpoint_activations|generation\.workers)\b"
+    r"|checkpoint\.every_(steps|minutes)|model\.checkpoint_activations"
+    r"|generation\.(workers|threshold))\b"
 )
-"""Settings that make no other system."""
+"""Settings that make no other system; the threshold is each model's own, found on validation."""
 
 
 class Systems(NamedTuple):

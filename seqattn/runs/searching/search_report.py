@@ -16,10 +16,16 @@ from seqattn.analysis.plots import save
 from seqattn.places import shipped
 from seqattn.report.document_types import TableDocument
 from seqattn.runs.comparing.compared_runs import Reading, check_alike
+from seqattn.runs.comparing.comparison_figures import against_cost
 from seqattn.runs.comparing.comparison_files import as_markdown, as_page
 from seqattn.runs.comparing.comparison_tables import METHODS as STATISTICS
-from seqattn.runs.comparing.comparison_tables import differing_sentences, pair_table, system_table
-from seqattn.runs.comparing.costs import Cost, measure_costs
+from seqattn.runs.comparing.comparison_tables import (
+    differing_sentences,
+    pair_table,
+    system_table,
+    table,
+)
+from seqattn.runs.comparing.costs import measure_costs
 from seqattn.runs.comparing.judging import MetricFigures, judge
 from seqattn.runs.searching.search_state import SearchState
 from seqattn.runs.searching.search_trials import Trial, curve_of, left_of
@@ -27,7 +33,7 @@ from seqattn.storage import write_json, write_whole
 from seqattn.training.screen import duration
 
 EXPERIMENT = "found"
-_ROUNDS, _TIMED, _RESAMPLES, _TRIALS = 5, 200, 1000, 10_000
+_ROUNDS, _TIMED = 5, 200
 _METHODS = (
     "Successive halving (Jamieson and Talwalkar 2016, arXiv 1502.07943): all models see the same "
     "batches in the same order and are compared after as many tokens, not after as many seconds, "
@@ -61,40 +67,33 @@ def report(
     systems = {name: [reading.read(run) for run in runs] for name, runs in groups.items()}
     each = [run for runs in systems.values() for run in runs]
     check_alike(each)
-    costs = measure_costs(
-        systems, [row.source for row in each[0].rows[:_TIMED]], _ROUNDS, "cpu", ()
-    )
+    sources = [row.source for row in each[0].rows[:_TIMED]]
+    costs = measure_costs(systems, sources, _ROUNDS, "cpu", ())
     load = os.getloadavg()[0]  # of the minute that measured
-    judged = [
-        judge(
-            each[0].results.scores[metric].signature,
-            {name: [run.sentences[metric] for run in runs] for name, runs in systems.items()},
-            _RESAMPLES, _TRIALS,
-        )
-        for metric in each[0].sentences
-    ]  # fmt: skip
+    judged = judge(systems)
     best = next(iter(judged[0].systems))
     trial = next(one for one in state.trials.values() if one.name == best)
-    panels = _panels(judged[0], costs)
+    panels = against_cost(judged[0], costs)
     command = write_experiment(home, trial, state.settings["overrides"], values)
     words = [*_choice(best, state), *judged[0].words, *_cheaper(judged[0], panels)]
     tables = [
-        system_table("Finalists", each[0].results.data, judged, costs), pair_table(judged[0]),
-        _trials(state), _drawn(state),
-    ]  # fmt: skip
-    drawn = {"Learning curves": curves(home, state, list(judged[0].systems))}
+        system_table("Finalists", each[0].results.data, judged, costs),
+        pair_table(judged[0]),
+        _trials(state),
+        table("What was drawn from the space", [""], [[line] for line in state.drawn]),
+    ]
+    pictures = {}
     if panels:
         title = f"{judged[0].name} on validation against cost; dashed: what no other beats in both"
-        drawn = {"front": cost_panels(panels, title, judged[0].name), **drawn}
-    names = {"front": "front.png", "Learning curves": "curves.png"}
-    pictures = {name: save(figure, home / names[name]) for name, figure in drawn.items()}
+        pictures["front"] = save(cost_panels(panels, title, judged[0].name), home / "front.png")
+    drawn = curves(home, state, list(judged[0].systems))
+    pictures["Learning curves"] = save(drawn, home / "curves.png")
     methods = [*_METHODS, f"Speed: the median of {_ROUNDS} rounds in turns; load {load:.1f}.",
                *STATISTICS]  # fmt: skip
     texts = differing_sentences(systems, judged, 3)
     page = as_page("A search for a model", [*words, command], methods, tables, pictures, texts)
     links = "".join(f"![{name}]({path.name})\n\n" for name, path in pictures.items())
-    listed = ("".join(f"- {line}\n" for line in lines) for lines in (words, methods))
-    said, how = listed
+    said, how = ("".join(f"- {line}\n" for line in lines) for lines in (words, methods))
     head = f"# A search for a model\n\n{said}\n```bash\n{command}\n```\n\n"
     whole = f"{head}{as_markdown(tables)}\n{links}## Methods\n\n{how}"
     write_whole(home / "report.html", page.encode())
@@ -113,27 +112,6 @@ def _choice(best: str, state: SearchState) -> list[str]:
         f"{len(trials)} models were tried in {duration(state.spent)}, {' and '.join(ended)} early; "
         f"the finalists trained for {state.rungs[-1].steps:,} steps",
     ]
-
-
-def _panels(
-    metric: MetricFigures, costs: Mapping[str, Cost]
-) -> dict[str, dict[str, tuple[float, Point]]]:
-    """Cost and score of each finalist, by what costs; costs that some do not have are left out."""
-    quality = {
-        name: Point(0, score.mean, *(score.interval or ()))
-        for name, score in metric.systems.items()
-    }
-    values: dict[str, dict[str, float | None]] = {
-        "milliseconds of decoding a sentence": {n: costs[n].milliseconds for n in quality},
-        "cache, bytes of a sentence": {n: costs[n].cache_bytes for n in quality},
-        "parameters": {n: costs[n].parameters for n in quality},
-        "seconds of training": {n: costs[n].training_seconds for n in quality},
-    }
-    return {
-        what: {name: (float(value), quality[name]) for name, value in each.items() if value}
-        for what, each in values.items()
-        if None not in each.values()
-    }
 
 
 def _cheaper(
@@ -162,7 +140,7 @@ def _trials(state: SearchState) -> TableDocument:
     steps = [rung.steps for rung in state.rungs]
     rungs = {name: number for number, rung in enumerate(state.rungs) for name in rung.trials}
     order = sorted(state.trials, key=lambda name: (-rungs[name], state.trials[name].loss))
-    rows: list[list[str | float | None]] = []
+    rows = []
     for name in order:
         one = state.trials[name]
         losses = [f"{one.losses[step]:.3f}" if step in one.losses else None for step in steps]
@@ -173,13 +151,7 @@ def _trials(state: SearchState) -> TableDocument:
         ])  # fmt: skip
     columns = ["model", "seed", "steps", *(f"val loss at {step}" for step in steps), "ms a step",
                "parameters", "cache, B", "ended early"]  # fmt: skip
-    return {"title": "What was tried, and when it was stopped", "columns": columns, "rows": rows,
-            "notes": []}  # fmt: skip
-
-
-def _drawn(state: SearchState) -> TableDocument:
-    rows: list[list[str | float | None]] = [[line] for line in state.drawn]
-    return {"title": "What was drawn from the space", "columns": [""], "rows": rows, "notes": []}
+    return table("What was tried, and when it was stopped", columns, rows)
 
 
 def curves(home: Path, state: SearchState, finalists: Sequence[str]) -> Figure:

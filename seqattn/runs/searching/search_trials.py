@@ -62,7 +62,7 @@ class Trial(BaseModel):
 
 def curve_of(home: Path) -> dict[int, float]:
     """Training losses by step, of a run that may be going on."""
-    rows = [row for row in read_figures(home) if None not in row.values()]  # none that is cut
+    rows = read_figures(home)
     return {int(r["step"]) + 1: float(r["train/loss"]) for r in rows if r.get("train/loss")}
 
 
@@ -150,7 +150,7 @@ class Process:
         self._measure()
 
     def _measure(self) -> None:
-        measured = training_of([r for r in read_figures(self.home) if None not in r.values()])
+        measured = training_of(read_figures(self.home))
         self.trial.seconds = measured[0] or 0.0 if measured else 0.0
 
 
