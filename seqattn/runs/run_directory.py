@@ -42,9 +42,9 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
     Raises:
         UserError: where another process holds it, or it cannot be written.
     """
-    path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path / ".lock")
     with file_faults("write", path):
+        path.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
         except Timeout as error:

@@ -19,6 +19,7 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import Generator, generate_from_windows
 from seqattn.runs.bundle_run import BundleRun
+from seqattn.runs.run_directory import claimed
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.storage import file_faults, is_file, read_json, write_json, write_whole
@@ -82,11 +83,21 @@ class SyntheticCorpus(BundleRun):
             raise UserError(f"{self.bundle} answers by spans; {self.verb} takes one that writes")
         splits, told = self._read(bundle)
         directory = Path(self.output).expanduser()
-        self._claim(directory)
+        with claimed(directory, "output"):
+            self._check(directory)
+            told = self._make(bundle, splits, directory) | told
+        note = f"train on it: python train.py --config-dir {directory} data={self.choice}"
+        print_table(f"{self.verb} by {self.names}", told, notes=[f"written to {directory}", note])
+        return directory
+
+    def _make(
+        self, bundle: TextBundle, splits: dict[str, Texts], directory: Path
+    ) -> dict[str, str]:
+        """Writes all files; tells how much was written."""
         inputs = self.inputs(splits["train"])
         inputs = inputs if self.sentences is None else inputs.first(self.sentences)
         splits = {split: self.turned(texts) for split, texts in splits.items()}
-        told = self._write(bundle, inputs, directory / "synthetic.jsonl") | told
+        told = self._write(bundle, inputs, directory / "synthetic.jsonl")
         names = {split: [f"{split}.jsonl"] for split in splits}
         names["train"] = ["synthetic.jsonl", *["original.jsonl"] * self.originals]
         for split, texts in splits.items():
@@ -94,9 +105,7 @@ class SyntheticCorpus(BundleRun):
                 rows = zip(texts.sources, texts.targets, texts.references, strict=True)
                 write_whole(directory / names[split][-1], starmap(_line, rows))
         self._describe(directory, names)
-        note = f"train on it: python train.py --config-dir {directory} data={self.choice}"
-        print_table(f"{self.verb} by {self.names}", told, notes=[f"written to {directory}", note])
-        return directory
+        return told
 
     def _read(self, bundle: TextBundle) -> tuple[dict[str, Texts], dict[str, str]]:
         """The splits of `data`, and why one of them is left out."""
@@ -126,18 +135,15 @@ class SyntheticCorpus(BundleRun):
             "sentences": self.sentences,
         }
 
-    def _claim(self, directory: Path) -> None:
-        """Makes the directory, or sees that it is of the same command."""
+    def _check(self, directory: Path) -> None:
+        """Sees that a directory is new, or of the same command."""
         file, settings = directory / "settings.json", self.settings()
-        if is_file(file):
-            if read_json(file, "settings") != settings:
-                raise UserError(f"output={directory} holds another corpus; name another directory")
-            return
-        with file_faults("make", directory):
-            if directory.exists() and any(directory.iterdir()):
+        if not is_file(file):
+            if any(one.name != ".lock" for one in directory.iterdir()):
                 raise UserError(f"output={directory} is not empty; name another directory")
-            directory.mkdir(parents=True, exist_ok=True)
-        write_json(file, settings)
+            write_json(file, settings)
+        elif read_json(file, "settings") != settings:
+            raise UserError(f"output={directory} holds another corpus; name another directory")
 
     def _write(self, bundle: TextBundle, inputs: Texts, file: Path) -> dict[str, str]:
         """Appends pair after pair, from where a run was stopped; tells how many and how fast."""

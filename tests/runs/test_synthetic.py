@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from seqattn.bundle.bundle import load_bundle
 from seqattn.bundle.nodes import build
@@ -89,6 +90,12 @@ def test_a_killed_run_goes_on_and_writes_the_same(distilled, monkeypatch):
     before = len(searched)
     run.run()  # all is there
     assert len(searched) == before
+
+
+def test_two_processes_do_not_write_one_corpus(distilled, tmp_path):
+    (tmp_path / "out").mkdir()
+    with FileLock(tmp_path / "out" / ".lock"), pytest.raises(UserError, match="in use"):
+        distilled("out", sentences=3).run()
 
 
 @pytest.mark.exhaustive
