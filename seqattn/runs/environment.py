@@ -14,12 +14,13 @@ from seqattn.runs.trainer_options import TrainerOptions
 
 def environment(options: TrainerOptions) -> dict[str, Any]:
     """Versions, device and threads, and the git state of the folder that the command runs in."""
+    on_gpu = torch.cuda.is_available() and not options.on_cpu
     found: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "lightning": lightning.__version__,
         "seqattn": __version__,
-        "device": platform.machine() if options.on_cpu else torch.cuda.get_device_name(),
+        "device": torch.cuda.get_device_name() if on_gpu else platform.machine(),
         "devices": options.ranks * options.num_nodes,
         "threads": torch.get_num_threads(),
     }

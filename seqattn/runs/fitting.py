@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,8 +34,6 @@ from seqattn.metrics.text import named
 from seqattn.runs.analyze import draw_question, draw_text
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.environment import environment
-from seqattn.runs.pretrained import fill_embeddings
-from seqattn.runs.run_directory import rank
 from seqattn.runs.span_answers import answers_to
 from seqattn.runs.starting import Start
 from seqattn.runs.task_options import FinalOptions
@@ -79,11 +76,7 @@ class Fitting(ABC):
         seed_everything(run.seed, verbose=False)
         self.sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
         self.model: Any = run.architecture.build(self.sizes)
-        start.load_weights(self.model)
-        if run.embeddings and not run.resume:
-            found = fill_embeddings(self.model, tokenizer, Path(run.embeddings).expanduser())
-            if rank() == 0:
-                print(*found, sep="\n", file=sys.stderr)
+        start.load_weights(self.model, tokenizer)
         self.data.setup("fit")
         self.rows = self.data.rows("val")
         final = run.task.final

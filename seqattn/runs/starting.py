@@ -1,16 +1,18 @@
-"""Where a run begins: with a bundle's weights, or where an earlier run stopped."""
+"""Where a run begins: with a bundle's weights, others' vectors, or where a run stopped."""
 
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from seqattn.bundle.bundle import Bundle, load_bundle
 from seqattn.bundle.files import part_of
 from seqattn.bundle.nodes import build
 from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vectors import read_vectors
 from seqattn.errors import UserError
 from seqattn.runs.resuming import SHAPING, differences, settings_before
 from seqattn.runs.run_directory import rank
@@ -36,14 +38,21 @@ class Start(NamedTuple):
         """Batches of an optimizer step, where the run has chosen them; None where it is free."""
         return step_batches(self.checkpoint) if self.checkpoint else self.run.loader.step_batches
 
-    def load_weights(self, model: nn.Module) -> None:
-        """Puts the weights of the bundle, if there is one, into the model of the run.
+    def load_weights(self, model: nn.Module, tokenizer: Tokenizer) -> None:
+        """Puts the weights of a bundle into a new model, or the vectors of a file, as is asked.
 
         Settings that change no shape may differ, a kernel for one; they are told.
 
+        Args:
+            model: of the run.
+            tokenizer: whose pieces its embeddings are of.
+
         Raises:
-            UserError: where the weights do not fit, with what would make them fit.
+            UserError: where they do not fit, with what would make them fit.
         """
+        if self.run.embeddings and not self.run.resume:
+            path = Path(self.run.embeddings).expanduser()
+            _tell(*fill_embeddings(model, tokenizer, path))
         if self.bundle is None:
             return
         theirs, ours = self.bundle.model.state_dict(), model.state_dict()
@@ -58,7 +67,12 @@ class Start(NamedTuple):
                 )
         model.load_state_dict(theirs)
         if differing:
-            print(f"init_from={self.bundle.path} was trained with {differing}", file=sys.stderr)
+            _tell(f"init_from={self.bundle.path} was trained with {differing}")
+
+
+def _tell(*lines: str) -> None:
+    if rank() == 0:
+        print(*lines, sep="\n", file=sys.stderr)
 
 
 def start_of(run: TrainingOptions) -> Start:
@@ -105,3 +119,42 @@ def _check_resumed(run: TrainingOptions) -> None:
             f"resume={run.resume} cannot go on with another model or vocabulary: it has "
             f"{', '.join(differing)}"
         )
+
+
+def fill_embeddings(model: Any, tokenizer: Tokenizer, path: Path) -> list[str]:
+    """Puts the vectors of a text file into the embedding tables of a model.
+
+    They are scaled together to the mean square of the rows that are drawn at random, 1 / D, which
+    a table that the output shares needs. Pieces that the file does not have keep their row.
+
+    Args:
+        model: new.
+        tokenizer: of the model.
+        path: of the file, as `read_vectors` takes it.
+
+    Returns:
+        For each table a line on how many rows were found.
+
+    Raises:
+        UserError: the file has none of the pieces, or vectors of another width than the model's.
+    """
+    source = getattr(model, "source_embedding", None) or model.embedding
+    target = getattr(model, "target_embedding", source)
+    tables = {"source": (source.table, tokenizer.source_size, tokenizer.source_pieces)}
+    if target.table is not source.table:
+        tables["target"] = (target.table, tokenizer.target_size, tokenizer.target_pieces)
+    told = []
+    for side, (table, size, pieces) in tables.items():
+        rows, vectors = read_vectors(path, pieces(range(size)))
+        if not rows:
+            raise UserError(f"embeddings={path} has none of the {size:,} {side} pieces")
+        if vectors.shape[1] != table.embedding_dim:
+            raise UserError(
+                f"embeddings={path} has vectors of {vectors.shape[1]} numbers, the {side} "
+                f"embeddings have {table.embedding_dim}; set model.dim={vectors.shape[1]}"
+            )
+        found = torch.from_numpy(vectors)
+        with torch.no_grad():
+            table.weight[rows] = found * (table.embedding_dim * found.square().mean()).rsqrt()
+        told.append(f"{path} gave {len(rows):,} of {size:,} {side} pieces their vectors")
+    return told

@@ -111,7 +111,7 @@ class TrainerOptions:
         if isinstance(self.devices, list):
             return len(self.devices)
         if self.devices in ("auto", -1):
-            return 1 if self.on_cpu else torch.cuda.device_count()
+            return 1 if self.on_cpu else max(1, torch.cuda.device_count())
         return int(self.devices)
 
     def check_device(self) -> None:
@@ -145,11 +145,11 @@ class TrainerOptions:
         ]
 
     def alone(self, **lightning: Any) -> TrainerOptions:
-        """The same on one device, without checkpoints. Args: lightning: as `self.lightning`."""
-        quiet = {"enable_checkpointing": False, **lightning}
+        """The same on its first device, without checkpoints. Args: lightning: further arguments."""
+        first = self.devices[:1] if isinstance(self.devices, list) else 1
         return replace(
-            self, devices=1, num_nodes=1, strategy="auto", fast_dev_run=False, profiler=None,
-            lightning=quiet,
+            self, devices=first, num_nodes=1, strategy="auto", fast_dev_run=False, profiler=None,
+            lightning={"enable_checkpointing": False, **lightning},
         )  # fmt: skip
 
     def trainer(

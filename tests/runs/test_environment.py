@@ -28,6 +28,7 @@ def test_the_environment_has_versions_device_threads_and_the_commit_of_the_folde
     assert (found["devices"], found["uncommitted_changes"]) == (3, False)
     assert len(found["commit"]) == 40
     assert {"python", "torch", "lightning", "device", "threads"} <= found.keys()
+    assert environment.environment(TrainerOptions(accelerator="mps"))["devices"] == 1
     (repository / "other").write_text("not in it")
     assert environment.git_state(repository)["uncommitted_changes"] is False
     (repository / "file").write_text("2")

@@ -39,3 +39,8 @@ def test_shards_of_one_device_are_advised_against():
     alone, two = (TrainerOptions(accelerator="cpu", strategy="fsdp2", devices=n) for n in (1, 2))
     assert "set trainer.devices" in alone.advice()[0]
     assert two.advice() == []
+
+
+@pytest.mark.parametrize(("devices", "first"), [(2, 1), ("auto", 1), ([3, 1], [3])])
+def test_what_one_device_does_is_done_on_the_first_that_was_asked_for(devices, first):
+    assert TrainerOptions(accelerator="gpu", devices=devices).alone().devices == first
