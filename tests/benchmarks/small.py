@@ -32,6 +32,22 @@ def copying_batches(count, rows=5, longest=7):
     return tuple(found)
 
 
+def assert_same_steps(plain, own):
+    """Two loops with the same weights train on three batches, and then say the same."""
+    batches = copying_batches(3)
+    plain.optimizer = torch.optim.AdamW(
+        plain.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0
+    )
+    plain.run(batches)
+    own.run(batches)
+    with torch.no_grad():
+        batch = batches[0]
+        theirs = plain.model.eval()(batch.source, batch.target_input)
+        ours = own.model.eval()(batch.source, batch.target_input)
+    real = batch.target_output != 0
+    torch.testing.assert_close(ours[real], theirs[real], atol=2e-4, rtol=1e-3)
+
+
 def stand_in(monkeypatch):
     """Every contestant is played by `standin.py`, whose processes start at once."""
     file = str(Path(__file__).parent / "standin.py")

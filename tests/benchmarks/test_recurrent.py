@@ -13,7 +13,7 @@ from seqattn.benchmarks.recurrent_models import (
     own_recurrent,
 )
 from seqattn.benchmarks.training import RecurrentSuite
-from tests.benchmarks.small import SHAPE, CopyingText, copying_batches
+from tests.benchmarks.small import SHAPE, CopyingText, assert_same_steps, copying_batches
 from tests.builders import randomised
 
 SHAPES = [
@@ -43,22 +43,11 @@ def copy_weights(plain, own):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_with_the_same_weights_ours_and_the_textbooks_take_the_same_steps(shape):
-    batches = copying_batches(3)
     plain = PlainLoop(TextbookRecurrent(shape))
     own = OwnLoop(randomised(own_recurrent(shape), scale=0.1))
     assert plain.parameters == own.parameters
     copy_weights(plain.model, own.model)
-    plain.optimizer = torch.optim.AdamW(
-        plain.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0
-    )
-    plain.run(batches)
-    own.run(batches)
-    with torch.no_grad():
-        batch = batches[0]
-        theirs = plain.model.eval()(batch.source, batch.target_input)
-        ours = own.model.eval()(batch.source, batch.target_input)
-    real = batch.target_output != 0
-    torch.testing.assert_close(ours[real], theirs[real], atol=2e-4, rtol=1e-3)
+    assert_same_steps(plain, own)
 
 
 @pytest.mark.skipif(not has_joey(SHAPES[-1]), reason="joeynmt is not installed")

@@ -3,13 +3,19 @@
 from functools import partial
 
 import pytest
-import torch
 
 from seqattn.benchmarks.loops import LightningLoop, OwnLoop, PlainLoop
 from seqattn.benchmarks.training import TrainingSuite
 from seqattn.benchmarks.transformer_models import PlainTransformer, own_transformer
 from seqattn.errors import UserError
-from tests.benchmarks.small import SHAPE, CopyingText, copying_batches, shape_of, stand_in
+from tests.benchmarks.small import (
+    SHAPE,
+    CopyingText,
+    assert_same_steps,
+    copying_batches,
+    shape_of,
+    stand_in,
+)
 from tests.builders import copy_attention, copy_rest, randomised
 
 SUITE = partial(TrainingSuite, corpus=CopyingText(), shape=shape_of, max_tokens=[64], seed=1)
@@ -49,21 +55,10 @@ def test_all_contestants_have_as_many_parameters():
 
 @pytest.mark.parametrize("kind", [OwnLoop, LightningLoop])
 def test_with_the_same_weights_the_contestants_take_the_same_steps(kind):
-    batches = copying_batches(3)
     plain, own = make_plain(), make_own(kind)
     randomised(own.model, scale=0.1)
     copy_weights(plain.model, own.model)
-    plain.optimizer = torch.optim.AdamW(
-        plain.model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0
-    )
-    plain.run(batches)
-    own.run(batches)
-    with torch.no_grad():
-        batch = batches[0]
-        theirs = plain.model.eval()(batch.source, batch.target_input)
-        ours = own.model.eval()(batch.source, batch.target_input)
-    real = batch.target_output != 0
-    torch.testing.assert_close(ours[real], theirs[real], atol=2e-4, rtol=1e-3)
+    assert_same_steps(plain, own)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -12,7 +12,7 @@ from tests.benchmarks.small import stand_in
 
 TINY = ["data=demo_translation", "tokenizer.vocab_size=500", "threads=1"]
 SHAPE = [f"suite.shape.{size}" for size in ("dim=16", "layers=1", "ffn_dim=8", "heads=2")]
-ATTENTION = ["suite=attention", "suite.dim=16", "suite.num_heads=2", "suite.lengths=[8]"]
+HEADS = "suite.dim=16 suite.num_heads=2"
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +79,10 @@ def test_a_command_that_fails_is_no_measurement():
         suite.row(["dance"], 1)
 
 
-def test_the_attention_suite_takes_attentions_and_positions_by_name(benchmark, capsys):
-    code, figures = benchmark(
-        *ATTENTION, "suite.attentions=[mha]", "suite.positions=[none,deberta]",
-        "suite.causal=[true]",
-    )  # fmt: skip
-    assert code == 0
-    assert [row["attention"] for row in figures["results"]] == ["sdpa", "mha", "mha + deberta"]
-
-
 def test_the_attention_suite_takes_all_attentions_of_transformers_unless_told(benchmark, capsys):
     code, figures = benchmark(
-        *ATTENTION, "suite.causal=[false]", "suite.backward=false", "suite.rounds=1",
-        "suite.kernel={window: 3}", "suite.lengths=[64]",
+        "suite=attention", *HEADS.split(), "suite.causal=[false]", "suite.backward=false",
+        "suite.rounds=1", "suite.kernel={window: 3}", "suite.lengths=[64]",
     )  # fmt: skip
     assert code == 0
     names = {row["attention"] for row in figures["results"]}
@@ -99,26 +90,35 @@ def test_the_attention_suite_takes_all_attentions_of_transformers_unless_told(be
     assert not {"bahdanau", "streaming", "none"} & names
 
 
-def test_attentions_decode_step_by_step(benchmark, capsys):
-    code, figures = benchmark(
-        "suite=attention_steps", "suite.attentions=[mqa]", "suite.tokens=20",
-        "suite.dim=16", "suite.num_heads=2",
-    )  # fmt: skip
-    assert code == 0
-    found = [(row["attention"], row["cache, bytes"]) for row in figures["results"]]
-    assert found == [("mqa", 1280)]
-    assert "late / early" in capsys.readouterr().out
+SUITES = {
+    "attention": (
+        f"{HEADS} suite.attentions=[mha] suite.positions=[none,deberta] suite.causal=[true] "
+        "suite.lengths=[8]",
+        {"attention": ["sdpa", "mha", "mha + deberta"]},
+        "x sdpa",
+    ),
+    "attention_steps": (
+        f"{HEADS} suite.attentions=[mqa] suite.tokens=20",
+        {"attention": ["mqa"], "cache, bytes": [1280]},
+        "late / early",
+    ),
+    "recurrent": (
+        "suite.steps=1 suite.rounds=1 suite.max_tokens=[128] suite.alignments=[bahdanau] "
+        "suite.dim=16",
+        {"model": ["bahdanau", "bahdanau"], "loop": ["textbook", "seqattn"]},
+        "x textbook",
+    ),
+}
 
 
-def test_the_recurrent_suite_writes_a_table_and_json(benchmark, capsys):
-    code, figures = benchmark(
-        "suite=recurrent", "suite.steps=1", "suite.rounds=1", "suite.max_tokens=[128]",
-        "suite.alignments=[bahdanau]", "suite.dim=16",
-    )  # fmt: skip
+@pytest.mark.parametrize("name", SUITES)
+def test_a_suite_writes_a_table_and_json(benchmark, capsys, name):
+    words, columns, shown = SUITES[name]
+    code, figures = benchmark(f"suite={name}", *words.split())
     assert code == 0
-    rows = [(row["model"], row["loop"]) for row in figures["results"]]
-    assert rows == [("bahdanau", "textbook"), ("bahdanau", "seqattn")]
-    assert "x textbook" in capsys.readouterr().out
+    for column, cells in columns.items():
+        assert [row[column] for row in figures["results"]] == cells
+    assert shown in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

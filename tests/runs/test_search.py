@@ -162,13 +162,17 @@ def race(tmp_path, monkeypatch):
     monkeypatch.setattr(search_halving.time, "sleep", lambda seconds: None)
     Fake.started = []
     budget = Budget(minutes=1, steps=[2, 6], finalists=2)
-    state = SearchState(rungs=[Rung(steps=2, trials=list(LOSSES)), Rung(steps=6)])
-    state.pilot = {"step": 0.01, "start": 0.1, "warmup": 1}
+    return Halving(tmp_path, begun(), budget, 2, [])
+
+
+def begun():
+    """What is known before the first of two rungs."""
     caches = {"a": 9, "b": 9, "c": 9, "d": 4, "e": 9, "f": 1}
-    state.trials = {
-        name: Trial(name=name, overrides=[], seed=1, cache_bytes=caches[name]) for name in LOSSES
-    }
-    return Halving(tmp_path, state, budget, 2, [])
+    return SearchState(
+        rungs=[Rung(steps=2, trials=list(LOSSES)), Rung(steps=6)],
+        pilot={"step": 0.01, "start": 0.1, "warmup": 1},
+        trials={n: Trial(name=n, overrides=[], seed=1, cache_bytes=caches[n]) for n in LOSSES},
+    )
 
 
 def test_the_best_go_on_with_more_seeds_and_one_that_fails_stops_nobody(race):
@@ -189,12 +193,7 @@ def test_a_single_rung_has_all_its_seeds(race):
 def test_a_search_that_was_stopped_goes_on_where_it_was(race, tmp_path):
     race.run()
     whole = race.state.model_copy(update={"spent": 0.0})
-    Fake.started, began = [], SearchState(rungs=[Rung(steps=2, trials=list(LOSSES)), Rung(steps=6)])
-    began.pilot = whole.pilot
-    began.trials = {
-        name: Trial(name=name, overrides=[], seed=1, cache_bytes=one.cache_bytes)
-        for name, one in whole.trials.items() if name in LOSSES
-    }  # fmt: skip
+    Fake.started, began = [], begun()
     Fake.interrupts = 8
     with pytest.raises(KeyboardInterrupt):
         Halving(tmp_path, began, race.budget, 2, []).run()
