@@ -158,8 +158,10 @@ def _print(figures: Figures) -> None:
         table.add_column(name, justify="left" if isinstance(cell, str) else "right")
     for row in figures.rows[: figures.shown]:
         table.add_row(*map(_text, row.values()))
-    screen = Console()  # where the output is no terminal, lines are not cut
-    (screen if screen.is_terminal else Console(width=200)).print(table)
+    screen = Console(markup=False, emoji=False)  # names may have [brackets] and :colons:
+    if not screen.is_terminal:  # which would cut lines
+        screen.width = 200
+    screen.print(table)
 
 
 def _text(cell: Cell) -> str:

@@ -134,11 +134,11 @@ class Evaluation(ScoredRun):
             UserError: where the bundle or the data cannot be used.
         """
         bundle = self.load(self.generation)
-        if self.tune or self.rerank.bundle:
-            if isinstance(bundle, SpanBundle):
-                raise UserError(f"{self.bundle} answers by spans; tune and rerank take texts")
-            if self.tune:
-                return self._tuned(bundle)
+        if isinstance(bundle, SpanBundle):
+            if self.tune or self.rerank.bundle or self.lengths is not None:
+                raise UserError(f"{self.bundle} answers by spans; tune, rerank, lengths take texts")
+        elif self.tune:
+            return self._tuned(bundle)
         made = self._spans(bundle) if isinstance(bundle, SpanBundle) else self._texts(bundle)
         rows = score_rows(made.scores) | made.rows
         named = type(self.data).__name__

@@ -25,6 +25,7 @@ from seqattn.data.preparing import (
     texts_of,
 )
 from seqattn.data.shard_files import (
+    FORMAT,
     MANIFEST,
     SIDES,
     TOKENIZER,
@@ -101,7 +102,9 @@ class Preparation:
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("prepare takes pairs of texts; questions are trained on as they are")
         if self.vocabulary is not None:  # before the long work
-            vocabulary_of(Path(self.vocabulary).expanduser())
+            theirs = vocabulary_of(Path(self.vocabulary).expanduser())[1]
+            if self.tokenizer not in (TokenizerConfig(), theirs):
+                raise UserError(f"vocabulary={self.vocabulary} is there; leave tokenizer out")
         settings = {k: v for k, v in describe(self).items() if k not in _FREE}
         times: dict[str, float] = {}
         with held(self.home):
@@ -176,7 +179,7 @@ class Preparation:
                 plan, self.processes, lambda done: tell(done, plan.shards)
             )
         manifest = Manifest(
-            format="seqattn shards 1", settings=settings, stamp=stamp, tokenizer=config,
+            format=FORMAT, settings=settings, stamp=stamp, tokenizer=config,
             fingerprint=tokenizer.fingerprint, counts=counts,
             lengths_sha256=write_lengths(self.home, lengths), train=entries, splits=splits,
         )  # fmt: skip

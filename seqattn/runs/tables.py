@@ -20,8 +20,9 @@ def print_table(
     notes: Sequence[str] = (),
 ) -> None:
     """Prints rows of values by their names, under `columns` if there are any, and notes below."""
-    screen = Console()
-    screen = screen if screen.is_terminal else Console(width=160)  # no terminal cuts lines
+    screen = Console(markup=False, emoji=False)  # names may have [brackets] and :colons:
+    if not screen.is_terminal:  # which would cut lines
+        screen.width = 160
     table = Table(title=title, show_header=bool(columns))
     table.add_column("", no_wrap=max(map(len, rows), default=0) <= screen.width // 3)
     for column in columns or [""]:
@@ -31,7 +32,7 @@ def print_table(
         table.add_row(name, *([values] if isinstance(values, str) else values))
     screen.print(table)
     for note in notes:
-        screen.print(note, highlight=False, markup=False, soft_wrap=True)
+        screen.print(note, highlight=False, soft_wrap=True)
 
 
 def keep_tables(bundle: str, tables: Mapping[str, TableDocument]) -> None:

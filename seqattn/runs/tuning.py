@@ -85,6 +85,9 @@ class Tuning:
     def __post_init__(self) -> None:
         if _WEIGHT in self.grid and self.reranker is None:
             raise UserError(f"tune.{_WEIGHT} needs the model that ranks: add rerank.bundle=R/model")
+        if not hasattr(self.scorer, "sentences"):
+            name = type(self.scorer).__name__
+            raise UserError(f"{name} has no sentences(), by which settings are compared")
         for key, values in self.grid.items():
             for value in values:
                 self.with_settings({key: value})

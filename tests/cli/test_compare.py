@@ -236,9 +236,11 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     assert compare(capfd, f"runs=[{first}]", "rounds=1", f"output={tmp_path}/out").code == 0
     cost = next(iter(json.loads((tmp_path / "out/figures.json").read_text())["costs"].values()))
     assert cost["parameters"] is None
+    change(first, bundle=f"{tmp_path}/sweep/0/int8")
     os.utime(tmp_path / "sweep/1/model/model.safetensors", (2e9, 2e9))
-    said = refusal(capfd, "compare", asked, "evaluate=false")
-    assert "has no evaluation of split=test since it was trained on; set evaluate=true" in said
+    for number in (0, 1):
+        said = refusal(capfd, "compare", f"runs=[{tmp_path}/sweep/{number}]", "evaluate=false")
+        assert "has no evaluation of split=test of its present model; set evaluate=true" in said
     (tmp_path / "sweep/1/result.yaml").unlink()
     said = refusal(capfd, "compare", asked)
     assert said.startswith(f"{tmp_path}/sweep/1 is not finished; go on with it by resume=")

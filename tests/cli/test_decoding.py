@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import seqattn
-from tests.cli.small import data_of, json_lines, run, succeed, train_arguments
+from tests.cli.small import data_of, json_lines, refusal, run, succeed, train_arguments
 
 
 def hypotheses(folder):
@@ -89,3 +89,9 @@ def test_an_ensemble_of_other_kinds_is_refused(capfd, trained, answering):
     ended = run(capfd, "evaluate", f"bundle={trained}/model", f"ensemble=[{answering}/model]")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
     assert "leave those that answer by spans out" in ended.err
+
+
+@pytest.mark.parametrize("words", ["lengths=[3]", "tune.answers=[1,2]", "rerank.bundle=R/model"])
+def test_what_is_for_texts_alone_is_refused_of_spans(capfd, answering, words):
+    said = refusal(capfd, "evaluate", f"bundle={answering}/model", "split=val", words)
+    assert said.endswith("/model answers by spans; tune, rerank, lengths take texts")

@@ -23,6 +23,7 @@ from seqattn.data.shards import Shards
 from seqattn.data.sources import ParallelText
 from seqattn.data.table import Table
 from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.runs.prepare import Preparation
 from tests.data.prepared import CONFIG, PAIRS, preparation, prepare, write_text
@@ -160,6 +161,9 @@ def test_a_vocabulary_is_learnt_from_a_sample_or_taken(tmp_path, capsys):
     taken = prepare(tmp_path / "taken", vocabulary=str(small.home))
     one, two, three = (Tokenizer.load(x.home / "tokenizer") for x in (whole, small, taken))
     assert one.fingerprint != two.fingerprint == three.fingerprint
+    other = {"vocabulary": str(small.home), "tokenizer": TokenizerConfig(vocab_size=50)}
+    with pytest.raises(UserError, match="is there; leave tokenizer out"):
+        prepare(tmp_path / "told", **other)
 
 
 def write_table(folder, kind):

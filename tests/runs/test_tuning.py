@@ -110,6 +110,11 @@ def test_a_grid_that_cannot_be_tried_is_refused_before_any_search(bundle, grid, 
         Tuning(bundle, BeamSearch(), grid, TextScorer())
 
 
+def test_a_scorer_that_cannot_compare_is_refused_before_any_search(bundle):
+    with pytest.raises(UserError, match=r"object has no sentences\(\), by which settings"):
+        Tuning(bundle, BeamSearch(), {"beam_size": [2]}, object())
+
+
 def test_a_grid_is_of_lists_of_numbers():
     assert grid_of({"a": [1, 1, 2.5], "b": {"c": [0]}}) == {"a": [1, 2.5], "b.c": [0]}
     for wrong in (5, [], ["x"], [True], None):

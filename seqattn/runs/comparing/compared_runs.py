@@ -79,7 +79,7 @@ class ComparedRun:
     @property
     def bundle(self) -> Path | None:
         """The model; None where it is not there, or others answered with it."""
-        path = Path(self.results.bundle) if self.home is None else self.home / "model"
+        path = Path(self.results.bundle).expanduser() if self.home is None else self.home / "model"
         alone = not self.results.ensemble and self.results.rerank is None
         return path if alone and (path / WEIGHTS).is_file() else None
 
@@ -108,7 +108,7 @@ class Reading:
         """
         if is_file(path / _SCORES) and is_file(path / SENTENCES):
             found = _results(path)
-            run = Path(found.bundle).parent
+            run = Path(found.bundle).expanduser().parent
             if not is_file(run / _CONFIG):
                 return self._evaluated(path, path, None, {"bundle": found.bundle})
             return self._evaluated(path, path, run, settings_before(run, str(run)))
@@ -121,16 +121,16 @@ class Reading:
         if not is_file(path / RESULT) or not is_file(path / "model" / WEIGHTS):
             raise UserError(f"{path} is not finished; go on with it by resume={path}")
         directory = path / "evaluation" / self.split
-        if not _is_since(directory / SENTENCES, path / "model" / WEIGHTS):
+        if not _is_of(directory, path / "model"):
             self._evaluate(path, settings.get("cache_dir"))
         return self._evaluated(path, directory, path, settings)
 
     def _evaluate(self, home: Path, cache_dir: str | None) -> None:
         bundle = home / "model"
         if not self.evaluate:
-            since = " since it was trained on" * is_file(home / "evaluation" / self.split / _SCORES)
+            now = " of its present model" * is_file(home / "evaluation" / self.split / _SCORES)
             raise UserError(
-                f"{home} has no evaluation of split={self.split}{since}; set evaluate=true, or run "
+                f"{home} has no evaluation of split={self.split}{now}; set evaluate=true, or run "
                 f"seqattn evaluate bundle={bundle} split={self.split}"
             )
         print(f"evaluating {bundle} on {self.split}", file=sys.stderr)
@@ -209,9 +209,12 @@ def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> An
     return build(remarked(node, place, marks), place)
 
 
-def _is_since(file: Path, weights: Path) -> bool:
-    """Whether a file was written after a model that may have been trained on."""
-    return is_file(file) and file.stat().st_mtime >= weights.stat().st_mtime
+def _is_of(directory: Path, bundle: Path) -> bool:
+    """Whether a directory holds an evaluation of a bundle as it is now."""
+    file = directory / SENTENCES
+    if not is_file(file) or file.stat().st_mtime < (bundle / WEIGHTS).stat().st_mtime:
+        return False
+    return Path(_results(directory).bundle).name == bundle.name
 
 
 def _results(directory: Path) -> Results:
