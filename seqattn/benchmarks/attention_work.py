@@ -178,12 +178,12 @@ def peak_bytes(work: Callable[[], object], device: str) -> int:
     On a GPU it is the allocator's own figure, on a CPU that of all it told the profiler.
     """
     if torch.device(device).type == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
         work()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
     with profile(profile_memory=True) as recorded:
         work()
     assert recorded.kineto_results is not None
@@ -194,4 +194,4 @@ def peak_bytes(work: Callable[[], object], device: str) -> int:
 
 def _wait_for(x: Tensor) -> None:
     if x.device.type == "cuda":
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(x.device)

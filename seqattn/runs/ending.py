@@ -149,7 +149,7 @@ def _final_scores(fitting: Fitting) -> dict[str, Any]:
         steps = LambdaCallback(on_validation_batch_end=lambda *at, **_: tell(at[4] + 1, total))
         trainer = replace(alone, precision=32).trainer(Path(fitting.run.run_dir), [steps])
         losses = trainer.validate(fitting.task, datamodule=fitting.data, verbose=False)[0]
-    fitting.model.to(fitting.task.device)
+    fitting.model.to(trainer.strategy.root_device)  # from where a trainer that ends takes it
     return {n: float(x) for n, x in losses.items()} | fitting.final_scores()
 
 

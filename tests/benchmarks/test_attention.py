@@ -46,6 +46,16 @@ def test_memory_counts_what_lives_at_once_and_not_what_was_there_before():
     assert peak_bytes(work, "cpu") == 12_000
 
 
+def test_memory_is_that_of_the_gpu_that_was_asked_for(monkeypatch):
+    asked = []
+    for name in ("synchronize", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, asked.append)
+    for name, found in (("memory_allocated", 3), ("max_memory_allocated", 10)):
+        monkeypatch.setattr(torch.cuda, name, lambda gpu, found=found: asked.append(gpu) or found)
+    assert peak_bytes(lambda: None, "cuda:1") == 7
+    assert set(asked) == {"cuda:1"}
+
+
 def test_the_cache_of_fewer_key_heads_is_smaller_by_as_much():
     rows = suite(attentions={"mha": heads(), "mqa": heads(1)}, causal=[True]).run()
     bytes_of = {(row["attention"], row["n"]): row["cache B/token"] for row in rows}

@@ -242,7 +242,7 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
         said = refusal(capfd, "compare", f"runs=[{tmp_path}/sweep/{number}]", "evaluate=false")
         assert "has no evaluation of split=test of its present model; set evaluate=true" in said
     (tmp_path / "sweep/1/result.yaml").unlink()
-    said = refusal(capfd, "compare", asked)
+    said = refusal(capfd, "compare", f"runs=[{tmp_path}/sweep/1]")
     assert said.startswith(f"{tmp_path}/sweep/1 is not finished; go on with it by resume=")
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import seqattn
 from seqattn.metrics.text import TextScorer
+from seqattn.runs.ending import _final_scores
 from seqattn.runs.fitting import TextFitting
+from seqattn.runs.trainer_options import TrainerOptions
 from seqattn.tasks.base import SummedTask
 from tests.cli.small import (
     checked_training,
@@ -120,6 +123,24 @@ def test_final_scores_are_of_the_asked_splits_and_sentences_and_reach_the_logger
     plugins = events.SummaryMetadata("_hparams_/session_start_info").plugin_data
     session = HParamsPluginData.FromString(plugins.content).session_start_info
     assert session.hparams["parameters"].number_value > 1000
+
+
+def test_outputs_are_made_on_the_device_that_trained(monkeypatch, tmp_path):
+    """As Lightning's, the trainer leaves the task on the CPU."""
+    trainer = SimpleNamespace(
+        strategy=SimpleNamespace(root_device=torch.device("meta")),
+        validate=lambda *_, **__: [{"val/loss": 1.0}],
+    )
+    monkeypatch.setattr(TrainerOptions, "trainer", lambda *_: trainer)
+    model = torch.nn.Linear(2, 3)
+    fitting = SimpleNamespace(
+        run=SimpleNamespace(trainer=TrainerOptions(), run_dir=str(tmp_path)),
+        task=SimpleNamespace(device=torch.device("cpu")),
+        data=SimpleNamespace(val_dataloader=list),
+        model=model,
+        final_scores=lambda: {"on": str(model.weight.device)},
+    )
+    assert _final_scores(fitting) == {"val/loss": 1.0, "on": "meta"}
 
 
 def spoiled(monkeypatch, steps):
