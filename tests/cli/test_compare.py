@@ -146,6 +146,19 @@ def test_systems_are_named_by_all_that_tells_them_apart(tmp_path, capfd):
     assert {f"attention={name} optimizer.lr={rate}" for name, rate in rates} <= rows
 
 
+def test_what_changes_no_result_names_no_system(tmp_path, capfd):
+    made = [
+        write_run(
+            tmp_path / name, spoilt(n), optimizer={"lr": rate}, logger={name: {}},
+            choices={"attention": "mha", "logger": name},
+        )
+        for n, (name, rate) in enumerate({"csv": 0.01, "wandb": 0.02}.items())
+    ]  # fmt: skip
+    ended = compare(capfd, f"runs=[{made[0]},{made[1]}]")
+    assert "one seed of optimizer.lr=0.02 and optimizer.lr=0.01" in ended.out
+    assert "logger" not in ended.out
+
+
 REFUSED = {
     "sentences": ({"references": REFERENCES[::-1]}, "runs were scored on different sentences"),
     "metric": (

@@ -78,7 +78,8 @@ def _settings(run: ComparedRun) -> dict[str, str]:
 def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
     """What differs: choices of groups first, then values that a choice does not bring with it."""
     chosen: list[Mapping[str, str]] = [run.settings.get("choices") or {} for run in runs]
-    groups = sorted({group for one in chosen for group in one} - {"experiment"})
+    named = {group for one in chosen for group in one} - {"experiment"}
+    groups = sorted(group for group in named if not _ASIDE.match(group))
     choices = [_Trait(group, [one.get(group) for one in chosen]) for group in groups]
     choices = [one for one in choices if len(set(one.values)) > 1]
     by_root = {one.key.rpartition("@")[2]: one for one in choices}
