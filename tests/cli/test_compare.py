@@ -249,11 +249,16 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     assert compare(capfd, f"runs=[{first}]", "rounds=1", f"output={tmp_path}/out").code == 0
     cost = next(iter(json.loads((tmp_path / "out/figures.json").read_text())["costs"].values()))
     assert cost["parameters"] is None
-    change(first, bundle=f"{tmp_path}/sweep/0/int8")
-    os.utime(tmp_path / "sweep/1/model/model.safetensors", (2e9, 2e9))
-    for number in (0, 1):
-        said = refusal(capfd, "compare", f"runs=[{tmp_path}/sweep/{number}]", "evaluate=false")
-        assert "has no evaluation of split=test of its present model; set evaluate=true" in said
+    again = tmp_path / "sweep/1"
+    os.utime(again / "model/model.safetensors", (2e9, 2e9))  # it was trained on
+    ended = compare(capfd, f"runs=[{again}]", "evaluate=false")
+    assert f"{again}/evaluation/test is older than {again}/model; it is taken as i" in ended.err
+    assert f"evaluating {again}/model" in compare(capfd, f"runs=[{again}]").err
+    change(again / "evaluation/test", bundle=f"{again}/int8")
+    said = refusal(capfd, "compare", f"runs=[{again}]", "evaluate=false")
+    assert "has no evaluation of split=test; set evaluate=true" in said
+    ended = compare(capfd, f"runs=[{again}/evaluation/test,{tmp_path}/sweep/0]")
+    assert f"bundle differs, too: None, {again}/int8" in ended.out
     (tmp_path / "sweep/1/result.yaml").unlink()
     said = refusal(capfd, "compare", f"runs=[{tmp_path}/sweep/1]")
     assert said.startswith(f"{tmp_path}/sweep/1 is not finished; go on with it by resume=")

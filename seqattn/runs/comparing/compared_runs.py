@@ -1,4 +1,4 @@
-"""The runs that a comparison is told of: found, evaluated, read, and checked to fit together."""
+"""The runs that a comparison is told of: found, evaluated and read."""
 
 from __future__ import annotations
 
@@ -108,8 +108,9 @@ class Reading:
         """
         if is_file(path / _SCORES) and is_file(path / SENTENCES):
             found = _results(path)
-            run = Path(found.bundle).expanduser().parent
-            if not is_file(run / _CONFIG):
+            bundle = Path(found.bundle).expanduser()
+            run = bundle.parent
+            if bundle.name != "model" or not is_file(run / _CONFIG):  # made from another
                 return self._evaluated(path, path, None, {"bundle": found.bundle})
             return self._evaluated(path, path, run, settings_before(run, str(run)))
         if is_file(path / WEIGHTS):
@@ -121,16 +122,26 @@ class Reading:
         if not is_file(path / RESULT) or not is_file(path / "model" / WEIGHTS):
             raise UserError(f"{path} is not finished; go on with it by resume={path}")
         directory = path / "evaluation" / self.split
-        if not _is_of(directory, path / "model"):
+        if not self._is_there(directory, path / "model"):
             self._evaluate(path, settings.get("cache_dir"))
         return self._evaluated(path, directory, path, settings)
+
+    def _is_there(self, directory: Path, bundle: Path) -> bool:
+        """Whether a directory holds an evaluation of a bundle, as it is now where that matters."""
+        file = directory / SENTENCES
+        if not is_file(file) or Path(_results(directory).bundle).name != bundle.name:
+            return False
+        if file.stat().st_mtime >= (bundle / WEIGHTS).stat().st_mtime:
+            return True
+        if not self.evaluate:
+            print(f"{directory} is older than {bundle}; it is taken as it is", file=sys.stderr)
+        return not self.evaluate
 
     def _evaluate(self, home: Path, cache_dir: str | None) -> None:
         bundle = home / "model"
         if not self.evaluate:
-            now = " of its present model" * is_file(home / "evaluation" / self.split / _SCORES)
             raise UserError(
-                f"{home} has no evaluation of split={self.split}{now}; set evaluate=true, or run "
+                f"{home} has no evaluation of split={self.split}; set evaluate=true, or run "
                 f"seqattn evaluate bundle={bundle} split={self.split}"
             )
         print(f"evaluating {bundle} on {self.split}", file=sys.stderr)
@@ -209,14 +220,6 @@ def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> An
     return build(remarked(node, place, marks), place)
 
 
-def _is_of(directory: Path, bundle: Path) -> bool:
-    """Whether a directory holds an evaluation of a bundle as it is now."""
-    file = directory / SENTENCES
-    if not is_file(file) or file.stat().st_mtime < (bundle / WEIGHTS).stat().st_mtime:
-        return False
-    return Path(_results(directory).bundle).name == bundle.name
-
-
 def _results(directory: Path) -> Results:
     file = directory / _SCORES
     if not is_file(file):
@@ -235,34 +238,3 @@ def find_runs(paths: Sequence[str]) -> Iterator[Path]:
         if is_file(path / _CONFIG) or not jobs:
             yield path
         yield from sorted(jobs, key=lambda one: int(one.name))
-
-
-def check_alike(runs: Sequence[ComparedRun]) -> None:
-    """Refuses runs that were not scored alike.
-
-    Raises:
-        UserError: what differs: split, metrics, their signatures, or sentences.
-    """
-    _check_same("were evaluated on different splits", {r.path: r.results.split for r in runs})
-    _check_same("have different metrics", {r.path: " and ".join(r.sentences) for r in runs})
-    first = runs[0]
-    for run in runs[1:]:
-        ours, theirs = ([(row.source, row.references) for row in one.rows] for one in (first, run))
-        if ours != theirs:
-            raise UserError(
-                f"runs were scored on different sentences and cannot be compared: {first.path} on "
-                f"{len(ours):,} of {first.results.data}, {run.path} on {len(theirs):,} of "
-                f"{run.results.data}"
-            )
-    for name in first.sentences:
-        signatures = {run.path: run.results.scores[name].signature for run in runs}
-        _check_same(f"did not compute {name} alike", signatures)
-
-
-def _check_same(words: str, traits: Mapping[Path, str]) -> None:
-    found: dict[str, Path] = {}
-    for path, value in traits.items():
-        found.setdefault(value, path)
-    if len(found) > 1:
-        told = ", ".join(f"{path} has {value}" for value, path in found.items())
-        raise UserError(f"runs {words} and cannot be compared: {told}")

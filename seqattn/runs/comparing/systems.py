@@ -1,9 +1,10 @@
-"""Runs grouped into systems by what differs in their settings, the seed left aside."""
+"""Runs that were scored alike, grouped into systems by settings that differ, the seed aside."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqattn.errors import UserError
@@ -36,6 +37,37 @@ class _Trait(NamedTuple):
     def word(self, number: int, bare: bool) -> str:
         value = "null" if self.values[number] is None else str(self.values[number])
         return value if bare else f"{self.key}={value}"
+
+
+def check_alike(runs: Sequence[ComparedRun]) -> None:
+    """Refuses runs that were not scored alike.
+
+    Raises:
+        UserError: what differs: split, metrics, their signatures, or sentences.
+    """
+    _check_same("were evaluated on different splits", {r.path: r.results.split for r in runs})
+    _check_same("have different metrics", {r.path: " and ".join(r.sentences) for r in runs})
+    first = runs[0]
+    for run in runs[1:]:
+        ours, theirs = ([(row.source, row.references) for row in one.rows] for one in (first, run))
+        if ours != theirs:
+            raise UserError(
+                f"runs were scored on different sentences and cannot be compared: {first.path} on "
+                f"{len(ours):,} of {first.results.data}, {run.path} on {len(theirs):,} of "
+                f"{run.results.data}"
+            )
+    for name in first.sentences:
+        signatures = {run.path: run.results.scores[name].signature for run in runs}
+        _check_same(f"did not compute {name} alike", signatures)
+
+
+def _check_same(words: str, traits: Mapping[Path, str]) -> None:
+    found: dict[str, Path] = {}
+    for path, value in traits.items():
+        found.setdefault(value, path)
+    if len(found) > 1:
+        told = ", ".join(f"{path} has {value}" for value, path in found.items())
+        raise UserError(f"runs {words} and cannot be compared: {told}")
 
 
 def systems_of(runs: Sequence[ComparedRun]) -> Systems:

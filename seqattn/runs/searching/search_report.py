@@ -15,7 +15,7 @@ from seqattn.analysis.comparison_plots import Point, cost_panels, pareto_front
 from seqattn.analysis.plots import save
 from seqattn.places import shipped
 from seqattn.report.document_types import TableDocument
-from seqattn.runs.comparing.compared_runs import Reading, check_alike
+from seqattn.runs.comparing.compared_runs import Reading
 from seqattn.runs.comparing.comparison_figures import against_cost
 from seqattn.runs.comparing.comparison_files import as_markdown, as_page
 from seqattn.runs.comparing.comparison_tables import METHODS as STATISTICS
@@ -27,6 +27,7 @@ from seqattn.runs.comparing.comparison_tables import (
 )
 from seqattn.runs.comparing.costs import measure_costs
 from seqattn.runs.comparing.judging import MetricFigures, judge
+from seqattn.runs.comparing.systems import check_alike
 from seqattn.runs.searching.search_state import SearchState
 from seqattn.runs.searching.search_trials import Trial, curve_of, left_of
 from seqattn.storage import write_json, write_whole
