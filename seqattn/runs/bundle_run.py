@@ -1,4 +1,4 @@
-"""What every use of a bundle is told, and what the bundle makes of texts."""
+"""What every use of a bundle is told, and what the bundle makes of texts or of questions."""
 
 import time
 from collections.abc import Sequence
@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle, load_bundle
 from seqattn.checking import checked
+from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
 from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import generate_from_windows
-from seqattn.generation.span_search import SpanSearch
+from seqattn.generation.span_search import Answered, SpanSearch
+from seqattn.metrics.qa import QaScorer, best_threshold
+from seqattn.metrics.text import TextScore
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.reranking import Reranker
 
@@ -75,3 +78,43 @@ def outputs_for(
     seconds = time.perf_counter() - began
     texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
     return Outputs(texts, sum(len(best[0].ids) + 1 for best in found), seconds)
+
+
+class Answers(NamedTuple):
+    """What a bundle answered to some questions, and in how many seconds."""
+
+    asked: Questions
+    found: list[Answered]
+    seconds: float
+
+    @property
+    def best(self) -> dict[str, str]:
+        """The best answer to each question by its id, "" for none."""
+        texts = (answered.answers[0].text if answered.answers else "" for answered in self.found)
+        return dict(zip(self.asked.ids, texts, strict=True))
+
+    @property
+    def no_answer(self) -> dict[str, float]:
+        """The probability of each question by its id that it has no answer."""
+        return {n: one.no_answer for n, one in zip(self.asked.ids, self.found, strict=True)}
+
+    def scores(self, scorer: QaScorer) -> list[TextScore]:
+        """How right the best answers are."""
+        return scorer.score(self.best, self._gold)
+
+    def best_threshold(self) -> float:
+        """The probability of no answer above which questions are best left unanswered."""
+        return max(0.0, best_threshold(self.best, self._gold, self.no_answer).value)
+
+    @property
+    def _gold(self) -> dict[str, list[str]]:
+        return dict(zip(self.asked.ids, self.asked.answers, strict=True))
+
+
+def answers_to(
+    bundle: SpanBundle, search: Any, asked: Questions, progress: Progress | None = None
+) -> Answers:
+    """The answers to every question; `progress` is called after each."""
+    began = time.perf_counter()
+    found = bundle.answerer(search).answer(asked.questions, asked.contexts, progress)
+    return Answers(asked, found, time.perf_counter() - began)

@@ -56,7 +56,7 @@ class Comparison:
         runs: runs, folders of a multirun, or directories that an evaluation wrote.
         split: whose sentences.
         output: a folder for tables, pictures, a page and all figures; None for the screen alone.
-        evaluate: whether runs without an evaluation of the split are evaluated.
+        evaluate: whether runs without an evaluation of the split, or trained on since, get one.
         unfinished: what becomes of runs that are unfinished or damaged: an error, or skip.
         rounds: how often all systems decode the same sentences in turns; 0 measures no speed.
         speed_sentences: the first so many, for `rounds`.

@@ -25,10 +25,9 @@ from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore, named
 from seqattn.models.transformer import Transformer
 from seqattn.ops.int8 import multiplies_int8, round_weights
-from seqattn.runs.bundle_run import outputs_for
+from seqattn.runs.bundle_run import answers_to, outputs_for
 from seqattn.runs.evaluate import ScoredRun
 from seqattn.runs.explaining.head_importance import pruned_by_importance
-from seqattn.runs.span_answers import answers_to
 from seqattn.runs.tables import print_table
 from seqattn.tokens import BOS, EOS
 

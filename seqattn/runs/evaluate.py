@@ -20,9 +20,8 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Search
 from seqattn.generation.span_search import SpanSearch
 from seqattn.metrics.text import TextScore
-from seqattn.runs.bundle_run import BundleRun, outputs_for
+from seqattn.runs.bundle_run import BundleRun, answers_to, outputs_for
 from seqattn.runs.reranking import Reranking
-from seqattn.runs.span_answers import answers_to
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.runs.tuning import Tuning, grid_of, show

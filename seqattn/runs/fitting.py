@@ -32,9 +32,8 @@ from seqattn.generation import GreedySearch
 from seqattn.generation.base import Progress, inference
 from seqattn.metrics.text import named
 from seqattn.runs.analyze import draw_question, draw_text
-from seqattn.runs.bundle_run import outputs_for
+from seqattn.runs.bundle_run import answers_to, outputs_for
 from seqattn.runs.environment import environment
-from seqattn.runs.span_answers import answers_to
 from seqattn.runs.starting import Start
 from seqattn.runs.task_options import FinalOptions
 from seqattn.tasks.options import Optimization, Validation

@@ -20,8 +20,7 @@ from seqattn.runs.searching.search_budget import Budget
 from seqattn.runs.searching.search_halving import PILOT, Halving
 from seqattn.runs.searching.search_report import report
 from seqattn.runs.searching.search_space import SearchSpace
-from seqattn.runs.searching.search_state import Rung, SearchState
-from seqattn.runs.searching.search_trials import Trial
+from seqattn.runs.searching.search_trials import Rung, SearchState, Trial
 
 _NOT_HERE = ("search", "resume", "init_from", "embeddings", "find_lr")
 """Keys of train that no search takes."""

@@ -219,26 +219,36 @@ def test_thresholds_that_seeds_found_for_themselves_make_no_other_system(tmp_pat
     assert len(json.loads((tmp_path / "out/figures.json").read_text())["runs"]) == 1
 
 
-def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
-    trained, tmp_path, capfd
-):
+@pytest.fixture
+def sweep(trained, tmp_path):
+    """Two seeds of a run, whose search was tuned since."""
     for number in range(2):
         home = tmp_path / "sweep" / str(number)
         shutil.copytree(trained, home)
         config = yaml.safe_load((home / "config.yaml").read_text())
         (home / "config.yaml").write_text(yaml.safe_dump({**config, "seed": number}))
-        bundle = (home / "model/config.yaml").read_text()  # whose search was tuned since
+        bundle = (home / "model/config.yaml").read_text()
         (home / "model/config.yaml").write_text(bundle.replace("beam_size: 2", "beam_size: 3"))
-    asked = f"runs=[{tmp_path}/sweep]"
+    return tmp_path / "sweep"
+
+
+def cost_in(folder):
+    return next(iter(json.loads((folder / "figures.json").read_text())["costs"].values()))
+
+
+def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
+    sweep, tmp_path, capfd
+):
+    asked = f"runs=[{sweep}]"
     assert "has no evaluation of split=test; set evaluate=true" in refusal(
         capfd, "compare", asked, "evaluate=false"
     )
     ended = compare(capfd, asked, "rounds=1", "speed_sentences=2", f"output={tmp_path}/out")
     assert ended.code == 0, ended.err
     assert ended.err.count("evaluating ") == 2
-    first = tmp_path / "sweep/0/evaluation/test"
+    first = sweep / "0/evaluation/test"
     assert json.loads((first / "scores.json").read_text())["generation"]["beam_size"] == 3
-    cost = next(iter(json.loads((tmp_path / "out/figures.json").read_text())["costs"].values()))
+    cost = cost_in(tmp_path / "out")
     assert cost["parameters"] > 1000
     assert cost["cache_bytes"] == 32 * cost["cache_bytes_per_token"]
     assert len(cost["sentences_per_second"]) == 1
@@ -247,21 +257,24 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     assert "names the generation os.system, which is not trusted" in said
     change(first, ensemble=["another/model"])  # of which one model's cost says nothing
     assert compare(capfd, f"runs=[{first}]", "rounds=1", f"output={tmp_path}/out").code == 0
-    cost = next(iter(json.loads((tmp_path / "out/figures.json").read_text())["costs"].values()))
-    assert cost["parameters"] is None
-    again = tmp_path / "sweep/1"
-    os.utime(again / "model/model.safetensors", (2e9, 2e9))  # it was trained on
-    ended = compare(capfd, f"runs=[{again}]", "evaluate=false")
-    assert f"{again}/evaluation/test is older than {again}/model; it is taken as i" in ended.err
-    assert f"evaluating {again}/model" in compare(capfd, f"runs=[{again}]").err
-    change(again / "evaluation/test", bundle=f"{again}/int8")
-    said = refusal(capfd, "compare", f"runs=[{again}]", "evaluate=false")
+    assert cost_in(tmp_path / "out")["parameters"] is None
+    (sweep / "1/result.yaml").unlink()
+    said = refusal(capfd, "compare", asked)
+    assert said.startswith(f"{sweep}/1 is not finished; go on with it by resume=")
+
+
+def test_an_evaluation_of_other_weights_or_of_another_bundle_is_not_a_run_s(sweep, capfd):
+    run = sweep / "1"
+    assert compare(capfd, f"runs=[{run}]").code == 0
+    os.utime(run / "model/model.safetensors", (2e9, 2e9))  # it was trained on
+    ended = compare(capfd, f"runs=[{run}]", "evaluate=false")
+    assert f"{run}/evaluation/test is older than {run}/model; it is taken as it is" in ended.err
+    assert f"evaluating {run}/model" in compare(capfd, f"runs=[{run}]").err
+    change(run / "evaluation/test", bundle=f"{run}/int8")
+    said = refusal(capfd, "compare", f"runs=[{run}]", "evaluate=false")
     assert "has no evaluation of split=test; set evaluate=true" in said
-    ended = compare(capfd, f"runs=[{again}/evaluation/test,{tmp_path}/sweep/0]")
-    assert f"bundle differs, too: None, {again}/int8" in ended.out
-    (tmp_path / "sweep/1/result.yaml").unlink()
-    said = refusal(capfd, "compare", f"runs=[{tmp_path}/sweep/1]")
-    assert said.startswith(f"{tmp_path}/sweep/1 is not finished; go on with it by resume=")
+    ended = compare(capfd, f"runs=[{run}/evaluation/test,{sweep}/0]")
+    assert f"bundle differs, too: {run}/int8, None" in ended.out
 
 
 def test_a_bundle_is_no_run(trained, capfd):

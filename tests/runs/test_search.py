@@ -14,8 +14,15 @@ from seqattn.runs.searching.search_budget import Budget
 from seqattn.runs.searching.search_halving import Halving
 from seqattn.runs.searching.search_report import write_experiment
 from seqattn.runs.searching.search_space import SearchSpace
-from seqattn.runs.searching.search_state import Rung, SearchState
-from seqattn.runs.searching.search_trials import Trial, behind, curve_of, left_of, said_last
+from seqattn.runs.searching.search_trials import (
+    Rung,
+    SearchState,
+    Trial,
+    behind,
+    curve_of,
+    left_of,
+    said_last,
+)
 from tests.cli.small import composed
 
 SMALL = ("model.dim=12", "model.ffn_dim=20", "model.encoder_layers=1", "model.decoder_layers=1")

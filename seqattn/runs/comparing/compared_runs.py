@@ -90,7 +90,7 @@ class Reading:
 
     Args:
         split: whose evaluation.
-        evaluate: whether a run without one is evaluated.
+        evaluate: whether a run without one, or trained on since, is evaluated.
         device: where.
         trust: packages that parts of a run may come from.
     """

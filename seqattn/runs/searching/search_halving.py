@@ -13,8 +13,15 @@ from pathlib import Path
 
 from seqattn.errors import UserError
 from seqattn.runs.searching.search_budget import Budget
-from seqattn.runs.searching.search_state import STATE, Rung, SearchState
-from seqattn.runs.searching.search_trials import Process, Trial, behind, curve_of
+from seqattn.runs.searching.search_trials import (
+    STATE,
+    Process,
+    Rung,
+    SearchState,
+    Trial,
+    behind,
+    curve_of,
+)
 from seqattn.storage import write_whole
 from seqattn.training.screen import duration
 

@@ -28,8 +28,7 @@ from seqattn.runs.comparing.comparison_tables import (
 from seqattn.runs.comparing.costs import measure_costs
 from seqattn.runs.comparing.judging import MetricFigures, judge
 from seqattn.runs.comparing.systems import check_alike
-from seqattn.runs.searching.search_state import SearchState
-from seqattn.runs.searching.search_trials import Trial, curve_of, left_of
+from seqattn.runs.searching.search_trials import SearchState, Trial, curve_of, left_of
 from seqattn.storage import write_json, write_whole
 from seqattn.training.screen import duration
 

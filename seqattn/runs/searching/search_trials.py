@@ -1,4 +1,4 @@
-"""The trials of a search: each a run in a folder of its own, trained by a process of its own."""
+"""The trials of a search, each a run that a process of its own trains, and what is known of all."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from seqattn.errors import UserError
 from seqattn.processes import follow_parent
 from seqattn.runs.comparing.costs import read_figures, training_of
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.resuming import RESULT
 
+STATE = "trials.json"
 _ALIKE = (
     "schedule=inverse_sqrt", "trainer.max_epochs=-1", "trainer.threads=1", "trainer.devices=1",
     "trainer.log_every_n_steps=10", "checkpoint.monitor=val/loss", "checkpoint.average=best",
@@ -58,6 +60,46 @@ class Trial(BaseModel):
     def step_seconds(self) -> float:
         """Of training."""
         return self.seconds / max(1, self.steps)
+
+
+class Rung(BaseModel):
+    """Trials that are trained up to the same step, and compared there."""
+
+    steps: int
+    trials: list[str] = []
+
+
+class SearchState(BaseModel):
+    """All that a search knows; written after each change."""
+
+    settings: dict[str, Any] = {}
+    """What the search was told."""
+    drawn: list[str] = []
+    """What was drawn from the space, in words."""
+    pilot: dict[str, float] = {}
+    """Seconds of a step and of a start, and steps of warm-up."""
+    rungs: list[Rung] = []
+    trials: dict[str, Trial] = {}
+    spent: float = 0.0
+    """Seconds, over all times that the search went on."""
+
+    @classmethod
+    def read(cls, home: Path) -> SearchState:
+        """That of a folder; a new one where there is none.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        file = home / STATE
+        try:
+            return cls.model_validate_json(file.read_bytes()) if file.is_file() else cls()
+        except ValidationError as error:
+            raise UserError(f"{file} cannot be read; name another run_dir") from error
+
+    def ranked(self, names: Sequence[str]) -> list[str]:
+        """Those that are still in the race, the best loss first."""
+        going = [name for name in names if self.trials[name].state == "going"]
+        return sorted(going, key=lambda name: self.trials[name].loss)
 
 
 def curve_of(home: Path) -> dict[int, float]:
