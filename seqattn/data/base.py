@@ -164,7 +164,8 @@ def matching(path: Path) -> list[Path]:
     """
     if not glob.has_magic(str(path)) or is_file(path):
         return [path]
-    found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    # not `Path.glob`, which takes neither whole paths nor "**.jsonl"
+    found = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
     if not found:
         raise UserError(f"{path} must name a file at least, there is none")
     return found

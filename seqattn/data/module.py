@@ -152,7 +152,10 @@ class TextData(LightningDataModule):
         """What of a split is trained or validated on, its ids made once."""
 
     def _rows(self, split: str) -> datasets.Dataset:
-        return self.source.load(split, self.cache_dir / "datasets")
+        rows = self.source.load(split, self.cache_dir / "datasets")
+        if len(rows) == 0:
+            raise UserError(f"the {split} split must hold some {self.unit}, it has none")
+        return rows
 
     def _loader(self, split: str, shuffle: bool) -> BatchLoader[Any]:
         rank = 0 if self.trainer is None else self.trainer.global_rank

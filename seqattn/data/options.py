@@ -22,7 +22,7 @@ class LoaderOptions(BatchLimits):
     """How batches of pairs are made.
 
     Args:
-        max_tokens, max_rows, max_square, num_workers, pin_memory: as `BatchLimits`.
+        max_tokens, max_rows, max_square, step_batches, num_workers, pin_memory: as `BatchLimits`.
         max_length: pairs with more tokens on either side (the end mark counted) are left out.
         long_sources: what becomes of sources that are too long: "drop" leaves their pairs out,
             "truncate" keeps their first tokens, "window" makes a pair with the same target of
@@ -71,7 +71,9 @@ class LoaderOptions(BatchLimits):
 
     def head(self, tokens: int) -> int:
         """Tokens of a head of so many that begin each window: half a window at most."""
-        return min(tokens, self.source_length // 2) if self.long_sources == "window" else 0
+        if self.long_sources != "window":
+            return 0
+        return min(tokens, self.source_length // 2, self.source_length - 2)
 
     def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
         """The first token, after its head, of each piece of a source.
@@ -96,8 +98,8 @@ class SpanOptions(BatchLimits):
     """How batches of questions, each with a window of its context, are made.
 
     Args:
-        max_tokens, max_rows, max_square, num_workers, pin_memory: as `BatchLimits`; a row is a
-            window and its question.
+        max_tokens, max_rows, max_square, step_batches, num_workers, pin_memory: as `BatchLimits`;
+            a row is a window and its question.
         window: tokens of a context that are read together; a longer context is read in windows.
         stride: tokens from a window's first to the next one's first; windows overlap by the rest.
         max_question: tokens of a question, the end mark counted; longer ones are left out of

@@ -77,7 +77,7 @@ class Table(FileOrHub):
                 ends = ", ".join(READERS)
                 raise UserError(f"a table's file must end in one of {ends}, got {path}")
         self.name = name
-        self.source_column, self.target_column = source_column, target_column
+        self.source_column, self.target_column = source_column or None, target_column
         self.references_column = references_column
         self.source_mark, self.tag_columns = source_mark, tag_columns or []
 

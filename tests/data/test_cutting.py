@@ -21,6 +21,14 @@ def test_a_source_that_fits_stays_as_it_is():
         assert cut([7, 8, 9, EOS], rule(how, 4)) == [[7, 8, 9, EOS]]
 
 
+@pytest.mark.parametrize("maximum", range(2, 7))
+def test_a_head_begins_each_window_and_leaves_room_for_more(maximum):
+    ids, options = [8, 9, 8, *range(10, 20), EOS], rule("window", maximum)
+    found, head = cut(ids, options, 3), options.head(3)
+    assert all(piece[:head] == ids[:head] and piece[-1] == EOS for piece in found)
+    assert {token for piece in found for token in piece[head:]} == set(ids[head:])
+
+
 def test_a_long_source_is_left_out_cut_or_read_in_windows():
     ids = [*range(10, 20), EOS]
 

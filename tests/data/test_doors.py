@@ -5,10 +5,10 @@ import resource
 import subprocess
 import sys
 
-import datasets
 import numpy as np
 import pytest
 
+from seqattn.data.lines import write_lines
 from seqattn.data.module import Seq2SeqData, SpanData
 from seqattn.data.options import LoaderOptions, SpanOptions
 from seqattn.data.reading import LONGEST_WHOLE, read_sources
@@ -20,20 +20,9 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import LONGEST_LEARNT, TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import MAX_DEPTH, check_json, read_json, write_whole
+from tests.data.reading import refusal
 
 DEEP = 100_000
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("hf")))
-
-
-def refusal(action):
-    with pytest.raises(UserError) as caught:
-        action()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def table(path, content):
@@ -150,6 +139,7 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path):
     assert says in refusal(lambda: Table({"train": f"{long}.parquet"}).load("train"))
     assert says in refusal(lambda: Tokenizer.load(tmp_path / name))
     assert says in refusal(lambda: write_whole(tmp_path / name, b""))
+    assert says in refusal(lambda: write_lines(["a"], long))
 
 
 def pairs_in(folder, cache, count=9):

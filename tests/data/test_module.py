@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from seqattn.data.arrow_tables import content_digest
+from seqattn.data.base import Source
 from seqattn.data.module import Seq2SeqData
 from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import ParallelText
@@ -176,6 +177,14 @@ def test_data_that_cannot_train_is_refused(corpus, cache):
         untargeted.prepare_data()
     assert untargeted.rows("test").targets == []
 
+    class Nothing(Source):
+        def load(self, split, cache_dir=None):
+            return datasets.Dataset.from_dict({"source": [], "target": []})
+
+    nothing = Seq2SeqData(Nothing(), CONFIG, None, str(cache))
+    with pytest.raises(UserError, match="the train split must hold some pairs, it has none"):
+        nothing.setup("fit")
+
 
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -232,10 +241,3 @@ def test_ranks_take_their_share_from_the_trainer(corpus, cache):
         assert len(data.train_dataloader()) * 2 >= len(build(corpus, cache).train_dataloader())
 
     assert len(set(shares[0]) | set(shares[1])) == len(shares[0]) + len(shares[1]) == 57
-
-
-def test_the_library_is_left_as_it_was(data):
-    datasets.enable_progress_bars()
-    data.prepare_data()
-
-    assert not datasets.are_progress_bars_disabled()

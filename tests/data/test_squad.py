@@ -11,7 +11,7 @@ from seqattn.data.options import LoaderOptions
 from seqattn.data.squad import AnswerPairs, Squad
 from seqattn.data.squad_format import nearest
 from seqattn.data.vocabulary import TokenizerConfig
-from seqattn.errors import UserError
+from tests.data.reading import columns, refusal
 
 SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
 CONTEXT = "Zoë has a cat. The cat has a dog."
@@ -34,17 +34,6 @@ def write(folder, content, name="train.json"):
 
 def references_in(dataset):
     return Texts.of(dataset).references
-
-
-def columns(dataset):
-    return {name: list(dataset[name]) for name in dataset.column_names}
-
-
-def refusal(action):
-    with pytest.raises(UserError) as caught:
-        action()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_questions_come_with_their_answers_and_places(tmp_path):
