@@ -9,11 +9,51 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from seqattn.checking import Count, checked
-from seqattn.data.bucketing import BatchLimits
 from seqattn.errors import UserError
 
 Length = Annotated[int, Ge(2), Le(10**6)]
 """Tokens that are read together, the end mark among them."""
+
+
+@checked
+@dataclass(frozen=True)
+class BatchLimits:
+    """How large a batch may be, and who prepares it.
+
+    Args:
+        max_tokens: bound on rows x the longest row of either side, marks and padding counted.
+        max_rows: bound on rows; None for none.
+        max_square: bound on rows x (longest row of either side) squared, which is what attention
+            weights take in memory; None for none.
+        step_batches: batches of an optimizer step over all ranks, whose number divides it; None
+            for as many as the ranks accumulate together.
+        num_workers: processes that prepare batches; 0 is quick enough.
+        pin_memory: page-locked memory, of use with a GPU only.
+    """
+
+    max_tokens: Count = 4096
+    max_rows: Count | None = None
+    max_square: Count | None = None
+    step_batches: Count | None = None
+    num_workers: Annotated[int, Ge(0), Le(256)] = 0
+    pin_memory: bool = False
+
+    def rows(self, length: int) -> int:
+        """How many rows of `length` tokens fit, 0 if not even one does."""
+        most = self.max_tokens // length
+        if self.max_rows is not None:
+            most = min(most, self.max_rows)
+        if self.max_square is not None:
+            most = min(most, self.max_square // length**2)
+        return most
+
+    def check_holds(self, length: int, what: str, advice: str = "") -> None:
+        """Refuses limits that do not hold a row of `length` tokens, which is `what`."""
+        if self.rows(length) < 1:
+            raise UserError(
+                f"max_tokens and max_square must hold {what}, "
+                f"got {self.max_tokens} and {self.max_square}{advice}"
+            )
 
 
 @checked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import mmap
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -133,6 +134,10 @@ class Shard:
         offsets, values = self._offsets[side], self._values[side]
         ends = zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)
         return [values[start:end] for start, end in ends]
+
+
+open_shard = lru_cache(maxsize=256)(Shard)
+"""A shard that stays open."""
 
 
 def read_batch(path: Path) -> pa.RecordBatch:
