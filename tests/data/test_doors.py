@@ -13,13 +13,14 @@ from seqattn.data.module import Seq2SeqData, SpanData
 from seqattn.data.options import LoaderOptions, SpanOptions
 from seqattn.data.reading import LONGEST_WHOLE, read_sources
 from seqattn.data.sources import ParallelText
-from seqattn.data.squad import AnswerPairs, Squad
+from seqattn.data.squad import Squad
 from seqattn.data.table import Table
 from seqattn.data.text_files import LONGEST_LINE
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import LONGEST_LEARNT, TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import MAX_DEPTH, check_json, read_json, write_whole
+from tests.data.prepared import write_text
 from tests.data.reading import refusal
 
 DEEP = 100_000
@@ -143,8 +144,8 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path):
 
 
 def pairs_in(folder, cache, count=9):
-    for name in ("train.en", "train.de", "val.en", "val.de"):
-        (folder / name).write_text("".join(f"a b {n % 7}\n" for n in range(count)))
+    for split in ("train", "val"):
+        write_text(folder, split, [(f"a b {n % 7}",) * 2 for n in range(count)])
     return Seq2SeqData(
         ParallelText(str(folder), "en", "de"), TokenizerConfig("bpe"), None, str(cache)
     )
@@ -199,15 +200,6 @@ print("without")
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.returncode) == ("without\n", 0), done.stderr
-
-
-def test_choices_say_what_they_fit():
-    assert (ParallelText.yields, Squad.yields, AnswerPairs.yields) == (
-        "pairs",
-        "questions",
-        "pairs",
-    )
-    assert (LoaderOptions.batches, SpanOptions.batches) == ("pairs", "spans")
 
 
 QUESTIONS = (

@@ -11,7 +11,6 @@ from seqattn.data.lines import read_texts
 from seqattn.data.sources import ParallelText
 from seqattn.data.squad import Squad
 from seqattn.data.table import Table
-from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
 from tests.data.reading import columns, refusal
 from tests.data.test_doors import QUESTIONS
@@ -105,13 +104,6 @@ def test_questions_follow_each_other_and_ids_stay_single(tmp_path):
     assert list(found["id"]) == ["1", "3"]
     twice = Squad(files={"train": [first, first]})
     assert "must have each id once, '1' comes twice" in refusal(lambda: twice.load("train"))
-
-
-def test_a_mark_of_byte_order_is_no_text_wherever_lines_are_read(tmp_path):
-    for name in ("t.txt", "t.txt.gz"):
-        path = tmp_path / name
-        write(path, "a\r\n\ufeffb", BOM)
-        assert list(read_lines(path)) == ["a", "\ufeffb"]
 
 
 @pytest.fixture

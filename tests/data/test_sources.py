@@ -41,12 +41,6 @@ def test_text_is_memory_mapped_from_the_cache_that_is_given(text, tmp_path):
     assert file["filename"].startswith(str(tmp_path / "cache"))
 
 
-def test_files_may_have_other_names(text):
-    source = ParallelText(str(text), "de", "en", train="val", test="train")
-
-    assert columns(source.load("test")) == {"source": GERMAN, "target": ENGLISH}
-
-
 def test_sources_without_targets_give_one_column(text):
     assert columns(ParallelText(str(text), "en", None).load("train")) == {"source": ENGLISH}
 

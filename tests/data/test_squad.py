@@ -32,10 +32,6 @@ def write(folder, content, name="train.json"):
     return Squad(str(folder))
 
 
-def references_in(dataset):
-    return Texts.of(dataset).references
-
-
 def test_questions_come_with_their_answers_and_places(tmp_path):
     source = write(
         tmp_path,
@@ -254,7 +250,7 @@ def test_questions_as_pairs_are_texts_with_all_their_answers(tmp_path):
         "begin": [24, -1],
         "end": [27, -1],
     }
-    assert references_in(found) == [["Zoë", "cat"], ["unanswerable"]]
+    assert Texts.of(found).references == [["Zoë", "cat"], ["unanswerable"]]
     answerable = AnswerPairs(write(tmp_path, content), unanswerable=False)
     assert columns(answerable.load("train"))["id"] == ["1"]
     write(tmp_path, document(entry("1", "Why?", is_impossible=True)))

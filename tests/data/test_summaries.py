@@ -14,10 +14,6 @@ from tests.data.reading import columns, json_lines, refusal
 SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
-def references_in(dataset):
-    return Texts.of(dataset).references
-
-
 @pytest.mark.parametrize(
     ("source", "target"),
     [("article", "highlights"), ("document", "summary"), ("dialogue", "summary")],
@@ -72,14 +68,14 @@ def test_references_are_lists_with_one_text_at_least(tmp_path):
         "target": ["b", "f", "h"],
         "references": [["c", "d"], ["f"], ["h"]],
     }
-    assert references_in(found) == [["c", "d"], ["f"], ["h"]]
-    assert references_in(Table(files).load("train")) == [["b"], ["f"], ["h"]]
+    assert Texts.of(found).references == [["c", "d"], ["f"], ["h"]]
+    assert Texts.of(Table(files).load("train")).references == [["b"], ["f"], ["h"]]
     assert refusal(lambda: Table(files, references_column="title").load("train")) == (
         f"column 'title' of {tmp_path}/t.jsonl must hold lists of texts, it holds something else"
     )
     (tmp_path / "train.en").write_text("x\n")
     alone = ParallelText(str(tmp_path), "en", None).load("train")
-    assert references_in(alone) == []
+    assert Texts.of(alone).references == []
 
 
 def test_a_line_that_is_no_json_object_is_named(tmp_path):
@@ -114,11 +110,11 @@ def test_aeslc_scores_against_its_original_subjects_or_all(tmp_path):
     )
     assert columns(plain.load("train")) == {"source": ["Hi all"], "target": ["greeting"]}
     assert columns(several.load("train")) == columns(plain.load("train"))
-    assert references_in(plain.load("val")) == [["end"]]
-    assert references_in(several.load("val")) == [["end", "farewell"]]
+    assert Texts.of(plain.load("val")).references == [["end"]]
+    assert Texts.of(several.load("val")).references == [["end", "farewell"]]
     assert list(several.load("val")["target"]) == ["end"]
     json_lines(tmp_path / "test.jsonl", [{**row, "summary": "test"}])
-    assert references_in(plain.load("test")) == [["test"]]
+    assert Texts.of(plain.load("test")).references == [["test"]]
     (tmp_path / "test.jsonl").unlink()
     (tmp_path / "dev.jsonl").unlink()
     assert refusal(lambda: plain.load("val")) == (
@@ -180,7 +176,7 @@ def test_aeslc_is_read_whole():
     train, dev = source.load("train"), source.load("val")
 
     assert (len(train), len(dev)) == (14436, 1960)
-    rows = zip(dev["target"], references_in(dev), strict=True)
+    rows = zip(dev["target"], Texts.of(dev).references, strict=True)
     assert all(target in references for target, references in rows)
 
 
