@@ -84,7 +84,9 @@ def test_tables_follow_each_other_whatever_their_kinds(tmp_path):
         f"all files of a split must have the same columns, {files[2]} has source, target and "
         f"{tmp_path}/e.csv source"
     )
-    assert refusal(lambda: Table({"train": []})) == "data.files.train must be a file's name, got []"
+    for none in ([], "", [""], 5, [5]):
+        says = f"data.files.train must be a file's name, got {none!r}"
+        assert refusal(lambda none=none: Table({"train": none})) == says
 
 
 @pytest.mark.parametrize("name", ["t.jsonl.gz", "t.csv.gz"])
