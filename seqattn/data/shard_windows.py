@@ -19,7 +19,7 @@ from torch.utils.data import Sampler
 
 from seqattn.data.bucketing import BucketSampler, Ints, batch_count
 from seqattn.data.options import BatchLimits, LoaderOptions
-from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, digest_of, open_shard
+from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, check_whole, digest_of, open_shard
 from seqattn.errors import UserError
 from seqattn.storage import is_file
 
@@ -51,10 +51,8 @@ class ShardedCorpus:
         for path, entry in zip(self.paths, self.entries, strict=True):
             if not is_file(path) or path.stat().st_size != entry.bytes:
                 raise UserError(f"{path} is missing or damaged; {AGAIN}")
-        path = root / LENGTHS
-        if not is_file(path) or digest_of(path) != manifest.lengths_sha256:
-            raise UserError(f"{path} is missing or damaged; {AGAIN}")
-        self._table = np.load(path, mmap_mode="r")
+        check_whole(root / LENGTHS, manifest.lengths_sha256)
+        self._table = np.load(root / LENGTHS, mmap_mode="r")
         self.firsts = first + np.cumsum([0, *(entry.pairs for entry in self.entries)])
         self._parts = np.cumsum([0, *(entry.lengths for entry in self.entries)])
         read = (options.max_length, options.source_length, options.long_sources, window)

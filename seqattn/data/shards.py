@@ -20,7 +20,7 @@ from seqattn.data.shard_files import (
     AGAIN,
     TOKENIZER,
     Manifest,
-    digest_of,
+    check_whole,
     open_shard,
     read_manifest,
 )
@@ -28,7 +28,6 @@ from seqattn.data.shard_windows import Passes, ShardedCorpus, WindowSampler
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.storage import is_file
 
 Weights = Callable[[Sequence[int]], Sequence[float] | None]
 """From how many batches each corpus has to its weight."""
@@ -194,8 +193,7 @@ class Shards(Source):
                 "is trained on is kept as ids alone"
             )
         path = root / splits[split].name
-        if not is_file(path) or digest_of(path) != splits[split].sha256:
-            raise UserError(f"{path} is missing or damaged; {AGAIN}")
+        check_whole(path, splits[split].sha256)
         return datasets.Dataset.from_file(str(path))
 
     def origin(self, split: str) -> str:
