@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from seqattn.analysis.explanations import METHODS
+from seqattn.analysis.explanations import METHODS, known_methods
 from seqattn.analysis.faithfulness import PERCENTS
 from seqattn.analysis.plots import removal_curves, save
 from seqattn.bundle.bundle import TextBundle
@@ -81,10 +81,7 @@ class Explaining:
             raise UserError("give bundle=RUN/model, or several as bundles=[RUN/model,RUN2/model]")
         if len(set(self.paths)) < len(self.paths):
             raise UserError("bundles must name each bundle once")
-        for name in self.methods or ():
-            if name not in METHODS:
-                known = ", ".join(METHODS)
-                raise UserError(f"there is no method {name}; the choices are: {known}")
+        known_methods(self.methods or ())
         if self.text is not None and not self.text.strip():
             raise UserError('text must hold some words: text="A dog runs."')
 

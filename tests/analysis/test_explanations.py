@@ -91,5 +91,5 @@ def test_neither_batch_nor_padding_on_a_side_changes_an_explanation(make, method
 
 
 def test_a_name_that_no_method_has_is_refused_with_the_choices():
-    with pytest.raises(UserError, match="there is no method=lime; the choices are: attention, "):
+    with pytest.raises(UserError, match="there is no method lime; the choices are: attention, "):
         explain(make_transformer(), torch.tensor([[3]]), torch.tensor([[3]]), "lime")
