@@ -77,13 +77,11 @@ class HeadFigures(NamedTuple):
         """
         if self.entropy is None:
             return "unused"
+        is_decoder = self.own is not None and self.after is None
         found = {
             "positional": (self.positional, POSITIONAL),
             "alignment": (self.alignment, ALIGNED),
-            "begin" if self.alignment is None and self.after is None else "end": (
-                self.mark,
-                MARKED,
-            ),
+            "begin" if is_decoder else "end": (self.mark, MARKED),
             "broad": (self.relative_entropy, BROAD),
         }
         fitting = (name for name, (x, least) in found.items() if x is not None and x >= least)

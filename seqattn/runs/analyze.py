@@ -66,7 +66,11 @@ class Analysis(BundleRun):
             raise UserError(
                 'a question needs its context: question="Who runs?" context="A dog runs."'
             )
+        if asks and text:
+            raise UserError("this bundle takes a question with its context, not text=...")
         if isinstance(bundle, SpanBundle):
+            if self.target is not None:
+                raise UserError("this bundle answers by spans and writes nothing; leave target out")
             return self._question(bundle, question, context)
         if asks:
             return self._sentence(bundle, question_source(question, context))

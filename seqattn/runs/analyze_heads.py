@@ -67,12 +67,7 @@ class HeadAnalysis(ScoredRun):
         bundle = self.load(self.generation)
         if isinstance(bundle, SpanBundle):
             raise UserError(f"{self.bundle} answers by spans; heads takes an encoder-decoder")
-        texts = self.read_texts(bundle)
-        texts = texts._replace(
-            sources=texts.sources[: self.sentences],
-            targets=texts.targets[: self.sentences],
-            references=texts.references[: self.sentences],
-        )
+        texts = self.read_texts(bundle).first(self.sentences)
         pairs = pairs_of(bundle, texts.sources, texts.targets)
         if not pairs:
             raise UserError(f"the {self.split} split has no pairs to look into")

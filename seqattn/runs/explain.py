@@ -84,6 +84,8 @@ class Explaining:
         known_methods(self.methods or ())
         if self.text is not None and not self.text.strip():
             raise UserError('text must hold some words: text="A dog runs."')
+        if self.target is not None and self.text is None:
+            raise UserError("target is the output of one text: add text=..., or leave target out")
 
     @property
     def paths(self) -> list[str]:

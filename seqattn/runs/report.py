@@ -62,6 +62,8 @@ class Report(ScoredRun):
         bundles = self._bundles()
         looks = looks_into(bundles, self.generation, self.methods, self.tokens)
         rows = self._rows(bundles[0])[: self.sentences]
+        if not rows:
+            raise UserError(f"the {self.split} split has no rows to show")
         began = time.perf_counter()
         sentences = _documents(looks, rows)
         seconds = (time.perf_counter() - began) / len(bundles)

@@ -205,6 +205,9 @@ def figures(**given):
     return HeadFigures(**usual | given)
 
 
+ACROSS = {"positional": None, "before": None, "own": None, "after": None, "mark": 0.7}
+
+
 @pytest.mark.parametrize(
     ("given", "role"),
     [
@@ -212,8 +215,9 @@ def figures(**given):
         ({"positional": 0.89, "mark": 0.5}, "end"),
         ({"mark": 0.5, "after": None}, "begin"),
         ({"mark": 0.49, "relative_entropy": 0.8}, "broad"),
-        ({"positional": None, "after": None, "alignment": 0.5, "mark": 0.7}, "alignment"),
-        ({"positional": None, "after": None, "alignment": 0.4, "mark": 0.7}, "end"),
+        ({**ACROSS, "alignment": 0.5}, "alignment"),
+        ({**ACROSS, "alignment": 0.4}, "end"),
+        ({**ACROSS, "alignment": None}, "end"),  # where no source has a token that decides
         ({"relative_entropy": 0.79}, "mixed"),
         ({"entropy": None}, "unused"),
     ],

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+import seqattn
 from seqattn.report.run_tables import run_tables
+from seqattn.runs.explaining.head_importance import pairs_of
 from tests.cli.small import refusal, succeed
 
 PNG = b"\x89PNG\r\n"
@@ -45,6 +47,12 @@ def test_heads_are_told_drawn_and_taken_out(capfd, trained, tmp_path):
     assert numbers["mark"] == tuple(round(head["mark"], 2) for head in told)
     for name in ("heads", "ablation"):
         assert (tmp_path / "heads" / f"{name}.png").read_bytes().startswith(PNG)
+
+
+def test_rows_with_an_empty_side_are_left_out(trained):
+    bundle = seqattn.load(f"{trained}/model")
+    pairs = pairs_of(bundle, ["", "a dog", "a cat"], ["ein Hund", "", "eine Katze"])
+    assert [pair.source for pair in pairs] == bundle.encode(["a cat"])[0]
 
 
 def test_heads_of_spans_are_refused(capfd, answering, tmp_path):

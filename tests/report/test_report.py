@@ -13,7 +13,7 @@ from seqattn.generation.span_search import SpanSearch
 from seqattn.metrics.qa import QaScorer
 from seqattn.report.contributions import source_measure, source_use
 from seqattn.tokens import BOS, EOS
-from tests.report.made import NASTY, SOURCES, Asked, documents, report, unpacked
+from tests.report.made import NASTY, SOURCES, Asked, Pairs, documents, report, unpacked
 
 HALF = 0.5 / 65_535 * 1.001
 
@@ -168,6 +168,7 @@ def test_source_use_is_the_sources_share_of_a_token_the_mean_over_the_output():
         ({"output": "report.txt"}, "output must be a file such as report.html, got report.txt"),
         ({"methods": ["alto"]}, "there is no method alto; the choices are:"),
         ({"bundles": ["nowhere"]}, "there is no bundle at nowhere"),
+        ({"data": Pairs(0)}, "the val split has no rows to show"),
         ({"generation": SpanSearch()}, "this bundle gives text and takes generation=beam"),
     ],
 )
