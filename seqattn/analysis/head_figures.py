@@ -8,27 +8,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from seqattn.analysis.head_sums import Looks, Sums, watching
+from seqattn.analysis.head_sums import Sums, watching
+from seqattn.analysis.pairs import Pair, padded, target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import BOS, EOS, PAD
 
 POSITIONAL, ALIGNED, MARKED, BROAD = 0.9, 0.5, 0.5, 0.8
 """From where on a head has a role, as `role_of` says."""
 _BATCH = 32
-
-
-class Pair(NamedTuple):
-    """Ids of a source and of its target, each with its end mark."""
-
-    source: Sequence[int]
-    target: Sequence[int]
-
-    @property
-    def read(self) -> list[int]:
-        """What the decoder reads: the begin mark, and the target without its end."""
-        return [BOS, *self.target[:-1]]
 
 
 class HeadFigures(NamedTuple):
@@ -103,22 +91,19 @@ def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[H
     for first in range(0, len(pairs), _BATCH):
         batch = pairs[first : first + _BATCH]
         device = next(model.parameters()).device
-        source, read = (
-            _padded([torch.tensor(one) for one in side], PAD).to(device) for side in _sides(batch)
-        )
+        source, read = (padded(side).to(device) for side in _sides(batch))
         with torch.no_grad(), watching(model) as seen:
             model(source, read)
-        decides = _padded([deciding_tokens(model, pair) for pair in batch], -1).to(device)
+        decides = padded([deciding_tokens(model, pair).tolist() for pair in batch], -1).to(device)
         for name, calls in seen.items():
             reads_source = name.startswith("encoder.")
             across = not name.endswith("self_attention")
             keys, known = (source, counts[0]) if reads_source or across else (read, counts[1])
             queries = source if reads_source else read
-            looks = Looks(
+            sums.setdefault(name, Sums(calls.heads)).add(
                 *calls.joined(), keys, queries != PAD, _rarest(keys, known),
                 decides if across else None,
             )  # fmt: skip
-            sums.setdefault(name, Sums(calls.heads)).add(looks)
     return {
         name: [_figures(found, head) for head in range(found.heads)] for name, found in sums.items()
     }
@@ -126,10 +111,6 @@ def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[H
 
 def _sides(pairs: Sequence[Pair]) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
     return [pair.source for pair in pairs], [pair.read for pair in pairs]
-
-
-def _padded(rows: Sequence[Tensor], filling: int) -> Tensor:
-    return pad_sequence(list(rows), batch_first=True, padding_value=filling)
 
 
 def _rarest(keys: Tensor, counts: Counter[int]) -> Tensor:
@@ -151,26 +132,16 @@ def _figures(sums: Sums, head: int) -> HeadFigures:
     return HeadFigures._make([*means, place, share, sums.mean("alignment", head)])
 
 
-@torch.no_grad()
 def deciding_tokens(model: Seq2SeqModel, pair: Pair) -> Tensor:
     """For each target token the place of the source token without which it is least likely: (T,).
 
     Each source token is left out in turn, its end mark never. -1 for the target's end mark, and
     where the source has one token alone.
     """
-    device = next(model.parameters()).device
     source = list(pair.source)
     decides = torch.full((len(pair.target),), -1)
-    words = len(source) - 1
-    if words < 2:
-        return decides
-    said = torch.tensor(pair.target, device=device)[None, :, None]
-    found = []
-    for first in range(0, words, _BATCH):
-        without = [source[:j] + source[j + 1 :] for j in range(first, min(first + _BATCH, words))]
-        memory = model.encode(torch.tensor(without, device=device))
-        read = torch.tensor([pair.read], device=device).expand(len(without), -1)
-        likely = model.log_probabilities(read, model.start(memory, cached=False)).log_probabilities
-        found.append(likely.gather(2, said.expand(len(without), -1, -1))[..., 0])  # (J, T)
-    decides[:-1] = torch.cat(found).argmin(dim=0)[:-1].cpu()
+    if len(source) > 2:
+        cut = [Pair(source[:j] + source[j + 1 :], pair.target) for j in range(len(source) - 1)]
+        likely = torch.stack(target_log_probabilities(model, cut))  # (J, T)
+        decides[:-1] = likely.argmin(dim=0)[:-1]
     return decides

@@ -132,9 +132,6 @@ def _named(pattern: str, known: Mapping[str, object]) -> list[str]:
 
 
 def _chained(edits: Sequence[Edit]) -> Edit:
-    if len(edits) == 1:
-        return edits[0]
-
     def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
         for one in edits:
             weights = one(weights, visible)

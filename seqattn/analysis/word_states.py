@@ -63,7 +63,7 @@ def _listening(model: Any) -> Iterator[dict[str, Tensor]]:
 
     with ExitStack() as stack:
         for name, part in parts.items():
-            stack.callback(part.register_forward_hook(note(name)).remove)
+            stack.enter_context(part.register_forward_hook(note(name)))
         yield heard
 
 

@@ -11,7 +11,7 @@ import torch
 
 from seqattn.analysis.capture import capture
 from seqattn.analysis.explanations import METHODS, Explanation, explain
-from seqattn.analysis.explanations.passes import decoder_input
+from seqattn.analysis.explanations.predictions import decoder_input
 from seqattn.bundle.bundle import TextBundle
 from seqattn.generation.base import Hypothesis, Search, inference
 from seqattn.generation.beam import BeamSearch

@@ -88,14 +88,12 @@ class HeadAnalysis(ScoredRun):
         }
         directory = Path(self.output).expanduser()
         save(head_map(attentions, f"heads of {self.bundle}"), directory / "heads.png")
-        if curve is not None:
-            save(ablation_curves(curve), directory / "ablation.png")
         write_json(directory / "heads.json", results)
         tables = {"heads": heads_table(attentions, self.split, len(pairs))}
-        if curve is not None:
-            tables["ablation"] = ablation_table(curve)
         print_heads(tables["heads"], attentions)
         if curve is not None:
+            save(ablation_curves(curve), directory / "ablation.png")
+            tables["ablation"] = ablation_table(curve)
             print_tables({"": tables["ablation"]}, [2] * len(curve.out))
         print(f"written to {self.output}")
         keep_tables(self.bundle, tables)

@@ -7,7 +7,8 @@ import torch
 from seqattn.analysis import capture, intervene
 from seqattn.analysis.explanations import explain
 from seqattn.analysis.explanations.flow import flows_of
-from seqattn.analysis.explanations.passes import decoder_input, run_recurrent
+from seqattn.analysis.explanations.passes import run_recurrent
+from seqattn.analysis.explanations.predictions import decoder_input
 from seqattn.analysis.explanations.relevance import relevances
 from seqattn.analysis.explanations.rollout import DecoderMixing, Mixing
 from tests.builders import heads, make_transformer, random_ids

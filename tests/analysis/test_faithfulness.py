@@ -8,12 +8,11 @@ import torch
 from seqattn.analysis.explanations import explain
 from seqattn.analysis.faithfulness import (
     PERCENTS,
-    Pair,
     judge,
     kendall,
     random_contributions,
-    target_log_probabilities,
 )
+from seqattn.analysis.pairs import Pair, target_log_probabilities
 from seqattn.analysis.word_alignment import align
 from seqattn.metrics.alignment_error import AlignmentErrorRate
 from seqattn.tokens import BOS, EOS

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from seqattn.analysis import intervene
 from seqattn.analysis.explanations import METHODS, explain
-from seqattn.analysis.explanations.passes import decoder_input
+from seqattn.analysis.explanations.predictions import decoder_input
 from seqattn.analysis.intervene import without_keys
 from seqattn.errors import UserError
 from tests.builders import HEADS, heads, load_choice, load_variant, make_transformer

@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from seqattn.analysis.explanations.alti import ALTI
-from seqattn.analysis.explanations.attention import CrossAttention
 from seqattn.analysis.explanations.base import Explanation, Method
+from seqattn.analysis.explanations.cross_attention import CrossAttention, ValueNorm
 from seqattn.analysis.explanations.flow import Flow
 from seqattn.analysis.explanations.gradients import InputXGradient, IntegratedGradients
 from seqattn.analysis.explanations.occlusion import Occlusion
 from seqattn.analysis.explanations.relevance import Relevance
 from seqattn.analysis.explanations.rollout import Rollout
-from seqattn.analysis.explanations.value_norm import ValueNorm
 from seqattn.analysis.explanations.value_zeroing import ValueZeroing
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel

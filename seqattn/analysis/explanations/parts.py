@@ -95,8 +95,7 @@ def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
             ) -> None:
                 parts[name] = _parts(attention, args, maps[name][-1], result.output)
 
-            hook = module.register_forward_hook(keep, with_kwargs=True)
-            stack.callback(hook.remove)
+            stack.enter_context(module.register_forward_hook(keep, with_kwargs=True))
         yield parts
 
 

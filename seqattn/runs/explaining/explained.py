@@ -11,16 +11,9 @@ import torch
 from torch import Tensor
 
 from seqattn.analysis.explanations import METHODS, explain
-from seqattn.analysis.faithfulness import (
-    Judged,
-    Pair,
-    batches,
-    judge,
-    padded,
-    random_contributions,
-    target_log_probabilities,
-)
+from seqattn.analysis.faithfulness import Judged, judge, random_contributions
 from seqattn.analysis.intervene import intervene
+from seqattn.analysis.pairs import Pair, batches, padded, target_log_probabilities
 from seqattn.analysis.replaced_attention import EDITS, parts_of
 from seqattn.analysis.word_alignment import align
 from seqattn.bundle.bundle import TextBundle
@@ -109,16 +102,15 @@ class ExplainedBundle:
         found = [torch.empty(0)] * len(sample.pairs)
         seconds, done = 0.0, 0
         device = next(self.bundle.model.parameters()).device
-        lengths = [(len(pair.source), len(pair.target)) for pair in sample.pairs]
         with progress(f"{method} of {self.name}", "sentences") as tell:
-            for batch in batches(lengths, _EXPLAINED_TOKENS):
+            for batch in batches(sample.pairs, _EXPLAINED_TOKENS):
                 pairs = [sample.pairs[row] for row in batch]
                 source, target = (padded(side).to(device) for side in zip(*pairs, strict=True))
                 began = time.perf_counter()
                 said = explain(self.bundle.model, source, target, method).source
                 seconds += time.perf_counter() - began
-                for row, one in zip(batch, said.detach().double().cpu(), strict=True):
-                    found[row] = one[: lengths[row][1], : lengths[row][0]]
+                for row, pair, one in zip(batch, pairs, said.detach().double().cpu(), strict=True):
+                    found[row] = one[: len(pair.target), : len(pair.source)]
                 done += len(batch)
                 tell(done, len(sample.pairs))
         return Contributions(found, seconds)
@@ -170,20 +162,20 @@ class ExplainedBundle:
             parts, without = parts_of(self.bundle.model)
         except UserError as reason:
             return {"cannot_be_had": str(reason)}
+        sample = self.sample()
         jobs = [(edit, part) for edit in edits for part in parts]
         found: dict[str, Any] = {edit: {} for edit in edits}
         with progress(f"replacing attention of {self.name}", "decodings") as tell:
-            found["as_trained"] = self._scores(scorer)
+            found["as_trained"] = self._scores(scorer, sample)
             tell(1, len(jobs) + 1)
             for number, (edit, part) in enumerate(jobs, 2):
                 weights = {name: EDITS[edit](seed + at) for at, name in enumerate(parts[part])}
                 with intervene(self.bundle.model, weights):
-                    found[edit][part] = self._scores(scorer)
+                    found[edit][part] = self._scores(scorer, sample)
                 tell(number, len(jobs) + 1)
         return found | {"without": without}
 
-    def _scores(self, scorer: Any) -> dict[str, float]:
-        sample = self.sample()
+    def _scores(self, scorer: Any, sample: Sample) -> dict[str, float]:
         said = torch.cat(target_log_probabilities(self.bundle.model, sample.pairs))
         search = replace(self.search, workers=1)  # whose order of draws depends on nothing else
         sources = [self.texts.sources[row] for row in sample.rows]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from seqattn.analysis.head_figures import Pair
 from seqattn.analysis.importance import by_attention, gate_sizes, head_importance
+from seqattn.analysis.pairs import Pair
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.pruning import Units, pruned
 from seqattn.errors import UserError

@@ -1,4 +1,4 @@
-"""Attention weights times the vectors that they multiply."""
+"""What cross-attention looks at: its weights as they are, and times the vectors that they weigh."""
 
 from __future__ import annotations
 
@@ -20,6 +20,28 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
 from seqattn.models.recurrent_decoder import Readout
 from seqattn.models.transformer import Transformer
+
+
+class CrossAttention(Method):
+    """The weights from target to source, the mean over heads and decoder layers.
+
+    Where an alignment's weights sum to less than 1, the difference is left. The target's prefix
+    gets nothing.
+    """
+
+    name: ClassVar[str] = "attention"
+    cites: ClassVar[str] = "Bahdanau et al. 2015, arXiv 1409.0473"
+
+    def why_not(self, model: Seq2SeqModel) -> str | None:
+        return why_no_cross(model)
+
+    @torch.no_grad()
+    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
+        if isinstance(model, Recurrent):
+            return shared_out(target, run_recurrent(model, source, target).weights)
+        assert isinstance(model, Transformer)
+        layers = [parts.shares for parts in run_cross(model, source, target)]
+        return shared_out(target, torch.stack(layers).mean(dim=0))
 
 
 class ValueNorm(Method):
