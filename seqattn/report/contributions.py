@@ -38,13 +38,16 @@ def source_use(found: Explanation) -> float:
 
 def explanation_document(method: Method, found: Explanation | str) -> ExplanationDocument:
     """The document of what a method found in one sentence, or of why it cannot be had."""
-    is_found = not isinstance(found, str)
-    return {
+    made: ExplanationDocument = {
         "method": method.name,
         "cites": method.cites,
         "signed": method.signed,
-        "source": packed(found.source[0]) if is_found else None,
-        "prefix": packed(found.prefix[0]) if is_found else None,
-        "rest": packed(found.rest[0]) if is_found else None,
-        "reason": "" if is_found else found,
+        "source": None,
+        "prefix": None,
+        "rest": None,
+        "reason": "",
     }
+    if isinstance(found, str):
+        return {**made, "reason": found}
+    source, prefix, rest = (packed(part[0]) for part in found)
+    return {**made, "source": source, "prefix": prefix, "rest": rest}

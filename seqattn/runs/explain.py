@@ -116,14 +116,6 @@ class Explaining:
             UserError: where a bundle or the data cannot be used.
         """
         labels = distinct_names([Path(path).expanduser() for path in self.paths])
-        runs = [
-            ScoredRun(
-                bundle=path, device=self.device, trust=self.trust, data=self.data,
-                generation=self.generation, scorer=self.scorer, split=self.split,
-                cache_dir=self.cache_dir,
-            )
-            for path in self.paths
-        ]  # fmt: skip
         each: dict[str, dict[str, Any]] = {}
         results = {
             "split": self.split,
@@ -132,7 +124,12 @@ class Explaining:
             "percents": list(PERCENTS),
             "bundles": each,
         }
-        for label, run in zip(labels, runs, strict=True):
+        for label, path in zip(labels, self.paths, strict=True):
+            run = ScoredRun(
+                bundle=path, device=self.device, trust=self.trust, data=self.data,
+                generation=self.generation, scorer=self.scorer, split=self.split,
+                cache_dir=self.cache_dir,
+            )  # fmt: skip
             each[label] = self._one(run, label)
             self.directory.mkdir(parents=True, exist_ok=True)
             write_json(self.directory / "explanations.json", _finite(results))
@@ -175,27 +172,14 @@ class Explaining:
         file = self.data.alignments_of(self.split)
         links = None if file is None else read_links(file, texts.sources, texts.targets)
         texts = texts.first(self.sentences or len(texts.sources))
-        explained = ExplainedBundle(label, bundle, self.generation, texts, links)
-        sample = explained.sample(self.targets == "outputs")
-        found, reasons = explained.methods(self.names, sample, self.seed)
-        judged = explained.judged(found, sample)
-        rows: dict[str, dict[str, Any]] = {}
-        for method, one in found.items():
-            rows[method] = {**judged.methods[method]._asdict()}
-            if links is not None and self.targets == "references":
-                rows[method]["alignment_error_rate"], aligned = explained.alignment_error(
-                    one, sample
-                )
-                rows[method]["aligned_sentences"] = aligned
-            if one.seconds is not None:
-                rows[method]["seconds_per_sentence"] = one.seconds / len(sample.pairs)
+        own = self.targets == "outputs"
+        explained = ExplainedBundle(label, bundle, self.generation, texts, None if own else links)
+        sample = explained.sample(own)
         return {
             "bundle": run.bundle,
             "sentences": len(sample.pairs),
             "left_out": len(texts.sources) - len(sample.pairs),
-            "probability": judged.probability,
-            "methods": rows,
-            "cannot_be_had": reasons,
+            **explained.judged(self.names, sample, self.seed),
             "slow": self._slow(bundle.model),
             "replaced": explained.replaced(self.replaced, self.scorer, self.seed)
             if self.replaced
