@@ -12,14 +12,14 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.report.document_types import CopyDocument
 
 
-def copied_document(
-    source: Sequence[str], target: Sequence[str], pointer: list[float] | None
-) -> CopyDocument:
+def copied_document(source: Sequence[str], target: Sequence[str]) -> CopyDocument:
     """Extractive fragments of an output (Grusky et al. 2018, arXiv 1804.11283, section 4).
 
     Args:
         source, target: pieces of each side, the end included.
-        pointer: as `copy_probabilities`.
+
+    Returns:
+        All but `pointer`, for which see `copy_probabilities`.
     """
     read, said = words_of(source), words_of(target)
     lengths = _fragments([word for word, _ in read], [word for word, _ in said])
@@ -29,7 +29,7 @@ def copied_document(
         "pieces": [place in places for place in range(len(target))],
         "coverage": sum(lengths) / len(said) if said else 0.0,
         "density": sum(length**2 for length in lengths) / len(said) if said else 0.0,
-        "pointer": pointer,
+        "pointer": None,
     }
 
 

@@ -73,9 +73,11 @@ class TextLook:
         outputs = tokenizer.decode_target([one.ids for one in found])
         is_full = len(best.ids) == self.bundle.model.max_target_length
         target = [*best.ids] if is_full else [*best.ids, EOS]
+        read = tokenizer.source_pieces(source, text if windows == 1 else None)
+        said = tokenizer.target_pieces(target)
         made: LookDocument = {
-            "source": tokenizer.source_pieces(source, text if windows == 1 else None),
-            "target": tokenizer.target_pieces(target),
+            "source": read,
+            "target": said,
             "output": outputs[0],
             "score": sentence_chrf(outputs[0], references) if references else None,
             "source_use": None,
@@ -91,7 +93,7 @@ class TextLook:
                 }
                 for output, one in zip(outputs, found, strict=True)
             ],
-            "copied": {"pieces": [], "coverage": 0.0, "density": 0.0, "pointer": None},
+            "copied": copied_document(read, said),
         }
         if source:
             self._look(made, source, target)
@@ -111,8 +113,7 @@ class TextLook:
         ids = torch.tensor([source], device=device), torch.tensor([target], device=device)
         read = ids[0], decoder_input(ids[1])
         with self.passes():
-            pointer = copy_probabilities(model, *read)
-        made["copied"] = copied_document(made["source"], made["target"], pointer)
+            made["copied"]["pointer"] = copy_probabilities(model, *read)
         for name in self.methods:
             found: Explanation | str | None = METHODS[name].why_not(model)
             if found is None:

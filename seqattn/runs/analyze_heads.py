@@ -11,9 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from seqattn.analysis.capture import makers
-from seqattn.analysis.head_figures import head_figures
+from seqattn.analysis.head_figures import attention_heads, head_figures
 from seqattn.analysis.head_plots import AblationCurve, ablation_curves, head_map
-from seqattn.analysis.head_rows import attention_heads
 from seqattn.analysis.importance import (
     Head,
     by_attention,

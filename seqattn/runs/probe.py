@@ -10,8 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
-from seqattn.analysis.probes import Labels, nearest_words
-from seqattn.analysis.word_states import WordPieces, uniform_attention, word_states
+from seqattn.analysis.probes import (
+    Labels,
+    WordPieces,
+    nearest_words,
+    uniform_attention,
+    word_states,
+)
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.checking import Count, Seed, checked
 from seqattn.data.base import Texts

@@ -7,9 +7,13 @@ import pytest
 import torch
 
 from seqattn.analysis import capture, intervene
-from seqattn.analysis.head_figures import HeadFigures, deciding_tokens, head_figures
+from seqattn.analysis.head_figures import (
+    HeadFigures,
+    attention_heads,
+    deciding_tokens,
+    head_figures,
+)
 from seqattn.analysis.head_plots import head_map
-from seqattn.analysis.head_rows import attention_heads
 from seqattn.analysis.importance import head_importance
 from seqattn.analysis.intervene import uniform
 from seqattn.analysis.pairs import Pair

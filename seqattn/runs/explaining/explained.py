@@ -12,9 +12,8 @@ from torch import Tensor
 
 from seqattn.analysis.explanations import METHODS, explain
 from seqattn.analysis.faithfulness import judge, random_contributions
-from seqattn.analysis.intervene import intervene
+from seqattn.analysis.intervene import EDITS, intervene, parts_of
 from seqattn.analysis.pairs import Pair, batches, padded, target_log_probabilities
-from seqattn.analysis.replaced_attention import EDITS, parts_of
 from seqattn.analysis.word_alignment import align
 from seqattn.bundle.bundle import TextBundle
 from seqattn.data.base import Texts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from seqattn.analysis.head_figures import AttentionHeads, HeadRow
 from seqattn.analysis.head_plots import AblationCurve
-from seqattn.analysis.head_rows import AttentionHeads, HeadRow
 from seqattn.report.document_types import TableDocument
 from seqattn.runs.explaining.explained_tables import rounded
 from seqattn.runs.tables import numbers_told, print_table
