@@ -106,6 +106,16 @@ def test_neither_batch_nor_padding_on_a_side_changes_an_explanation(make, method
             torch.testing.assert_close(whole, (target != 0).float(), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["value_norm", "alti"])
+def test_a_model_in_bfloat16_is_explained_as_in_float32(method):
+    """Whose linear attention makes its weights in float32."""
+    found, wanted = (
+        explain(model, padded(SOURCES), padded(TARGETS), method).source
+        for model in (MODELS["linear"]().bfloat16(), MODELS["linear"]())
+    )
+    torch.testing.assert_close(found.float(), wanted, atol=0.02, rtol=0.0)
+
+
 LOOKED = torch.tensor(PI[:8])
 """Where the model that copies looks, of 8 tokens."""
 

@@ -183,14 +183,13 @@ def test_experts_have_figures_of_the_tokens_that_chose_them():
     attention = mixture.get_submodule(name)
     assert isinstance(attention, MixtureOfAttention)
     chosen, entropies = [], []
-    heard = attention.register_forward_hook(
+    with attention.register_forward_hook(
         lambda module, args, output: chosen.append(module.route(args[0]).chosen[0])
-    )
-    for pair in PAIRS:
-        with torch.no_grad(), capture(mixture) as maps:
-            mixture.encode(torch.tensor([pair.source]))
-        entropies.append(-torch.special.xlogy(w := maps[name][0][0].double(), w).sum(dim=-1).T)
-    heard.remove()
+    ):
+        for pair in PAIRS:
+            with torch.no_grad(), capture(mixture) as maps:
+                mixture.encode(torch.tensor([pair.source]))
+            entropies.append(-torch.special.xlogy(w := maps[name][0][0].double(), w).sum(dim=-1).T)
     experts, values = torch.cat(chosen), torch.cat(entropies)  # (tokens, k)
     found = head_figures(mixture, PAIRS)[name]
     assert len(found) == attention.num_experts
