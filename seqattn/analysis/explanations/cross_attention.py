@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seqattn.analysis.explanations.base import Explanation, Method
-from seqattn.analysis.explanations.parts import shares_of
+from seqattn.analysis.explanations.parts import Parts, shares_of
 from seqattn.analysis.explanations.passes import (
     Aligned,
     run_cross,
@@ -38,13 +38,22 @@ class CrossAttention(Method):
     @torch.no_grad()
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
         if isinstance(model, Recurrent):
-            return shared_out(target, run_recurrent(model, source, target).weights)
+            aligned = run_recurrent(model, source, target)
+            return shared_out(target, self.of_alignment(aligned, model.decoder.readout))
         assert isinstance(model, Transformer)
-        layers = [parts.shares for parts in run_cross(model, source, target)]
+        layers = [self.of_layer(parts) for parts in run_cross(model, source, target)]
         return shared_out(target, torch.stack(layers).mean(dim=0))
 
+    def of_layer(self, parts: Parts) -> Tensor:
+        """Shares (B, T, S) of what a layer looks at."""
+        return parts.shares
 
-class ValueNorm(Method):
+    def of_alignment(self, aligned: Aligned, readout: Readout) -> Tensor:
+        """Shares (B, T, S) of what a recurrent model looks at."""
+        return aligned.weights
+
+
+class ValueNorm(CrossAttention):
     """||a f(x)||: the length of what each source token adds to what cross-attention gives.
 
     f is the value and output projections, and heads are summed before the length is taken. Lengths
@@ -55,26 +64,12 @@ class ValueNorm(Method):
     name: ClassVar[str] = "value_norm"
     cites: ClassVar[str] = "Kobayashi et al. 2020, arXiv 2004.10102"
 
-    def why_not(self, model: Seq2SeqModel) -> str | None:
-        return why_no_cross(model)
+    def of_layer(self, parts: Parts) -> Tensor:
+        return shares_of(parts.contributions().norm(dim=3))
 
-    @torch.no_grad()
-    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
-        if isinstance(model, Recurrent):
-            aligned = run_recurrent(model, source, target)
-            return shared_out(target, _read_out(aligned, model.decoder.readout))
-        assert isinstance(model, Transformer)
-        layers = [
-            shares_of(parts.contributions().norm(dim=3))
-            for parts in run_cross(model, source, target)
-        ]
-        return shared_out(target, torch.stack(layers).mean(dim=0))
-
-
-def _read_out(aligned: Aligned, readout: Readout) -> Tensor:
-    """Shares (B, T, S) of an alignment."""
-    width = aligned.annotations.shape[2]
-    matrix = readout.merge.weight
-    columns = matrix[:, -width:] if readout.maxout else matrix[:, :width]
-    lengths = (aligned.annotations @ columns.T).norm(dim=2)
-    return shares_of(aligned.weights * lengths[:, None])
+    def of_alignment(self, aligned: Aligned, readout: Readout) -> Tensor:
+        width = aligned.annotations.shape[2]
+        matrix = readout.merge.weight
+        columns = matrix[:, -width:] if readout.maxout else matrix[:, :width]
+        lengths = (aligned.annotations @ columns.T).norm(dim=2)
+        return shares_of(aligned.weights * lengths[:, None])

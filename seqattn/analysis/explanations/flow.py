@@ -8,10 +8,10 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.analysis.explanations.base import Explanation, Method
+from seqattn.analysis.explanations.base import Explanation
 from seqattn.analysis.explanations.parts import shares_of
-from seqattn.analysis.explanations.passes import run_transformer, shared_out, why_no_layers
-from seqattn.analysis.explanations.rollout import DecoderMixing, Mixing, attention_mixing
+from seqattn.analysis.explanations.passes import run_transformer, shared_out
+from seqattn.analysis.explanations.rollout import DecoderMixing, Mixing, Rollout
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.transformer import Transformer
 from seqattn.tokens import PAD
@@ -22,7 +22,7 @@ _NUMBERS = 1 << 19
 """Numbers of flows that are worked on at once, which a processor's cache holds."""
 
 
-class Flow(Method):
+class Flow(Rollout):
     """The maximum flow through the layers, whose capacities are the matrices of rollout.
 
     From each target token at the top to each token read at the bottom, as shares of their sum
@@ -32,16 +32,12 @@ class Flow(Method):
     """
 
     name: ClassVar[str] = "flow"
-    cites: ClassVar[str] = "Abnar and Zuidema 2020, arXiv 2005.00928"
     slow: ClassVar[bool] = True
-
-    def why_not(self, model: Seq2SeqModel) -> str | None:
-        return why_no_layers(model)
 
     @torch.no_grad()
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
         assert isinstance(model, Transformer)
-        mixing = attention_mixing(run_transformer(model, source, target))
+        mixing = self.mixing(run_transformer(model, source, target))
         rows = mixing.decoder[0].cross.new_zeros(*target.shape, source.shape[1] + target.shape[1])
         for row, ids, out in zip(range(len(source)), source, target):
             length = int((out != PAD).sum())
