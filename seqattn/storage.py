@@ -39,6 +39,8 @@ def file_faults(doing: str, path: Path) -> Iterator[None]:
     except OSError as error:
         where = error.filename or path
         raise UserError(f"cannot {doing} {where}: {error.strerror or error}") from error
+    except (EOFError, zlib.error) as error:  # of packed files
+        raise UserError(f"cannot {doing} {path}: {error}") from error
 
 
 @contextmanager
@@ -48,12 +50,11 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     Raises:
         UserError: it cannot be read.
     """
-    with file_faults("read", path):
-        try:
-            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-                yield file  # type: ignore[misc]
-        except (EOFError, zlib.error) as error:
-            raise UserError(f"cannot read {path}: {error}") from error
+    with (
+        file_faults("read", path),
+        gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file,
+    ):
+        yield file  # type: ignore[misc]
 
 
 def kind_of(path: Path) -> str:

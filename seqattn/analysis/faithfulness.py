@@ -8,20 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.generation.base import inference
+from seqattn.analysis.pairs import Pair, target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
-from seqattn.tokens import BOS, PAD
 
 PERCENTS = (1, 5, 10, 20, 50)
 """Shares of a source's tokens that are removed or kept (DeYoung et al. 2020)."""
-_BATCH_TOKENS = 4096
-
-
-class Pair(NamedTuple):
-    """Ids of a source and of the target that is explained, ends included."""
-
-    source: Sequence[int]
-    target: Sequence[int]
 
 
 class Faithfulness(NamedTuple):
@@ -102,45 +93,6 @@ def random_contributions(pairs: Sequence[Pair], seed: int = 0) -> list[Tensor]:
     """A method that knows nothing: (T, S) for each pair, uniform between 0 and 1."""
     draws = torch.Generator().manual_seed(seed)
     return [torch.rand(len(pair.target), len(pair.source), generator=draws) for pair in pairs]
-
-
-def target_log_probabilities(
-    model: Seq2SeqModel,
-    pairs: Sequence[Pair],
-    progress: Callable[[int, int], object] | None = None,
-) -> list[Tensor]:
-    """For each pair (T,) of each target token after those before it, in nats, float64."""
-    found: list[Tensor] = [torch.empty(0)] * len(pairs)
-    done = 0
-    with inference(model) as device:
-        for batch in batches([(len(pair.source), len(pair.target)) for pair in pairs]):
-            source = padded([pairs[row].source for row in batch]).to(device)
-            target = padded([pairs[row].target for row in batch]).to(device)
-            begun = torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
-            state = model.start(model.encode(source), cached=False)
-            said = model.log_probabilities(begun, state).log_probabilities
-            chosen = said.gather(2, target[..., None]).squeeze(2).double().cpu()
-            for row, several in zip(batch, chosen, strict=True):
-                found[row] = several[: len(pairs[row].target)]
-            done += len(batch)
-            if progress is not None:
-                progress(done, len(pairs))
-    return found
-
-
-def batches(lengths: Sequence[tuple[int, int]], tokens: int = _BATCH_TOKENS) -> Iterable[list[int]]:
-    """Rows of similar lengths, the longest first, so many padded tokens of a side together."""
-    order = sorted(range(len(lengths)), key=lambda row: (max(lengths[row]), lengths[row]))[::-1]
-    while order:
-        count = max(1, tokens // max(1, *lengths[order[0]]))
-        yield order[:count]
-        order = order[count:]
-
-
-def padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Ids of several lengths as one tensor, padded on the right."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
 def kendall(first: Tensor, second: Tensor) -> Tensor:

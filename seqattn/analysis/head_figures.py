@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+from torch import Tensor, nn
 
-from seqattn.analysis.head_sums import Looks, Sums, watching
+from seqattn.analysis.capture import makers
+from seqattn.analysis.head_sums import Sums, watching
+from seqattn.analysis.pairs import Pair, padded, target_log_probabilities
+from seqattn.attention.experts import MixtureOfAttention
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import BOS, EOS, PAD
 
 POSITIONAL, ALIGNED, MARKED, BROAD = 0.9, 0.5, 0.5, 0.8
-"""From where on a head has a role, as `role_of` says."""
+"""From where on a head has a role, as `HeadFigures.role` says."""
 _BATCH = 32
-
-
-class Pair(NamedTuple):
-    """Ids of a source and of its target, each with its end mark."""
-
-    source: Sequence[int]
-    target: Sequence[int]
-
-    @property
-    def read(self) -> list[int]:
-        """What the decoder reads: the begin mark, and the target without its end."""
-        return [BOS, *self.target[:-1]]
+_SLOTS = {"encoder.self": "encoder", "decoder.self": "decoder", "decoder.cross": "cross"}
 
 
 class HeadFigures(NamedTuple):
@@ -77,13 +69,11 @@ class HeadFigures(NamedTuple):
         """
         if self.entropy is None:
             return "unused"
+        is_decoder = self.own is not None and self.after is None
         found = {
             "positional": (self.positional, POSITIONAL),
             "alignment": (self.alignment, ALIGNED),
-            "begin" if self.alignment is None and self.after is None else "end": (
-                self.mark,
-                MARKED,
-            ),
+            "begin" if is_decoder else "end": (self.mark, MARKED),
             "broad": (self.relative_entropy, BROAD),
         }
         fitting = (name for name, (x, least) in found.items() if x is not None and x >= least)
@@ -105,22 +95,19 @@ def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[H
     for first in range(0, len(pairs), _BATCH):
         batch = pairs[first : first + _BATCH]
         device = next(model.parameters()).device
-        source, read = (
-            _padded([torch.tensor(one) for one in side], PAD).to(device) for side in _sides(batch)
-        )
+        source, read = (padded(side).to(device) for side in _sides(batch))
         with torch.no_grad(), watching(model) as seen:
             model(source, read)
-        decides = _padded([deciding_tokens(model, pair) for pair in batch], -1).to(device)
+        decides = padded([deciding_tokens(model, pair).tolist() for pair in batch], -1).to(device)
         for name, calls in seen.items():
             reads_source = name.startswith("encoder.")
             across = not name.endswith("self_attention")
             keys, known = (source, counts[0]) if reads_source or across else (read, counts[1])
             queries = source if reads_source else read
-            looks = Looks(
+            sums.setdefault(name, Sums(calls.heads)).add(
                 *calls.joined(), keys, queries != PAD, _rarest(keys, known),
                 decides if across else None,
             )  # fmt: skip
-            sums.setdefault(name, Sums(calls.heads)).add(looks)
     return {
         name: [_figures(found, head) for head in range(found.heads)] for name, found in sums.items()
     }
@@ -128,10 +115,6 @@ def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[H
 
 def _sides(pairs: Sequence[Pair]) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
     return [pair.source for pair in pairs], [pair.read for pair in pairs]
-
-
-def _padded(rows: Sequence[Tensor], filling: int) -> Tensor:
-    return pad_sequence(list(rows), batch_first=True, padding_value=filling)
 
 
 def _rarest(keys: Tensor, counts: Counter[int]) -> Tensor:
@@ -153,26 +136,84 @@ def _figures(sums: Sums, head: int) -> HeadFigures:
     return HeadFigures._make([*means, place, share, sums.mean("alignment", head)])
 
 
-@torch.no_grad()
 def deciding_tokens(model: Seq2SeqModel, pair: Pair) -> Tensor:
     """For each target token the place of the source token without which it is least likely: (T,).
 
     Each source token is left out in turn, its end mark never. -1 for the target's end mark, and
     where the source has one token alone.
     """
-    device = next(model.parameters()).device
     source = list(pair.source)
     decides = torch.full((len(pair.target),), -1)
-    words = len(source) - 1
-    if words < 2:
-        return decides
-    said = torch.tensor(pair.target, device=device)[None, :, None]
-    found = []
-    for first in range(0, words, _BATCH):
-        without = [source[:j] + source[j + 1 :] for j in range(first, min(first + _BATCH, words))]
-        memory = model.encode(torch.tensor(without, device=device))
-        read = torch.tensor([pair.read], device=device).expand(len(without), -1)
-        likely = model.log_probabilities(read, model.start(memory, cached=False)).log_probabilities
-        found.append(likely.gather(2, said.expand(len(without), -1, -1))[..., 0])  # (J, T)
-    decides[:-1] = torch.cat(found).argmin(dim=0)[:-1].cpu()
+    if len(source) > 2:
+        cut = [Pair(source[:j] + source[j + 1 :], pair.target) for j in range(len(source) - 1)]
+        likely = torch.stack(target_log_probabilities(model, cut))  # (J, T)
+        decides[:-1] = likely.argmin(dim=0)[:-1]
     return decides
+
+
+class HeadRow(NamedTuple):
+    """One head: its role, its importance within its attention, and its figures."""
+
+    role: str
+    """ "unknown" where it has no weights."""
+    importance: float | None
+    figures: HeadFigures | None
+
+
+class AttentionHeads(NamedTuple):
+    """The heads of one attention.
+
+    `slot` is encoder, decoder or cross, and `layer` counts from 1; "" and None elsewhere.
+    """
+
+    slot: str
+    layer: int | None
+    heads: list[HeadRow]
+    reasons: list[str]
+    """Why some of it is not known."""
+    experts: bool = False
+    """Whether they are those of a mixture, so that no map of weights is of one of them."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it, each head in one dict."""
+        rows = [
+            {"role": head.role, "importance": head.importance,
+             **({} if head.figures is None else head.figures._asdict())}
+            for head in self.heads
+        ]  # fmt: skip
+        return {**self._asdict(), "heads": rows}
+
+
+def attention_heads(
+    model: nn.Module, name: str, figures: list[HeadFigures] | None, importance: Tensor | None
+) -> AttentionHeads:
+    """Puts together what is known of one attention.
+
+    Args:
+        model: that has it.
+        name: the attention's.
+        figures: of each head; None where it has no weights.
+        importance: (H,); None where it has no heads to take out.
+    """
+    reasons = []
+    if figures is None:
+        kind = type(dict(makers(model))[name]).__name__
+        reasons.append(f"{kind} has no weights over keys, so importance alone is known")
+    if importance is None:
+        reasons.append("its one alignment is no head that could be taken out: no importance")
+    known = importance if figures is None else figures
+    count = 0 if known is None else len(known)
+    rows = [
+        HeadRow(
+            figures[head].role if figures else "unknown",
+            None if importance is None else float(importance[head]),
+            figures[head] if figures else None,
+        )
+        for head in range(count)
+    ]
+    experts = isinstance(model.get_submodule(name), MixtureOfAttention)
+    found = re.fullmatch(r"(\w+)\.layers\.(\d+)\.(\w+)_attention", name)
+    if found is None:
+        return AttentionHeads("", None, rows, reasons, experts)
+    slot = _SLOTS.get(f"{found[1]}.{found[3]}", found[1])
+    return AttentionHeads(slot, int(found[2]) + 1, rows, reasons, experts)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from seqattn.analysis.head_rows import AttentionHeads
+from seqattn.analysis.head_figures import AttentionHeads
 
 COLORS = {
     "positional": "#56B4E9", "alignment": "#009E73", "end": "#E69F00", "begin": "#F0E442",

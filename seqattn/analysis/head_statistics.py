@@ -1,5 +1,8 @@
 """What attention weights say of each head: how broad it looks, and where its weight rests."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -63,6 +66,19 @@ def sink_mass(weights: Tensor, queries: Tensor) -> Tensor:
     return rows.sum(dim=2).amax(dim=-1) / counted.sum(dim=(2, 3))
 
 
+class Call(NamedTuple):
+    """A call of an attention."""
+
+    weights: Tensor
+    """(B, H, T, S)."""
+    visible: Tensor | None
+    """As in `relative_entropy`."""
+    queries: Tensor
+    """(B, T) bool, True where a query is a token."""
+    ends: Tensor
+    """(B, S) bool, True where a key is `</s>`; sentences without count for no `end`."""
+
+
 class HeadStatistics(NamedTuple):
     """Of each head of an attention, (H,), over all queries that count; NaN where none does."""
 
@@ -72,6 +88,12 @@ class HeadStatistics(NamedTuple):
     """Mean share of weight on `</s>`."""
     sink: Tensor
     """Mean over sentences of the share of weight on one key."""
+
+    @classmethod
+    def of(cls, calls: Iterable[Call]) -> HeadStatistics:
+        """Of all calls of an attention."""
+        parts = zip(*(_of_call(*call) for call in calls), strict=True)
+        return cls(*(torch.cat(several, dim=1).nanmean(dim=1) for several in parts))
 
     @property
     def dead(self) -> Tensor:
@@ -84,40 +106,13 @@ class HeadStatistics(NamedTuple):
         return self.entropy >= UNIFORM
 
 
-class HeadCounter:
-    """Gathers the statistics of an attention's heads over its calls."""
-
-    def __init__(self) -> None:
-        self._entropy: list[Tensor] = []
-        self._end: list[Tensor] = []
-        self._sink: list[Tensor] = []
-
-    def update(
-        self, weights: Tensor, visible: Tensor | None, queries: Tensor, ends: Tensor
-    ) -> None:
-        """Adds a call.
-
-        Args:
-            weights: (B, H, T, S).
-            visible: as in `relative_entropy`.
-            queries: (B, T) bool, True where a query is a token.
-            ends: (B, S) bool, True where a key is `</s>`; sentences without count for no `end`.
-        """
-        heads = weights.shape[1]
-        entropy = relative_entropy(weights, visible)
-        entropy = entropy.masked_fill(~queries[:, None], torch.nan)  # (B, H, T)
-        chosen = ~entropy.isnan()
-        end = mass_on(weights, ends).masked_fill(
-            ~(chosen & ends.any(dim=1)[:, None, None]), torch.nan
-        )
-        self._entropy.append(entropy.transpose(0, 1).reshape(heads, -1))
-        self._end.append(end.transpose(0, 1).reshape(heads, -1))
-        self._sink.append(sink_mass(weights, chosen).transpose(0, 1))
-
-    def statistics(self) -> HeadStatistics:
-        """Of all calls so far."""
-        found = (
-            torch.cat(parts, dim=1).nanmean(dim=1)
-            for parts in (self._entropy, self._end, self._sink)
-        )
-        return HeadStatistics(*found)
+def _of_call(
+    weights: Tensor, visible: Tensor | None, queries: Tensor, ends: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Relative entropy and share on the end (H, B*T), and on one key (H, B). Args: of `Call`."""
+    entropy = relative_entropy(weights, visible).masked_fill(~queries[:, None], torch.nan)
+    chosen = ~entropy.isnan()  # (B, H, T)
+    ended = chosen & ends.any(dim=1)[:, None, None]
+    end = mass_on(weights, ends).masked_fill(~ended, torch.nan)
+    entropy, end = (x.transpose(0, 1).flatten(1) for x in (entropy, end))
+    return entropy, end, sink_mass(weights, chosen).transpose(0, 1)

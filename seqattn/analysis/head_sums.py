@@ -68,8 +68,7 @@ def watching(model: nn.Module) -> Iterator[dict[str, Calls]]:
                 seen[name] = Calls(heads)
                 stack.enter_context(intervene(model, weights={name: seen[name].note}))
                 if isinstance(owner, MixtureOfAttention):
-                    hook = owner.register_forward_pre_hook(_routes(seen[name]))
-                    stack.callback(hook.remove)
+                    stack.enter_context(owner.register_forward_pre_hook(_routes(seen[name])))
         yield seen
 
 
@@ -78,28 +77,6 @@ def _routes(calls: Calls) -> Any:
         calls.chosen.append(attention.route(args[0]).chosen)
 
     return note
-
-
-@dataclass
-class Looks:
-    """A batch of one attention's weights, and what its keys are.
-
-    Args:
-        weights: (B, H, T, S) in float64.
-        visible: the same shape, where a query may look.
-        keys: (B, S) ids.
-        real: (B, T) which queries are tokens.
-        rare: (B, S) which keys are rare.
-        decides: (B, T) the key that decides each target token, -1 for none; None of
-            self-attention.
-    """
-
-    weights: Tensor
-    visible: Tensor
-    keys: Tensor
-    real: Tensor
-    rare: Tensor
-    decides: Tensor | None
 
 
 class Sums:
@@ -127,42 +104,58 @@ class Sums:
         place = max(known, key=lambda one: known[one], default=None)
         return place, None if place is None else known[place]
 
-    def add(self, looks: Looks) -> None:
-        """Adds a batch."""
-        weights, keys = looks.weights, looks.keys
-        counts = looks.visible.sum(dim=-1)
-        rows = looks.real[:, None] & (counts > 0)
+    def add(
+        self,
+        weights: Tensor,
+        visible: Tensor,
+        keys: Tensor,
+        real: Tensor,
+        rare: Tensor,
+        decides: Tensor | None,
+    ) -> None:
+        """Adds a batch.
+
+        Args:
+            weights: (B, H, T, S) in float64.
+            visible: the same shape, where a query may look.
+            keys: (B, S) ids.
+            real: (B, T) which queries are tokens.
+            rare: (B, S) which keys are rare.
+            decides: (B, T) the key that decides each target token, -1 for none; None of
+                self-attention.
+        """
+        counts = visible.sum(dim=-1)
+        rows = real[:, None] & (counts > 0)
         several = rows & (counts > 1)
         words = weights.masked_fill((keys == EOS)[:, None, None], 0.0)
-        mark, rare = (keys == EOS) | (keys == BOS), looks.rare
-        uniform = (looks.visible & rare[:, None, None]).sum(dim=-1) / counts.clamp(min=1)
+        mark = (keys == EOS) | (keys == BOS)
+        uniform = (visible & rare[:, None, None]).sum(dim=-1) / counts.clamp(min=1)
         has_rare = rows & rare.any(dim=-1)[:, None, None]
         self._sum("entropy", entropy(weights), rows)
-        self._sum("relative_entropy", relative_entropy(weights, looks.visible), several)
+        self._sum("relative_entropy", relative_entropy(weights, visible), several)
         self._sum("confidence", words.amax(dim=-1), rows)
         self._sum("mark", mass_on(weights, mark), rows)
         self._sum("rare", mass_on(weights, rare), has_rare)
         self._sum("rare_if_uniform", uniform, has_rare)
-        largest = weights.argmax(dim=-1)
-        if looks.decides is None:
-            self._sum_places(looks, largest, several)
+        if decides is None:
+            self._add_places(weights, visible, rows, several)
         else:
-            decided = several & (looks.decides >= 0)[:, None]
-            self._sum("alignment", largest == looks.decides[:, None], decided)
+            hits = weights.argmax(dim=-1) == decides[:, None]
+            self._sum("alignment", hits, several & (decides >= 0)[:, None])
 
-    def _sum_places(self, looks: Looks, largest: Tensor, rows: Tensor) -> None:
+    def _add_places(self, weights: Tensor, visible: Tensor, rows: Tensor, several: Tensor) -> None:
         """What of self-attention is at places relative to the query's own."""
-        own = torch.arange(looks.weights.shape[2], device=largest.device)
+        largest = weights.argmax(dim=-1)
+        own = torch.arange(weights.shape[2], device=weights.device)
         for place in PLACES:
             key = own + place
             there = (key >= 0) & (key < len(own))
-            index = key.clamp(0, len(own) - 1)[:, None].expand(*looks.weights.shape[:3], 1)
-            seen = there & looks.visible.gather(3, index)[..., 0]
-            self._sum(f"{place}", largest == key, rows & seen)
+            index = key.clamp(0, len(own) - 1)[:, None].expand(*weights.shape[:3], 1)
+            seen = there & visible.gather(3, index)[..., 0]
+            self._sum(f"{place}", largest == key, several & seen)
             name = {-1: "before", 0: "own", 1: "after"}.get(place)
             if name:
-                mass = looks.weights.gather(3, index)[..., 0]
-                self._sum(name, mass, looks.real[:, None] & seen)
+                self._sum(name, weights.gather(3, index)[..., 0], rows & seen)
 
     def _sum(self, name: str, values: Tensor, rows: Tensor) -> None:
         """Adds values (B, H, T) of the rows that count."""

@@ -10,7 +10,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
-from seqattn.analysis.head_statistics import HeadCounter, HeadStatistics
+from seqattn.analysis.head_statistics import Call, HeadStatistics
 from seqattn.analysis.head_sums import Calls, watching
 from seqattn.generation.base import inference
 from seqattn.models.base import Seq2SeqModel
@@ -82,13 +82,13 @@ def statistics_of(model: nn.Module, reading: Reading) -> dict[str, HeadStatistic
 
 
 def _statistics(calls: Calls, sides: Sequence[Sides]) -> HeadStatistics:
-    counter = HeadCounter()
+    found = []
     steps = ((side, place) for side in sides for place in range(side.queries.shape[1]))
     for weights, visible in calls.of_heads():
         *_, (side, last) = islice(steps, weights.shape[2])
         queries = side.queries[:, last + 1 - weights.shape[2] : last + 1]
-        counter.update(weights, visible, queries != PAD, side.keys == EOS)
-    return counter.statistics()
+        found.append(Call(weights, visible, queries != PAD, side.keys == EOS))
+    return HeadStatistics.of(found)
 
 
 def figures_of(found: Mapping[str, HeadStatistics]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Where a model looks in one sentence, or in one question: heatmaps, and the words it aligns."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -93,7 +93,7 @@ def question_heatmaps(
     model: SpanModel,
     question: Sentence,
     windows: Sequence[Sentence],
-    batch: SpanInput,
+    batches: Iterable[SpanInput],
     heads: bool = False,
     most: int = 40,
 ) -> dict[str, Figure]:
@@ -102,9 +102,9 @@ def question_heatmaps(
     Args:
         model: in training or eval mode, which it keeps.
         question: ids and pieces, end included.
-        windows: ids and pieces of the context, in B windows; the one is drawn where an answer is
+        windows: ids and pieces of the context, in windows; the one is drawn where an answer is
             likeliest to start.
-        batch: the same as the model reads them, B rows, on its device.
+        batches: the same as the model reads them, a row for each window, on its device.
         heads: draw the heads beside each other, too.
         most: tokens of the context that are shown, around the likeliest start of the answer.
 
@@ -114,20 +114,24 @@ def question_heatmaps(
     """
     training = model.training
     model.eval()
-    with torch.no_grad(), capture(model) as maps:
-        start = model(batch).start
+    likely: list[Tensor] = []
+    weights: list[Tensor] = []
+    for batch in batches:
+        with torch.no_grad(), capture(model) as maps:
+            start = model(batch).start
+        likely += start[:, :-1] - start[:, -1:]  # against no answer in that window
+        weights += maps.get("question_attention", [])[:1]
     model.train(training)
-    if "question_attention" not in maps:
+    if not weights:
         return {}
-    likely = start[:, :-1] - start[:, -1:]  # against no answer in that window
-    row, peak = divmod(int(likely.argmax()), likely.shape[1])
-    context = windows[row]
+    row = max(range(len(likely)), key=lambda number: float(likely[number].max()))
+    peak, context = int(likely[row].argmax()), windows[row]
     first = max(0, min(peak - most // 2, len(context.ids) - most))
     rows = slice(first, min(first + most, len(context.ids)))
-    weights = maps["question_attention"][0][row, :, rows, : len(question.ids)]
+    seen = [one for call in weights for one in call][row][:, rows, : len(question.ids)]
     title = "attention from the context to the question"
     sides = ("context", context.pieces[rows]), ("question", question.pieces)
-    return _drawn("question", title, {"": weights}, *sides, heads)
+    return _drawn("question", title, {"": seen}, *sides, heads)
 
 
 Side = tuple[str, Sequence[str]]

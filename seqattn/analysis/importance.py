@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from seqattn.analysis.head_figures import Pair
 from seqattn.analysis.intervene import intervene
+from seqattn.analysis.pairs import Pair
 from seqattn.attention.base import Attention
 from seqattn.models.base import Seq2SeqModel
 

@@ -1,13 +1,15 @@
 """Attention weights, replaced around any call: the dual of `capture`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from seqattn.analysis.capture import has_weights, makers
+from seqattn.attention.alignment import Alignment
 from seqattn.attention.base import Attention
 from seqattn.attention.watched import Edit
 from seqattn.errors import UserError
@@ -124,6 +126,46 @@ def without_keys(*keys: int) -> Edit:
     return edit
 
 
+EDITS: Mapping[str, Callable[[int], Edit]] = {"uniform": lambda seed: uniform, "permuted": permuted}
+"""What weights are replaced by: a seed gives an edit."""
+
+
+class Parts(NamedTuple):
+    """Names of attentions, by what they are together."""
+
+    parts: dict[str, list[str]]
+    """"all" and, where there are several, "encoder", "decoder" and "cross" and each layer of
+    them, such as "cross 1"."""
+    without: list[str]
+    """Those that have no weights to replace."""
+
+
+def parts_of(model: nn.Module) -> Parts:
+    """The attentions of a model, layer by layer, slot by slot and all of them.
+
+    Raises:
+        UserError: none has weights.
+    """
+    slots: dict[str, list[str]] = {"encoder": [], "decoder": [], "cross": []}
+    without = []
+    for name, part in makers(model):
+        if not has_weights(part):
+            without.append(name)
+            continue
+        is_cross = isinstance(part, Alignment) or name.endswith("cross_attention")
+        slots["cross" if is_cross else name.partition(".")[0]].append(name)
+    found = {slot: names for slot, names in slots.items() if names}
+    if not found:
+        raise UserError("no attention has weights; the mechanisms of this model mix without them")
+    parts = {"all": [name for names in found.values() for name in names]}
+    if len(found) > 1:
+        parts |= found
+    for slot, names in found.items():
+        if len(names) > 1:
+            parts |= {f"{slot} {number}": [name] for number, name in enumerate(names, 1)}
+    return Parts(parts, without)
+
+
 def _named(pattern: str, known: Mapping[str, object]) -> list[str]:
     found = [name for name in known if fnmatchcase(name, pattern)]
     if not found:
@@ -132,9 +174,6 @@ def _named(pattern: str, known: Mapping[str, object]) -> list[str]:
 
 
 def _chained(edits: Sequence[Edit]) -> Edit:
-    if len(edits) == 1:
-        return edits[0]
-
     def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
         for one in edits:
             weights = one(weights, visible)

@@ -118,10 +118,17 @@ def cost_curves(
         label: of the values, with their unit.
     """
     ticks = sorted({length for points in series.values() for length, _ in points})
-    figure, axes = _lines(series, title, "n, tokens", label, first="black")
+    figure = Figure(figsize=(8, 5.5), layout="constrained")
+    axes = figure.subplots()
+    for number, (name, points) in enumerate(series.items()):
+        style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
+        color = f"C{(number - 1) % 10}" if number else "black"
+        axes.plot(*zip(*points, strict=True), style, color=color, ms=4, label=name)
+    axes.set(title=title, xlabel="n, tokens", ylabel=label, yscale="log")
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.grid(True, which="both", alpha=0.2)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return figure
 
 
@@ -149,23 +156,6 @@ def removal_curves(
         axis.grid(True, alpha=0.2)
     figure.legend([lines[name] for name in names], names, loc="outside right center", frameon=False)
     return figure
-
-
-def _lines(
-    series: Mapping[str, Sequence[tuple[int, float]]], title: str, x: str, y: str, first: str = "C0"
-) -> tuple[Figure, Axes]:
-    colors = [first, *(f"C{number}" for number in range(first == "C0", 10))]
-    figure = Figure(figsize=(8, 5.5), layout="constrained")
-    axes = figure.subplots()
-    for number, (name, points) in enumerate(series.items()):
-        style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
-        axes.plot(
-            *zip(*points, strict=True), style, color=colors[number % len(colors)], ms=4, label=name
-        )
-    axes.set(title=title, xlabel=x, ylabel=y)
-    axes.grid(True, which="both", alpha=0.2)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    return figure, axes
 
 
 def save(figure: Figure, path: Path) -> Path:

@@ -52,13 +52,13 @@ def align(
         source_pieces: S.
         target_pieces: T.
     """
-    source, target = _words(source_pieces), _words(target_pieces)
+    source, target = words_of(source_pieces), words_of(target_pieces)
     columns = torch.stack([weights[:, places].sum(dim=1) for _, places in source], dim=1)
     links = [int(columns[places].mean(dim=0).argmax()) for _, places in target]
     return WordAlignment([word for word, _ in source], [word for word, _ in target], links)
 
 
-def _words(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
+def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
     """Words with the places of their pieces; marks such as </s>, and spaces alone, are none."""
     words: list[tuple[str, list[int]]] = []
     for place, piece in enumerate(pieces):

@@ -25,7 +25,8 @@ from seqattn.data.shard_files import (
     read_manifest,
     write_lengths,
 )
-from seqattn.data.shard_rows import ShardedCorpus, ShardRows
+from seqattn.data.shard_windows import ShardedCorpus
+from seqattn.data.shards import ShardRows
 from seqattn.data.token_dataset import TokenDataset
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.storage import write_whole

@@ -116,11 +116,13 @@ class FileOrHub(Source):
         for split in (*given, *(splits or {})):
             if split not in HUB_SPLITS:
                 raise UserError(f"split must be one of {', '.join(HUB_SPLITS)}, got {split!r}")
-        several = {split: [n] if isinstance(n, str) else n for split, n in given.items()}
-        for split, names in several.items():
-            if not names or not all(n and isinstance(n, str) for n in names):
-                raise UserError(f"data.files.{split} must be a file's name, got {given[split]!r}")
-        self.paths = {s: [Path(n).expanduser() for n in names] for s, names in several.items()}
+        self.paths: dict[str, list[Path]] = {}
+        for split, named in given.items():
+            names = [named] if isinstance(named, str) else named
+            strings = isinstance(names, Sequence) and all(n and isinstance(n, str) for n in names)
+            if not strings or not names:
+                raise UserError(f"data.files.{split} must be a file's name, got {named!r}")
+            self.paths[split] = [Path(name).expanduser() for name in names]
         self.dataset = dataset
         self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
@@ -164,7 +166,8 @@ def matching(path: Path) -> list[Path]:
     """
     if not glob.has_magic(str(path)) or is_file(path):
         return [path]
-    found = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    # not `Path.glob`, which takes neither whole paths nor "**.jsonl"
+    found = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
     if not found:
         raise UserError(f"{path} must name a file at least, there is none")
     return found

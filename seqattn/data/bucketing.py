@@ -4,57 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Any
 
 import numpy as np
-from annotated_types import Ge, Le
+import numpy.typing as npt
 from torch.utils.data import Sampler
 
-from seqattn.checking import Count, checked
-from seqattn.data.length_bands import Ints, bands, cut, in_line, sizes_of
+from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
 
+Ints = npt.NDArray[np.integer[Any]]
 
-@checked
-@dataclass(frozen=True)
-class BatchLimits:
-    """How large a batch may be, and who prepares it.
-
-    Args:
-        max_tokens: bound on rows x the longest row of either side, marks and padding counted.
-        max_rows: bound on rows; None for none.
-        max_square: bound on rows x (longest row of either side) squared, which is what attention
-            weights take in memory; None for none.
-        step_batches: batches of an optimizer step over all ranks, whose number divides it; None
-            for as many as the ranks accumulate together.
-        num_workers: processes that prepare batches; 0 is quick enough.
-        pin_memory: page-locked memory, of use with a GPU only.
-    """
-
-    max_tokens: Count = 4096
-    max_rows: Count | None = None
-    max_square: Count | None = None
-    step_batches: Count | None = None
-    num_workers: Annotated[int, Ge(0), Le(256)] = 0
-    pin_memory: bool = False
-
-    def rows(self, length: int) -> int:
-        """How many rows of `length` tokens fit, 0 if not even one does."""
-        most = self.max_tokens // length
-        if self.max_rows is not None:
-            most = min(most, self.max_rows)
-        if self.max_square is not None:
-            most = min(most, self.max_square // length**2)
-        return most
-
-    def check_holds(self, length: int, what: str, advice: str = "") -> None:
-        """Refuses limits that do not hold a row of `length` tokens, which is `what`."""
-        if self.rows(length) < 1:
-            raise UserError(
-                f"max_tokens and max_square must hold {what}, "
-                f"got {self.max_tokens} and {self.max_square}{advice}"
-            )
+# Differences of source and target are blurred by so many tokens, or by that share of them. More
+# gives a row other company in each epoch, and pads more: of 100,000 pairs in batches of 4,096
+# tokens 0.5, 0.6, 1 and 1.5 pad 2.8, 3.0, 3.5 and 4.1 %, and of a row's company 60, 55, 40 and
+# 31 % come again; of a million 13 % do.
+_BLUR, _RELATIVE_BLUR = 0.5, 1 / 32
 
 
 class BucketSampler(Sampler[list[int]]):
@@ -185,3 +150,78 @@ def _check_step(batches: int, world: int, rows: int) -> None:
             f"a step of {batches} batches needs a row for each at least, got {rows}; lower "
             "loader.step_batches, trainer.devices or trainer.accumulate_grad_batches"
         )
+
+
+def batch_count(
+    source_lengths: Ints, target_lengths: Ints, rows: Ints, limits: BatchLimits, multiple: int
+) -> int:
+    """How many batches a `BucketSampler` makes of rows whose lengths alone are known.
+
+    Args:
+        source_lengths, target_lengths: (N,) pairs of lengths, each once.
+        rows: (N,) how many rows have them.
+        limits: what a batch may hold.
+        multiple: of which an epoch's batches are one.
+    """
+    longer = np.maximum(source_lengths, target_lengths)
+    counts, bounds = sizes_of(bands(longer), longer, rows)
+    count, total = len(cut(counts, bounds, limits)[0]), int(rows.sum())
+    whole = -(-count // multiple) * multiple
+    return whole if whole <= total else total // multiple * multiple
+
+
+def bands(longer: Ints) -> npt.NDArray[np.int64]:
+    """(N,) the band of each row by its longer side, the longest rows' first."""
+    # Bands grow with length, to 1/32 of it: among long documents hardly two are equally long.
+    edges = [0]
+    while edges[-1] < int(longer.max()):
+        edges.append(edges[-1] + max(1, edges[-1] // 32))
+    return len(edges) - 1 - np.searchsorted(edges, longer)
+
+
+def sizes_of(band: Ints, longer: Ints, rows: Ints | None = None) -> tuple[list[int], list[int]]:
+    """How many rows each band has, and the longest of them.
+
+    Args:
+        band: (N,) as `bands`.
+        longer: (N,) tokens of each row's longer side.
+        rows: (N,) how many rows each stands for; None for one.
+    """
+    bounds = np.zeros(int(band.max()) + 1, np.int64)
+    np.maximum.at(bounds, band, longer)
+    return np.bincount(band, rows).astype(np.int64).tolist(), bounds.tolist()
+
+
+def in_line(
+    band: Ints, difference: Ints, generator: np.random.Generator | None
+) -> npt.NDArray[np.int64]:
+    """(N,) numbers of rows, band by band, in each by difference, to and fro like a snake.
+
+    Args:
+        band: (N,) as `bands`.
+        difference: (N,) tokens of the source less those of the target.
+        generator: draws who stands beside whom; None for the same order always.
+    """
+    blurred = difference.astype(np.float64)
+    if generator is not None:
+        width = np.maximum(_BLUR, _RELATIVE_BLUR * np.abs(blurred))
+        blurred += width * generator.uniform(-1, 1, len(blurred))
+    return np.lexsort((np.where(band % 2, blurred, -blurred), band))
+
+
+def cut(counts: list[int], bounds: list[int], limits: BatchLimits) -> tuple[list[int], list[int]]:
+    """Cuts the line of bands into batches, each as full as the limits allow."""
+    sizes: list[int] = []
+    lengths: list[int] = []
+    rows = length = 0
+    for count, bound in zip(counts, bounds, strict=True):
+        while count:
+            grown = max(length, bound)
+            fit = min(limits.rows(grown) - rows, count)
+            if fit > 0:
+                rows, length, count = rows + fit, grown, count - fit
+            else:
+                sizes.append(rows)
+                lengths.append(length)
+                rows = length = 0
+    return [*sizes, rows], [*lengths, length]

@@ -11,7 +11,7 @@ from seqattn.data.reading import joined_source
 from seqattn.data.squad_format import read_questions as read_squad
 from seqattn.data.text_files import decoded, read_lines
 from seqattn.errors import UserError
-from seqattn.storage import kind_of, read_json, write_whole
+from seqattn.storage import file_faults, kind_of, read_json, write_whole
 
 LONGEST = 500_000
 """Bytes of a line at most; a longer one would be searched for minutes."""
@@ -115,10 +115,12 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
             print(line, flush=True)
         return
     path = Path(output).expanduser()
-    if path.is_dir():
-        raise UserError(f"output={path} is a directory; name a file")
-    if not path.parent.is_dir():
-        raise UserError(f"output={path}: the directory {path.parent} is not there; make it first")
+    with file_faults("write", path):
+        if path.is_dir():
+            raise UserError(f"output={path} is a directory; name a file")
+        if not path.parent.is_dir():
+            missing = f"the directory {path.parent} is not there; make it first"
+            raise UserError(f"output={path}: {missing}")
     write_whole(path, (f"{line}\n".encode() for line in lines))
 
 
@@ -193,6 +195,6 @@ def _listed(names: Any) -> list[str]:
 
 
 def _nested(row: Any, column: str) -> Any:
-    for name in column.split("."):
+    for name in [column] if column in row else column.split("."):
         row = row.get(name) if isinstance(row, dict) else None
     return row

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader
 
-from seqattn.data.bucketing import BatchLimits, BucketSampler
+from seqattn.data.bucketing import BucketSampler
+from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
 
 BatchT = TypeVar("BatchT")

@@ -13,16 +13,13 @@ import numpy as np
 from lightning.pytorch import LightningDataModule
 
 from seqattn.data.base import Source, Texts
-from seqattn.data.bucketing import BatchLimits
 from seqattn.data.loader import BatchLoader, TokenRows
-from seqattn.data.options import LoaderOptions, SpanOptions
-from seqattn.data.shard_rows import ShardRows
-from seqattn.data.shards import Shards
+from seqattn.data.options import BatchLimits, LoaderOptions, SpanOptions
+from seqattn.data.shards import ShardRows, Shards
 from seqattn.data.span_batch import Questions, SpanEncoder
 from seqattn.data.span_dataset import SpanDataset, tokenize_questions
 from seqattn.data.span_text import cut_words
-from seqattn.data.subword_sampling import SubwordSampling
-from seqattn.data.token_dataset import TokenDataset, tokenize
+from seqattn.data.token_dataset import SubwordSampling, TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
@@ -152,7 +149,10 @@ class TextData(LightningDataModule):
         """What of a split is trained or validated on, its ids made once."""
 
     def _rows(self, split: str) -> datasets.Dataset:
-        return self.source.load(split, self.cache_dir / "datasets")
+        rows = self.source.load(split, self.cache_dir / "datasets")
+        if len(rows) == 0:
+            raise UserError(f"the {split} split must hold some {self.unit}, it has none")
+        return rows
 
     def _loader(self, split: str, shuffle: bool) -> BatchLoader[Any]:
         rank = 0 if self.trainer is None else self.trainer.global_rank

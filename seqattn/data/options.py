@@ -9,7 +9,6 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from seqattn.checking import Count, checked
-from seqattn.data.bucketing import BatchLimits
 from seqattn.errors import UserError
 
 Length = Annotated[int, Ge(2), Le(10**6)]
@@ -18,11 +17,52 @@ Length = Annotated[int, Ge(2), Le(10**6)]
 
 @checked
 @dataclass(frozen=True)
+class BatchLimits:
+    """How large a batch may be, and who prepares it.
+
+    Args:
+        max_tokens: bound on rows x the longest row of either side, marks and padding counted.
+        max_rows: bound on rows; None for none.
+        max_square: bound on rows x (longest row of either side) squared, which is what attention
+            weights take in memory; None for none.
+        step_batches: batches of an optimizer step over all ranks, whose number divides it; None
+            for as many as the ranks accumulate together.
+        num_workers: processes that prepare batches; 0 is quick enough.
+        pin_memory: page-locked memory, of use with a GPU only.
+    """
+
+    max_tokens: Count = 4096
+    max_rows: Count | None = None
+    max_square: Count | None = None
+    step_batches: Count | None = None
+    num_workers: Annotated[int, Ge(0), Le(256)] = 0
+    pin_memory: bool = False
+
+    def rows(self, length: int) -> int:
+        """How many rows of `length` tokens fit, 0 if not even one does."""
+        most = self.max_tokens // length
+        if self.max_rows is not None:
+            most = min(most, self.max_rows)
+        if self.max_square is not None:
+            most = min(most, self.max_square // length**2)
+        return most
+
+    def check_holds(self, length: int, what: str, advice: str = "") -> None:
+        """Refuses limits that do not hold a row of `length` tokens, which is `what`."""
+        if self.rows(length) < 1:
+            raise UserError(
+                f"max_tokens and max_square must hold {what}, "
+                f"got {self.max_tokens} and {self.max_square}{advice}"
+            )
+
+
+@checked
+@dataclass(frozen=True)
 class LoaderOptions(BatchLimits):
     """How batches of pairs are made.
 
     Args:
-        max_tokens, max_rows, max_square, num_workers, pin_memory: as `BatchLimits`.
+        max_tokens, max_rows, max_square, step_batches, num_workers, pin_memory: as `BatchLimits`.
         max_length: pairs with more tokens on either side (the end mark counted) are left out.
         long_sources: what becomes of sources that are too long: "drop" leaves their pairs out,
             "truncate" keeps their first tokens, "window" makes a pair with the same target of
@@ -71,7 +111,9 @@ class LoaderOptions(BatchLimits):
 
     def head(self, tokens: int) -> int:
         """Tokens of a head of so many that begin each window: half a window at most."""
-        return min(tokens, self.source_length // 2) if self.long_sources == "window" else 0
+        if self.long_sources != "window":
+            return 0
+        return min(tokens, self.source_length // 2, self.source_length - 2)
 
     def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
         """The first token, after its head, of each piece of a source.
@@ -96,8 +138,8 @@ class SpanOptions(BatchLimits):
     """How batches of questions, each with a window of its context, are made.
 
     Args:
-        max_tokens, max_rows, max_square, num_workers, pin_memory: as `BatchLimits`; a row is a
-            window and its question.
+        max_tokens, max_rows, max_square, step_batches, num_workers, pin_memory: as `BatchLimits`;
+            a row is a window and its question.
         window: tokens of a context that are read together; a longer context is read in windows.
         stride: tokens from a window's first to the next one's first; windows overlap by the rest.
         max_question: tokens of a question, the end mark counted; longer ones are left out of

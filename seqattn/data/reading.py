@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,12 +43,18 @@ def cut(ids: Sequence[int], options: LoaderOptions, head: int = 0) -> list[list[
         The source as it is where it fits; else no piece, its beginning, or its windows, each
         piece of `source_length` tokens with an end mark of its own.
     """
-    if len(ids) <= options.source_length:
-        return [list(ids)]
     head = options.head(head)
-    width = options.source_length - head - 1
     starts = options.starts(len(ids), head)
-    return [[*ids[:head], *ids[start : start + width], EOS] for start in starts]
+    return [[int(token) for token in piece(ids, options, start, head)] for start in starts]
+
+
+def piece(ids: Any, options: LoaderOptions, start: int = 0, head: int = 0) -> Any:
+    """A source that fits as it is; else its head, what follows from `start` on, and an end mark."""
+    longest = options.source_length
+    if len(ids) <= longest:
+        return ids
+    part = ids[start : start + longest - 1 - head]
+    return np.concatenate([ids[:head], part, [EOS]])
 
 
 def pieces(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import mmap
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -105,6 +106,17 @@ def digest_of(path: Path) -> str:
             return hashlib.sha256(content).hexdigest()
 
 
+def is_whole(path: Path, sha256: str) -> bool:
+    """Whether a file is there, as it was written."""
+    return is_file(path) and digest_of(path) == sha256
+
+
+def check_whole(path: Path, sha256: str) -> None:
+    """Refuses a file that is not there, or not as it was written."""
+    if not is_whole(path, sha256):
+        raise UserError(f"{path} is missing or damaged; {AGAIN}")
+
+
 class Shard:
     """Rows of ids, read through numpy views of the memory-mapped file.
 
@@ -135,6 +147,10 @@ class Shard:
         return [values[start:end] for start, end in ends]
 
 
+open_shard = lru_cache(maxsize=256)(Shard)
+"""A shard that stays open."""
+
+
 def read_batch(path: Path) -> pa.RecordBatch:
     """The one batch of an Arrow file, memory-mapped.
 
@@ -145,9 +161,7 @@ def read_batch(path: Path) -> pa.RecordBatch:
         with file_faults("read", path), pa.memory_map(str(path)) as file:
             return pa.ipc.open_file(file).get_batch(0)
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        raise UserError(
-            f"{path} is damaged; give the same seqattn prepare command again"
-        ) from error
+        raise UserError(f"{path} is damaged; {AGAIN}") from error
 
 
 def arrow_file(columns: dict[str, pa.Array], notes: dict[str, str] | None = None) -> pa.Buffer:
@@ -220,7 +234,5 @@ def damaged_files(home: Path, manifest: Manifest) -> list[Path]:
     """The files of a prepared corpus that are not there, or not as they were written."""
     digests = {entry.name: entry.sha256 for entry in manifest.train}
     digests |= {entry.name: entry.sha256 for entry in manifest.splits.values()}
-    paths = {
-        home / name: sha for name, sha in {**digests, LENGTHS: manifest.lengths_sha256}.items()
-    }
-    return [path for path, sha in paths.items() if not is_file(path) or digest_of(path) != sha]
+    digests[LENGTHS] = manifest.lengths_sha256
+    return [home / name for name, sha256 in digests.items() if not is_whole(home / name, sha256)]

@@ -11,42 +11,90 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import NamedTuple, Protocol
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from torch.utils.data import Sampler
 
-from seqattn.data.bucketing import BatchLimits, BucketSampler
-from seqattn.data.length_bands import Ints, batch_count
+from seqattn.data.bucketing import BucketSampler, Ints, batch_count
+from seqattn.data.options import BatchLimits, LoaderOptions
+from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, check_whole, digest_of, open_shard
 from seqattn.errors import UserError
+from seqattn.storage import is_file
 
 
-class Rows(NamedTuple):
-    """Rows that are trained on.
+class ShardedCorpus:
+    """The training pairs of a prepared directory, as options let them be read.
 
-    `places`: (N,) their numbers among all of all corpora. `source_lengths`, `target_lengths`: (N,)
-    tokens that are read of each, end marks counted.
+    Args:
+        root: the directory.
+        manifest: what it holds.
+        window: shards that are in play at once.
+        first: the number of its first pair among those of all corpora.
+        options: of the loader.
+
+    Attributes:
+        firsts: the number of each shard's first pair among those of all corpora.
+        digest: names the rows that are read.
+        windows: how many there are.
+
+    Raises:
+        UserError: a file is not there, or is not as long as the manifest says.
     """
 
-    places: Ints
-    source_lengths: Ints
-    target_lengths: Ints
+    def __init__(
+        self, root: Path, manifest: Manifest, window: int, first: int, options: LoaderOptions
+    ) -> None:
+        self.name, self.options, self.entries = str(root), options, manifest.train
+        self.paths = [root / entry.name for entry in self.entries]
+        for path, entry in zip(self.paths, self.entries, strict=True):
+            if not is_file(path) or path.stat().st_size != entry.bytes:
+                raise UserError(f"{path} is missing or damaged; {AGAIN}")
+        check_whole(root / LENGTHS, manifest.lengths_sha256)
+        self._table = np.load(root / LENGTHS, mmap_mode="r")
+        self.firsts = first + np.cumsum([0, *(entry.pairs for entry in self.entries)])
+        self._parts = np.cumsum([0, *(entry.lengths for entry in self.entries)])
+        read = (options.max_length, options.source_length, options.long_sources, window)
+        shas = [entry.sha256 for entry in self.entries]
+        self.digest = hashlib.sha256(f"{read} {shas}".encode()).hexdigest()
+        # as equal as can be, so that the last window is not a small one
+        self.windows = max(1, -(-len(self.entries) // window))
+        self._bounds = [len(self.entries) * n // self.windows for n in range(self.windows + 1)]
 
-
-class Corpus(Protocol):
-    """What a `WindowSampler` asks of a corpus."""
-
-    name: str
-    digest: str
-    """Names the rows that are read."""
-    windows: int
+    def lengths(self, window: int) -> npt.NDArray[np.int64]:
+        """(3, E) source length, target length, and how many rows of the window have both."""
+        start, stop = (self._parts[self._bounds[n]] for n in (window, window + 1))
+        return self._table[start:stop].T.astype(np.int64)
 
     def histogram(self, window: int) -> npt.NDArray[np.int64]:
-        """(3, E) lengths of source and target that are trained on, and how many rows have both."""
+        """As `lengths`, of those tokens that are read of the rows that are trained on."""
+        found = self.lengths(window)
+        found = found[:, self._readable(found[0], found[1])]
+        found[0] = np.minimum(found[0], self.options.source_length)
+        return found
 
-    def read(self, window: int) -> Rows:
-        """The rows of a window, its files checked."""
+    def read(self, window: int) -> list[Ints]:
+        """The rows of a window that are trained on, its files checked.
+
+        Returns:
+            (N,) their numbers among all of all corpora, and (N,) each the tokens that are read of
+            source and target, end marks counted.
+        """
+        parts = []
+        for number in range(self._bounds[window], self._bounds[window + 1]):
+            if digest_of(self.paths[number]) != self.entries[number].sha256:
+                raise UserError(f"{self.paths[number]} is damaged; {AGAIN}")
+            source, target = open_shard(self.paths[number]).lengths()
+            kept = np.flatnonzero(self._readable(source, target))
+            clipped = np.minimum(source[kept], self.options.source_length)
+            parts.append((kept + self.firsts[number], clipped, target[kept]))
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def _readable(self, source: Ints, target: Ints) -> npt.NDArray[np.bool_]:
+        fits = (target <= self.options.max_length) & (np.minimum(source, target) > 1)
+        drops = self.options.long_sources == "drop"
+        return fits & (source <= self.options.source_length) if drops else fits
 
 
 class Passes:
@@ -62,7 +110,9 @@ class Passes:
         UserError: a row that alone exceeds the limits, or a window with fewer rows than batches.
     """
 
-    def __init__(self, corpus: Corpus, limits: BatchLimits, seed: int, step_batches: int) -> None:
+    def __init__(
+        self, corpus: ShardedCorpus, limits: BatchLimits, seed: int, step_batches: int
+    ) -> None:
         self.corpus, self.limits, self.seed, self.step_batches = corpus, limits, seed, step_batches
         counts = []
         for window in range(corpus.windows):

@@ -2,21 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import datasets
+import numpy as np
 
 from seqattn.checking import Count, Positive, checked
 from seqattn.data.base import Source
-from seqattn.data.options import LoaderOptions
-from seqattn.data.shard_files import AGAIN, TOKENIZER, Manifest, digest_of, read_manifest
-from seqattn.data.shard_rows import ShardedCorpus, ShardRows
+from seqattn.data.batch import Batch, collate
+from seqattn.data.loader import TokenRows
+from seqattn.data.options import BatchLimits, LoaderOptions
+from seqattn.data.reading import piece
+from seqattn.data.shard_files import (
+    AGAIN,
+    TOKENIZER,
+    Manifest,
+    check_whole,
+    open_shard,
+    read_manifest,
+)
+from seqattn.data.shard_windows import Passes, ShardedCorpus, WindowSampler
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.storage import is_file
+
+Weights = Callable[[Sequence[int]], Sequence[float] | None]
+"""From how many batches each corpus has to its weight."""
+
+
+class ShardRows(TokenRows[Batch]):
+    """Pairs in shards; `source_lengths` and `target_lengths` are the longest of each window's rows.
+
+    Args:
+        corpora: one after the other.
+        options: of the loader.
+        weights: how the corpora are mixed.
+
+    Raises:
+        UserError: options that need the texts, or places in them.
+    """
+
+    def __init__(
+        self, corpora: Sequence[ShardedCorpus], options: LoaderOptions, weights: Weights
+    ) -> None:
+        if options.subword_sampling is not None:
+            raise UserError("shards hold ids; leave loader.subword_sampling out")
+        if options.long_sources == "window":
+            raise UserError("shards are not read in windows; set loader.long_sources=truncate")
+        self.options, self._corpora, self._weights = options, corpora, weights
+        self._paths = [path for one in corpora for path in one.paths]
+        self._firsts = np.concatenate([one.firsts[:-1] for one in corpora])
+        self._total = sum(entry.pairs for one in corpora for entry in one.entries)
+        windows = [(one, window) for one in corpora for window in range(one.windows)]
+        kept = [one.histogram(window) for one, window in windows]
+        self._kept = sum(int(rows.sum()) for *_, rows in kept)
+        longest = [found[:2].max(axis=1, initial=0) for found in kept]
+        self.source_lengths, self.target_lengths = np.stack(longest, axis=1)
+        self._cut = 0
+        if options.long_sources == "truncate":
+            found = (one.lengths(window) for one, window in windows)
+            self._cut = sum(
+                int(n[(s > options.source_length) & (t <= options.max_length)].sum())
+                for s, t, n in found
+            )
+
+    def __len__(self) -> int:
+        """How many numbers the pairs have, those that are left out too; 0 where all are."""
+        return self._total if self._kept else 0
+
+    def sampler(self, limits: BatchLimits, **order: Any) -> WindowSampler:
+        longest = max(int(self.source_lengths.max()), int(self.target_lengths.max()))
+        limits.check_holds(longest, f"the longest row ({longest} tokens)")
+        seed, rank, world = (order.get(*one) for one in (("seed", 0), ("rank", 0), ("world", 1)))
+        step = order.get("step_batches") or world
+        passes = [Passes(one, limits, seed, step) for one in self._corpora]
+        weights = self._weights([len(one) for one in passes])
+        return WindowSampler(passes, weights, seed, rank, world)
+
+    def batch(self, places: Sequence[int]) -> Batch:
+        numbers = np.asarray(places)
+        shards = np.searchsorted(self._firsts, numbers, side="right") - 1
+        rows = numbers - self._firsts[shards]
+        sources, targets = np.empty(len(rows), object), np.empty(len(rows), object)
+        for shard in np.unique(shards).tolist():
+            found = np.flatnonzero(shards == shard)
+            for side, texts in enumerate((sources, targets)):
+                ids = open_shard(self._paths[shard]).rows(side, rows[found])
+                for at, row in zip(found.tolist(), ids, strict=True):
+                    texts[at] = row
+        read = [piece(ids, self.options) for ids in sources]
+        return collate(read, list(targets), numbers)
+
+    @property
+    def advice(self) -> str:
+        return "raise loader.max_length"
+
+    def account(self, split: str) -> str:
+        left, options = self._total - self._kept, self.options
+        told = f"kept all {self._total:,} {split} pairs"
+        if left:
+            told = f"left out {left:,} of {self._total:,} {split} pairs, which are longer than "
+            told += f"{options.max_length} tokens"
+        if self._cut:
+            told += f"; cut {self._cut:,} sources to their first {options.source_length} tokens"
+        return told
 
 
 @checked
@@ -101,8 +193,7 @@ class Shards(Source):
                 "is trained on is kept as ids alone"
             )
         path = root / splits[split].name
-        if not is_file(path) or digest_of(path) != splits[split].sha256:
-            raise UserError(f"{path} is missing or damaged; {AGAIN}")
+        check_whole(path, splits[split].sha256)
         return datasets.Dataset.from_file(str(path))
 
     def origin(self, split: str) -> str:

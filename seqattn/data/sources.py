@@ -98,6 +98,8 @@ class ParallelText(Source):
                 raise UserError(f"the data's root must be a directory, {self.root} is not")
             there = sorted(path.name for path in self.root.iterdir() if path.is_file())
         given = self.names[split]
+        if not given:
+            raise UserError(f"data.{split} must be a file's name without its suffix, got {given!r}")
         return [
             [self._file(split, f"{name}.{suffix}", there) for suffix in self.suffixes.values()]
             for pattern in ([given] if isinstance(given, str) else given)
@@ -106,15 +108,20 @@ class ParallelText(Source):
 
     def _matching(self, pattern: str) -> list[str]:
         """The names without suffix that a pattern stands for, by the source's files."""
-        if not glob.has_magic(pattern):
-            return [pattern]
         end = f".{self.suffixes['source']}"
-        paths = (path for gz in ("", ".gz") for path in self.root.glob(f"{pattern}{end}{gz}"))
-        names = (str(path.relative_to(self.root)).removesuffix(".gz") for path in paths)
-        found = sorted({name.removesuffix(end) for name in names})
+        found = self._found(f"{pattern}{end}") if glob.has_magic(pattern) else [pattern]
         if not found:
             raise UserError(f"{self.root} has no file {pattern}{end}")
-        return found
+        return [name.removesuffix(end) for name in found]
+
+    def _found(self, pattern: str) -> list[str]:
+        """The names of files, packed or not, that a pattern stands for, without ".gz"."""
+        names = [
+            name.removesuffix(".gz")
+            for packed in ("", ".gz")
+            for name in glob.glob(pattern + packed, root_dir=self.root, recursive=True)  # noqa: PTH207
+        ]
+        return sorted(set(names))
 
     def _file(self, split: str, name: str, there: list[str]) -> Path:
         for path in (self.root / name, self.root / f"{name}.gz"):
@@ -154,8 +161,7 @@ class Multi30k(ParallelText):
                 dataset="bentrevett/multi30k", source_column=source, target_column=target
             )
             return
-        with file_faults("read", self.root):
-            found = sorted(path.stem for path in self.root.glob(f"test_*.{source}"))
+        found = [name.removesuffix(f".{source}") for name in self._found(f"test_*.{source}")]
         self.names.update(zip(found, found, strict=True))
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:

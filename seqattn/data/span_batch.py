@@ -140,13 +140,14 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
         words.append(_numbered(window))
         for number, answer in enumerate(window.answers):
             spans[row, number] = answer.first - window.start, answer.last - window.start
+    different, question_words, context_words = zip(*words, strict=True)
     arrays = {
         "question": pad_rows([window.question.ids for window in windows]),
         "context": context,
         "match": match,
-        "characters": spell_words([row.different for row in words]),
-        "question_words": pad_rows([row.question for row in words]),
-        "context_words": pad_rows([row.context for row in words]),
+        "characters": spell_words(different),
+        "question_words": pad_rows(question_words),
+        "context_words": pad_rows(context_words),
         "answers": spans,
         "begins": pad_rows([text.begins[part] for text, part in parts]),
         "ends": pad_rows([text.ends[part] for text, part in parts]),
@@ -160,22 +161,15 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
     )
 
 
-class _Words(NamedTuple):
-    """A row's different words, "" first, and the number of each token's word among them."""
-
-    different: list[str]
-    question: Ints
-    context: Ints
-
-
-def _numbered(window: Window) -> _Words:
-    """The words of a window and its question."""
+def _numbered(window: Window) -> tuple[list[str], Ints, Ints]:
+    """A row's different words, "" first; the number among them of each token's word, of both."""
     asked, read = window.question, window.context
-    own = [read.words[word] for word in read.word[window.start : window.stop].tolist()]
     theirs = [*asked.words, ""]  # the end mark's
-    both = [[theirs[word] for word in asked.word.tolist()], own]
-    numbers = {word: number for number, word in enumerate(dict.fromkeys(["", *both[0], *own]))}
-    return _Words([*numbers], *(np.array([numbers[w] for w in side], np.int64) for side in both))
+    question = [theirs[word] for word in asked.word.tolist()]
+    context = [read.words[word] for word in read.word[window.start : window.stop].tolist()]
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(["", *question, *context]))}
+    sides = (np.array([numbers[w] for w in side], np.int64) for side in (question, context))
+    return [*numbers], next(sides), next(sides)
 
 
 class SpanEncoder:

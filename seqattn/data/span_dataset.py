@@ -151,15 +151,10 @@ class SpanDataset(TokenRows[SpanBatch]):
         contexts = self._contexts.fetch(self._context[rows])
         spans = [tokens.reshape(-1, 2).tolist() for tokens in self._spans.fetch(rows)]
         windows = []
-        for place, row, asked, read, all_ in zip(
-            places, rows.tolist(), questions, contexts, spans, strict=True
-        ):
+        rows_read = zip(places, rows.tolist(), questions, contexts, spans, strict=True)
+        for place, row, asked, read, found in rows_read:
             start, stop = int(self.starts[place]), int(self._stops[place])
-            held = [
-                TokenSpan(first, last, True)
-                for first, last in all_
-                if start <= first and last < stop
-            ]
+            held = [TokenSpan(a, b, True) for a, b in found if start <= a and b < stop]
             answers = held if self._holds[place] else []
             question = asked.cut(self.options.max_question)
             windows.append(Window(question, read, start, stop, answers, row))

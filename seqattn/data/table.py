@@ -77,7 +77,7 @@ class Table(FileOrHub):
                 ends = ", ".join(READERS)
                 raise UserError(f"a table's file must end in one of {ends}, got {path}")
         self.name = name
-        self.source_column, self.target_column = source_column, target_column
+        self.source_column, self.target_column = source_column or None, target_column
         self.references_column = references_column
         self.source_mark, self.tag_columns = source_mark, tag_columns or []
 
@@ -183,10 +183,9 @@ def _sides(
     sides = {side: texts(columns[side][0]) for side in ("source", "target") if side in columns}
     tags = columns.get("tags", ())
     if tags or len(columns["source"]) > 1:
-        parts = [[texts(name).to_pylist() for name in some] for some in (tags, columns["source"])]
-        tagged = zip(*parts[0], strict=True) if tags else [()] * len(table)
-        rows = zip(tagged, zip(*parts[1], strict=True), strict=True)
-        found = [joined_source(*row, mark) for row in rows]
+        parts = [texts(name).to_pylist() for name in (*tags, *columns["source"])]
+        rows, count = zip(*parts, strict=True), len(tags)
+        found = [joined_source(row[:count], row[count:], mark) for row in rows]
         sides["source"], heads = pa.array(found, TEXT), [text.head for text in found]
         sides |= {"head": pa.array(heads, NUMBER)} if tags else {}
     if "references" in columns:

@@ -88,7 +88,7 @@ def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> li
     texts = []
     for column in columns:
         value: Any = row
-        for name in column.split("."):
+        for name in [column] if column in row else column.split("."):
             if not isinstance(value, Mapping) or name not in value:
                 raise UserError(f"{origin} has no column {column!r}, it has {', '.join(row)}")
             value = value[name]

@@ -56,23 +56,24 @@ def aligned_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
         UserError: a file cannot be read, or one has more lines, which is known at its end.
     """
     with opened(source) as one, opened(target) as other:
-        for number, lines in enumerate(zip_longest(one, other)):
-            if None in lines:
-                short, long = (source, target) if lines[0] is None else (target, source)
+        files = ((one, source), (other, target))
+        sides = (decoded(*file, longest=None, errors="replace") for file in files)
+        for number, (read, said) in enumerate(zip_longest(*sides)):
+            if read is None or said is None:
+                short, long = (source, target) if read is None else (target, source)
                 raise UserError(
                     f"both sides must have as many lines, {short} ends after {number:,} and {long} "
                     "goes on"
                 )
-            read, said = (line.decode(errors="replace").rstrip("\r\n") for line in lines)
-            yield (
-                (read, said)
-                if number
-                else (read.removeprefix("\ufeff"), said.removeprefix("\ufeff"))
-            )
+            yield read, said
 
 
 def decoded(
-    lines: Iterable[bytes], name: object, longest: int | None = LONGEST_LINE, first: int = 1
+    lines: Iterable[bytes],
+    name: object,
+    longest: int | None = LONGEST_LINE,
+    first: int = 1,
+    errors: str = "strict",
 ) -> Iterator[str]:
     r"""Lines as text, counted as `wc -l` does, without their ends and a byte order mark.
 
@@ -85,9 +86,10 @@ def decoded(
         name: of the file.
         longest: bytes of a line at most; None for any.
         first: the number of the first of them in the file.
+        errors: what becomes of bytes that are no UTF-8, as of `bytes.decode`.
 
     Raises:
-        UserError: naming a line that is too long or is not UTF-8.
+        UserError: naming a line that is too long or, of "strict" ones, not UTF-8.
     """
     for number, line in enumerate(lines, first):
         if longest is not None and len(line) > longest:
@@ -96,7 +98,7 @@ def decoded(
                 f"{len(line):,}; split or cut it"
             )
         try:
-            text = line.decode()
+            text = line.decode(errors=errors)
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{name} must be UTF-8 text, line {number:,} is not "

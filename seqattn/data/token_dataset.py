@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import datasets
 import numpy as np
 
-from seqattn.data.arrow_tables import NUMBER, NUMBERS, Lists, content_digest, table_of
+from seqattn.data.arrow_tables import NUMBER, NUMBERS, Ints, Lists, content_digest, table_of
 from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
 from seqattn.data.options import LoaderOptions
-from seqattn.data.reading import pieces, tokens_before
-from seqattn.data.subword_sampling import SubwordSampling
+from seqattn.data.reading import piece, pieces, tokens_before
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.tokens import EOS
 
 _NUMBERS = ("head", "begin", "end")
 """Of a source: the end of what begins each of its windows, and where stands what a window must hold
@@ -83,6 +83,34 @@ def _places(
     return found
 
 
+@dataclass(frozen=True)
+class SubwordSampling:
+    """Subword regularization: pairs of texts cut into pieces anew each epoch, by chance.
+
+    See Kudo 2018 (arXiv 1804.10959) and Provilkov et al. 2020 (arXiv 1910.13267). A row's pieces
+    are decided by seed, row and epoch.
+
+    Args:
+        texts: string columns "source" and "target".
+        tokenizer: of both sides.
+        alpha: as `LoaderOptions.subword_sampling`.
+        seed: of the run.
+    """
+
+    texts: datasets.Dataset
+    tokenizer: Tokenizer
+    alpha: float
+    seed: int
+
+    def __call__(self, rows: Ints, epoch: int) -> list[tuple[list[int], list[int]]]:
+        """Ids of the sources and targets of some rows, each with its end mark."""
+        found = self.texts[rows.tolist()]
+        chances = [Random(f"{self.seed} {epoch} {row}").random for row in rows.tolist()]
+        sources = self.tokenizer.sample_source(found["source"], self.alpha, chances)
+        targets = self.tokenizer.sample_target(found["target"], self.alpha, chances)
+        return list(zip(sources, targets, strict=True))
+
+
 class TokenDataset(TokenRows[Batch]):
     """Tokenised pairs that fit a length limit.
 
@@ -127,7 +155,8 @@ class TokenDataset(TokenRows[Batch]):
         sources, targets = self._source.fetch(rows), self._target.fetch(rows)
         if self._cut:
             starts, heads = self.starts[np.asarray(places)].tolist(), self._heads[rows].tolist()
-            sources = list(map(self._piece, sources, starts, heads))
+            read = zip(sources, starts, heads, strict=True)
+            sources = [piece(ids, self.options, *place) for ids, *place in read]
         if self._sampling is not None:
             # none longer than the longest row, which the model has been checked to read
             longest = int(self.source_lengths.max()), int(self.target_lengths.max())
@@ -143,14 +172,6 @@ class TokenDataset(TokenRows[Batch]):
     @property
     def advice(self) -> str:
         return "raise loader.max_length" if self._long else "give files with text on both sides"
-
-    def _piece(self, ids: Any, start: int, head: int) -> Any:
-        """What is read of a source: all of it, or its head and what follows from a token on."""
-        longest = self.options.source_length
-        if len(ids) <= longest:
-            return ids
-        part = ids[start : start + longest - 1 - head]
-        return np.concatenate([ids[:head], part, [np.int32(EOS)]])
 
     def account(self, split: str) -> str:
         options, maximum = self.options, self.options.source_length

@@ -47,7 +47,7 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
         if not values or (number == 1 and len(values) == 1):
             continue
         vector = _numbers(values)
-        width = width or len(vector)
+        width = width or len(values)
         if len(vector) != width:
             raise UserError(
                 f"{path} must have a name and {width:,} numbers in each line, line {number:,} "
@@ -63,7 +63,8 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
 def _numbers(values: Sequence[str]) -> npt.NDArray[np.float32]:
     """The finite numbers of a line; none where one of them is none."""
     try:
-        vector = np.array(values, np.float32)
+        with np.errstate(over="ignore"):
+            vector = np.array(values, np.float32)
     except ValueError:
         return np.empty(0, np.float32)
     return vector if np.isfinite(vector).all() else vector[:0]

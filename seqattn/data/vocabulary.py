@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import sentencepiece
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 
 from seqattn.checking import checked
 from seqattn.data.tokenizer import LINE_BREAK, Tokenizer, escaped, set_apart
@@ -45,7 +45,7 @@ class TokenizerConfig:
         joint: one vocabulary for both languages, so that embeddings can be shared; if False,
             one of `vocab_size` for each.
         byte_fallback: spell unknown characters in bytes (256 pieces more) rather than as unknown.
-        character_coverage: share of the text's characters that get a piece, in (0, 1].
+        character_coverage: share of the text's characters that get a piece, 0.98 to 1.
         normalization: sentencepiece's rule. "identity" (the default) gives every character back
             as it came, which scoring tokenised text needs; "nmt_nfkc" unifies Unicode forms
             and folds spaces, and "nmt_nfkc_cf" folds case as well.
@@ -62,7 +62,7 @@ class TokenizerConfig:
     vocab_size: Annotated[int, Ge(EOS + 2), Le(1_000_000)] | None = None
     joint: bool = True
     byte_fallback: bool = False
-    character_coverage: Annotated[float, Gt(0), Le(1)] = 1.0
+    character_coverage: Annotated[float, Ge(0.98), Le(1)] = 1.0
     normalization: Literal["identity", "nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf"] = "identity"
     line_breaks: bool = False
     truecase: bool = False
@@ -204,6 +204,6 @@ def _explained(message: str, kind: str, size: int, side: str) -> Exception:
             f"vocab_size must be at least {least:,} to hold every character of this {side} "
             f"corpus, got {size:,}; set tokenizer.vocab_size={least} or more"
         )
-    if "sentences_.empty()" in message:
+    if "sentences_.empty()" in message or "all_chars_count" in message:
         return UserError(f"the {side} corpus must hold some text, every line is empty")
     return RuntimeError(message)

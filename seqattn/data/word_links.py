@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
+from seqattn.storage import is_file
 
 Link = tuple[int, int]
 """A word of the source and one of the target, from 0."""
@@ -35,7 +36,7 @@ def read_links(path: Path, sources: Sequence[str], targets: Sequence[str]) -> li
     Raises:
         UserError: there are not N lines, or one holds something else, or leads to no word.
     """
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"data.alignments={path} is not a file")
     lines = list(read_lines(path))
     if len(lines) != len(sources):

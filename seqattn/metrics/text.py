@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -109,15 +109,12 @@ class TextScorer:
             known = ", ".join(sorted(BLEU.TOKENIZERS))
             raise UserError(f"scorer.tokenize must be one of {known}, got {self.tokenize}")
 
-    def bleu(self, **options: Any) -> BLEU:
-        """sacrebleu's BLEU (Papineni et al. 2002; Post 2018, arXiv 1804.08771)."""
-        # force: text that is tokenised on purpose needs no warning
-        return BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True, **options)
-
     @property
-    def chrf(self) -> CHRF:
-        """sacrebleu's chrF (Popović 2015)."""
-        return CHRF(lowercase=self.lowercase)
+    def metrics(self) -> tuple[tuple[str, BLEU | CHRF], ...]:
+        """BLEU (Papineni et al. 2002; Post 2018, arXiv 1804.08771) and chrF (Popović 2015)."""
+        # force: text that is tokenised on purpose needs no warning
+        bleu = BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True)
+        return ("BLEU", bleu), ("chrF", CHRF(lowercase=self.lowercase))
 
     def corpus(self) -> Metric:
         return CorpusScores(self)
@@ -129,11 +126,13 @@ class TextScorer:
         sources: Sequence[str] | None = None,
     ) -> list[TextScore]:
         """BLEU and chrF; see `Scorer.score`."""
+        if not hypotheses:
+            raise UserError("there must be a text to score, there is none")
         # sacrebleu wants the first reference of every row, then the second, None where a row
         # has no more.
         streams = [list(row) for row in zip_longest(*reference_lists(references, len(hypotheses)))]
         scores = []
-        for name, metric in (("BLEU", self.bleu()), ("chrF", self.chrf)):
+        for name, metric in self.metrics:
             value = metric.corpus_score(list(hypotheses), streams).score
             scores.append(TextScore(name, float(value), str(metric.get_signature())))
         return scores
@@ -149,7 +148,7 @@ class TextScorer:
                 np.array(metric._extract_corpus_statistics(hypotheses, streams), np.float64),
                 partial(_score_of_counts, metric),
             )
-            for name, metric in (("BLEU", self.bleu()), ("chrF", self.chrf))
+            for name, metric in self.metrics
         ]
 
 
@@ -175,36 +174,29 @@ class CorpusScores(Metric):
     """BLEU and chrF of a corpus that arrives in batches and on several ranks, as sacrebleu's."""
 
     full_state_update = False
-    counts: Tensor
-    characters: Tensor
+    bleu: Tensor
+    chrF: Tensor
 
     def __init__(self, scorer: TextScorer) -> None:
         super().__init__()
-        self.sentence = scorer.bleu(effective_order=True)
-        self.chrf = scorer.chrf
-        # matches and totals of 1- to 4-grams, then both lengths in words
-        self.add_state("counts", default=torch.zeros(10, dtype=torch.float64), dist_reduce_fx="sum")
-        # n-grams of the hypothesis, of the reference and of both, for each order
-        sums = torch.zeros(3 * self.chrf.char_order, dtype=torch.float64)
-        self.add_state("characters", default=sums, dist_reduce_fx="sum")
+        self.scorer = scorer
+        # counts of n-grams and words, as sacrebleu sums them over sentences
+        self.scores = dict(zip(scorer.logged, scorer.sentences([""], [[""]]), strict=True))
+        for name, score in self.scores.items():
+            zeros = torch.zeros(score.counts.shape[1], dtype=torch.float64)
+            self.add_state(name, default=zeros, dist_reduce_fx="sum")
 
     def update(self, hypotheses: Sequence[str], references: References) -> None:
         """Adds line-aligned texts, with one reference or several each."""
         rows = reference_lists(references, len(hypotheses))
-        for hypothesis, texts in zip(hypotheses, rows, strict=True):
-            found = self.sentence.sentence_score(hypothesis, texts)
-            counts = [*found.counts, *found.totals, found.sys_len, found.ref_len]
-            self.counts += torch.tensor(counts, dtype=torch.float64, device=self.counts.device)
-            # sacrebleu's own steps of `corpus_score`, which has no door of its own to them
-            parts = self.chrf._extract_corpus_statistics([hypothesis], [[text] for text in texts])
-            self.characters += torch.tensor(parts[0], device=self.characters.device)
+        for name, score in zip(self.scores, self.scorer.sentences(hypotheses, rows), strict=True):
+            counts = getattr(self, name)
+            counts += torch.from_numpy(score.counts.sum(0)).to(counts.device)
 
     def compute(self) -> dict[str, Tensor]:
         """`bleu` and `chrF` from 0 to 100."""
-        row = [int(count) for count in self.counts.tolist()]
-        bleu = BLEU.compute_bleu(row[:4], row[4:8], row[8], row[9], smooth_method="exp")
-        chrf = self.chrf._compute_score_from_stats([int(n) for n in self.characters.tolist()])
-        return {"bleu": torch.tensor(bleu.score), "chrF": torch.tensor(chrf.score)}
+        sums = {name: getattr(self, name).tolist() for name in self.scores}
+        return {name: torch.tensor(one.compute(sums[name])) for name, one in self.scores.items()}
 
 
 def sentence_chrf(hypothesis: str, references: Sequence[str]) -> float:

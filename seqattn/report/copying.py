@@ -3,54 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from seqattn.analysis.word_alignment import words_of
 from seqattn.models.base import Seq2SeqModel
 from seqattn.report.document_types import CopyDocument
 
-_BEGINS = "▁"
 
-
-def copied_document(
-    source: Sequence[str], target: Sequence[str], pointer: list[float] | None
-) -> CopyDocument:
+def copied_document(source: Sequence[str], target: Sequence[str]) -> CopyDocument:
     """Extractive fragments of an output (Grusky et al. 2018, arXiv 1804.11283, section 4).
 
     Args:
         source, target: pieces of each side, the end included.
-        pointer: as `copy_probabilities`.
+
+    Returns:
+        All but `pointer`, for which see `copy_probabilities`.
     """
-    read, said = words_of(source[:-1]), words_of(target[:-1])
-    lengths = _fragments(read, said)
+    read, said = words_of(source), words_of(target)
+    lengths = _fragments([word for word, _ in read], [word for word, _ in said])
     copied = [length > 0 for length in lengths for _ in range(length or 1)]
-    places = word_numbers(target[:-1])
+    places = {p for is_copied, (_, own) in zip(copied, said, strict=True) if is_copied for p in own}
     return {
-        "pieces": [*(copied[place] for place in places), False],
+        "pieces": [place in places for place in range(len(target))],
         "coverage": sum(lengths) / len(said) if said else 0.0,
         "density": sum(length**2 for length in lengths) / len(said) if said else 0.0,
-        "pointer": pointer,
+        "pointer": None,
     }
-
-
-def word_numbers(pieces: Sequence[str]) -> list[int]:
-    """The word from 0 that each piece belongs to."""
-    begun = accumulate(piece.startswith(_BEGINS) or not n for n, piece in enumerate(pieces))
-    return [count - 1 for count in begun]
-
-
-def words_of(pieces: Sequence[str]) -> list[str]:
-    """The words that pieces make."""
-    words: list[str] = []
-    for number, piece in zip(word_numbers(pieces), pieces, strict=True):
-        text = piece.removeprefix(_BEGINS)
-        if number == len(words):
-            words.append(text)
-        else:
-            words[number] += text
-    return words
 
 
 def _fragments(read: Sequence[str], said: Sequence[str]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,18 +89,19 @@ def flat(node: Any, key: str = "") -> dict[str, str]:
 
 def learning_curves(run: Path) -> list[CurveDocument]:
     """What the CSV logger wrote of a training; of long curves every so many points."""
-    points: dict[str, list[tuple[int, float]]] = {}
+    points: dict[str, list[tuple[int, float]]] = {}  # finite ones, which can be drawn
     for path in sorted(run.glob("csv/*/metrics.csv")):
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
                 step = row.pop("step", "")
                 for name, value in row.items():
-                    if name != "epoch" and not name.startswith("final/") and value and step:
+                    if name == "epoch" or name.startswith("final/") or not (value and step):
+                        continue
+                    if math.isfinite(float(value)):
                         points.setdefault(name, []).append((int(step), float(value)))
     curves: list[CurveDocument] = []
     for name, pairs in sorted(points.items()):
-        finite = [pair for pair in pairs if abs(pair[1]) < float("inf")]
-        kept = finite[:: len(finite) // _MOST_POINTS + 1]
+        kept = pairs[:: len(pairs) // _MOST_POINTS + 1]
         steps, values = [step for step, _ in kept], [float(f"{value:.6g}") for _, value in kept]
         curves.append({"name": name, "steps": steps, "values": values})
     return curves

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqattn.analysis.explanations import METHODS
+from seqattn.analysis.explanations import known_methods
 from seqattn.bundle.bundle import SpanBundle, TextBundle
-from seqattn.report.contributions import chosen_methods, source_measure
+from seqattn.report.contributions import USUAL, source_measure
 from seqattn.report.document_types import SentenceDocument, SummaryDocument
 from seqattn.report.question_document import QuestionLook
 from seqattn.report.text_document import TextLook
@@ -33,9 +33,10 @@ def looks_into(
     Raises:
         UserError: for a method that is not there.
     """
-    names = chosen_methods(methods)
-    measure = source_measure([bundle.model for bundle in bundles])
-    if measure in METHODS and measure not in names:
+    names = known_methods(USUAL if methods is None else methods)
+    writing = [bundle for bundle in bundles if isinstance(bundle, TextBundle)]
+    measure = source_measure([bundle.model for bundle in writing])
+    if measure not in names:
         names.append(measure)  # for the shares of source and output
     return [
         QuestionLook(bundle, search, tokens)

@@ -23,12 +23,12 @@ def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] =
         run: what it shows; None for the page of a server, which is asked for its documents.
         sentences: each of the run's, in its order.
     """
-    documents = []
+    documents = [
+        f'<script type="text/plain" id="sentence-{number}">{squeezed(sentence)}</script>'
+        for number, sentence in enumerate(sentences)
+    ]
     if run is not None:
-        documents.append(f'<script type="application/json" id="run">{escaped(run)}</script>')
-    for number, sentence in enumerate(sentences):
-        packed = f'<script type="text/plain" id="sentence-{number}">{squeezed(sentence)}</script>'
-        documents.append(packed)
+        documents.insert(0, f'<script type="application/json" id="run">{escaped(run)}</script>')
     parts = {
         "style": _text("style.css"),
         "documents": "\n".join(documents),
@@ -39,7 +39,7 @@ def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] =
 
 def escaped(document: object) -> str:
     """JSON that ends no script and begins no comment, whatever texts it holds."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = _json(document)
     for sign, code in (("<", "\\u003c"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029")):
         text = text.replace(sign, code)
     return text
@@ -47,8 +47,11 @@ def escaped(document: object) -> str:
 
 def squeezed(document: object) -> str:
     """A document as base64 of its packed JSON."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+    return base64.b64encode(gzip.compress(_json(document).encode(), mtime=0)).decode("ascii")
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 @cache

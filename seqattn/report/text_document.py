@@ -10,21 +10,17 @@ from typing import NamedTuple
 import torch
 
 from seqattn.analysis.capture import capture
-from seqattn.analysis.explanations import METHODS, Explanation
+from seqattn.analysis.explanations import METHODS, Explanation, explain
+from seqattn.analysis.explanations.predictions import decoder_input
 from seqattn.bundle.bundle import TextBundle
 from seqattn.generation.base import Hypothesis, Search, inference
 from seqattn.generation.beam import BeamSearch
 from seqattn.metrics.text import sentence_chrf
 from seqattn.report.attention_maps import attention_documents
 from seqattn.report.beam_tree import Candidate, TracedBeamSearch, tree_document
-from seqattn.report.contributions import (
-    Read,
-    explanation_document,
-    explanations_of,
-    source_use,
-)
+from seqattn.report.contributions import explanation_document, source_use
 from seqattn.report.copying import copied_document, copy_probabilities
-from seqattn.report.document_types import AttentionDocument, LookDocument
+from seqattn.report.document_types import LookDocument
 from seqattn.tokens import EOS
 
 
@@ -48,7 +44,7 @@ class TextLook:
         bundle: of texts.
         search: how outputs are found; of a beam search the tree is shown.
         methods: of contributions, names of `METHODS`.
-        measure: of source use, as `source_measure` gives it.
+        measure: the one of them by which source use is measured, see `source_measure`.
         tokens: tokens of a side that maps of weights show, the first ones.
         passes: entered around each look into an output, such as an `intervene`.
     """
@@ -75,10 +71,13 @@ class TextLook:
         source, found, nodes, windows = searched
         best, tokenizer = found[0], self.bundle.tokenizer
         outputs = tokenizer.decode_target([one.ids for one in found])
-        target = list(best.ids) if self._is_full(best) else [*best.ids, EOS]
+        is_full = len(best.ids) == self.bundle.model.max_target_length
+        target = [*best.ids] if is_full else [*best.ids, EOS]
+        read = tokenizer.source_pieces(source, text if windows == 1 else None)
+        said = tokenizer.target_pieces(target)
         made: LookDocument = {
-            "source": tokenizer.source_pieces(source, text if windows == 1 else None),
-            "target": tokenizer.target_pieces(target),
+            "source": read,
+            "target": said,
             "output": outputs[0],
             "score": sentence_chrf(outputs[0], references) if references else None,
             "source_use": None,
@@ -94,7 +93,7 @@ class TextLook:
                 }
                 for output, one in zip(outputs, found, strict=True)
             ],
-            "copied": {"pieces": [], "coverage": 0.0, "density": 0.0, "pointer": None},
+            "copied": copied_document(read, said),
         }
         if source:
             self._look(made, source, target)
@@ -108,31 +107,24 @@ class TextLook:
         found = traced.over(self.bundle.model).generate([source])[0]
         return Searched(source, found, traced.trees[0].nodes if traced.trees else [], windows)
 
-    def _is_full(self, best: Hypothesis) -> bool:
-        return len(best.ids) == self.bundle.model.max_target_length
-
     def _look(self, made: LookDocument, source: list[int], target: list[int]) -> None:
         model = self.bundle.model
         device = next(model.parameters()).device
-        read = Read(torch.tensor([source], device=device), torch.tensor([target], device=device))
+        ids = torch.tensor([source], device=device), torch.tensor([target], device=device)
+        read = ids[0], decoder_input(ids[1])
         with self.passes():
-            pointer = copy_probabilities(model, read.source, read.shifted)
-        made["copied"] = copied_document(made["source"], made["target"], pointer)
-        known: dict[str, Explanation | str] = {}
+            made["copied"]["pointer"] = copy_probabilities(model, *read)
         for name in self.methods:
-            with self.passes():
-                known |= explanations_of(model, read, [name])
-        with self.passes():
-            made["source_use"] = source_use(model, read, self.measure, known)
-        made["explanations"] = [
-            explanation_document(METHODS[name], found) for name, found in known.items()
-        ]
-        made["attentions"] = self._weights(read)
-
-    def _weights(self, read: Read) -> list[AttentionDocument]:
-        with self.passes(), inference(self.bundle.model), capture(self.bundle.model) as maps:
-            self.bundle.model(read.source, read.shifted)
-        return list(attention_documents(maps, self.tokens))
+            found: Explanation | str | None = METHODS[name].why_not(model)
+            if found is None:
+                with self.passes():
+                    found = explain(model, *ids, method=name)
+            made["explanations"].append(explanation_document(METHODS[name], found))
+            if name == self.measure and isinstance(found, Explanation):
+                made["source_use"] = source_use(found)
+        with self.passes(), inference(model), capture(model) as maps:
+            model(*read)
+        made["attentions"] = list(attention_documents(maps, self.tokens))
 
     def _notes(self, windows: int, *lengths: int) -> list[str]:
         notes = []

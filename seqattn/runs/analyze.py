@@ -66,7 +66,11 @@ class Analysis(BundleRun):
             raise UserError(
                 'a question needs its context: question="Who runs?" context="A dog runs."'
             )
+        if asks and text:
+            raise UserError("this bundle takes a question with its context, not text=...")
         if isinstance(bundle, SpanBundle):
+            if self.target is not None:
+                raise UserError("this bundle answers by spans and writes nothing; leave target out")
             return self._question(bundle, question, context)
         if asks:
             return self._sentence(bundle, question_source(question, context))
@@ -142,17 +146,19 @@ def draw_question(
 ) -> dict[str, Figure]:
     """Heatmaps of one question on its context; see `question_heatmaps`."""
     encoder, pieces = bundle.encoder, bundle.tokenizer.source_pieces
-    batch = next(encoder([question], [context]))
-    asked, whole = batch.question[0].tolist(), encoder.reader.context(context).ids.tolist()
+    batches = list(encoder([question], [context]))
+    asked, whole = batches[0].question[0].tolist(), encoder.reader.context(context).ids.tolist()
     names = pieces(whole, cut_words(context).text)
     windows = [
         Sentence(whole[first : first + size], names[first : first + size])
+        for batch in batches
         for first, size in zip(batch.offset.tolist(), (batch.context != PAD).sum(1), strict=True)
     ]
+    device = next(bundle.model.parameters()).device
     return question_heatmaps(
         bundle.model,
         Sentence(asked, pieces(asked, cut_words(question).text)),
         windows,
-        batch.to(next(bundle.model.parameters()).device),
+        (batch.to(device) for batch in batches),
         heads,
     )

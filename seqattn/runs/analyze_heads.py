@@ -11,9 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from seqattn.analysis.capture import makers
-from seqattn.analysis.head_figures import head_figures
+from seqattn.analysis.head_figures import attention_heads, head_figures
 from seqattn.analysis.head_plots import AblationCurve, ablation_curves, head_map
-from seqattn.analysis.head_rows import attention_heads
 from seqattn.analysis.importance import (
     Head,
     by_attention,
@@ -67,12 +66,7 @@ class HeadAnalysis(ScoredRun):
         bundle = self.load(self.generation)
         if isinstance(bundle, SpanBundle):
             raise UserError(f"{self.bundle} answers by spans; heads takes an encoder-decoder")
-        texts = self.read_texts(bundle)
-        texts = texts._replace(
-            sources=texts.sources[: self.sentences],
-            targets=texts.targets[: self.sentences],
-            references=texts.references[: self.sentences],
-        )
+        texts = self.read_texts(bundle).first(self.sentences)
         pairs = pairs_of(bundle, texts.sources, texts.targets)
         if not pairs:
             raise UserError(f"the {self.split} split has no pairs to look into")
@@ -93,14 +87,12 @@ class HeadAnalysis(ScoredRun):
         }
         directory = Path(self.output).expanduser()
         save(head_map(attentions, f"heads of {self.bundle}"), directory / "heads.png")
-        if curve is not None:
-            save(ablation_curves(curve), directory / "ablation.png")
         write_json(directory / "heads.json", results)
         tables = {"heads": heads_table(attentions, self.split, len(pairs))}
-        if curve is not None:
-            tables["ablation"] = ablation_table(curve)
         print_heads(tables["heads"], attentions)
         if curve is not None:
+            save(ablation_curves(curve), directory / "ablation.png")
+            tables["ablation"] = ablation_table(curve)
             print_tables({"": tables["ablation"]}, [2] * len(curve.out))
         print(f"written to {self.output}")
         keep_tables(self.bundle, tables)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from seqattn.analysis.explanations import METHODS
+from seqattn.analysis.explanations import METHODS, known_methods
 from seqattn.analysis.faithfulness import PERCENTS
 from seqattn.analysis.plots import removal_curves, save
 from seqattn.bundle.bundle import TextBundle
@@ -81,12 +81,11 @@ class Explaining:
             raise UserError("give bundle=RUN/model, or several as bundles=[RUN/model,RUN2/model]")
         if len(set(self.paths)) < len(self.paths):
             raise UserError("bundles must name each bundle once")
-        for name in self.methods or ():
-            if name not in METHODS:
-                known = ", ".join(METHODS)
-                raise UserError(f"there is no method {name}; the choices are: {known}")
+        known_methods(self.methods or ())
         if self.text is not None and not self.text.strip():
             raise UserError('text must hold some words: text="A dog runs."')
+        if self.target is not None and self.text is None:
+            raise UserError("target is the output of one text: add text=..., or leave target out")
 
     @property
     def paths(self) -> list[str]:
@@ -117,14 +116,6 @@ class Explaining:
             UserError: where a bundle or the data cannot be used.
         """
         labels = distinct_names([Path(path).expanduser() for path in self.paths])
-        runs = [
-            ScoredRun(
-                bundle=path, device=self.device, trust=self.trust, data=self.data,
-                generation=self.generation, scorer=self.scorer, split=self.split,
-                cache_dir=self.cache_dir,
-            )
-            for path in self.paths
-        ]  # fmt: skip
         each: dict[str, dict[str, Any]] = {}
         results = {
             "split": self.split,
@@ -133,7 +124,12 @@ class Explaining:
             "percents": list(PERCENTS),
             "bundles": each,
         }
-        for label, run in zip(labels, runs, strict=True):
+        for label, path in zip(labels, self.paths, strict=True):
+            run = ScoredRun(
+                bundle=path, device=self.device, trust=self.trust, data=self.data,
+                generation=self.generation, scorer=self.scorer, split=self.split,
+                cache_dir=self.cache_dir,
+            )  # fmt: skip
             each[label] = self._one(run, label)
             self.directory.mkdir(parents=True, exist_ok=True)
             write_json(self.directory / "explanations.json", _finite(results))
@@ -176,27 +172,14 @@ class Explaining:
         file = self.data.alignments_of(self.split)
         links = None if file is None else read_links(file, texts.sources, texts.targets)
         texts = texts.first(self.sentences or len(texts.sources))
-        explained = ExplainedBundle(label, bundle, self.generation, texts, links)
-        sample = explained.sample(self.targets == "outputs")
-        found, reasons = explained.methods(self.names, sample, self.seed)
-        judged = explained.judged(found, sample)
-        rows: dict[str, dict[str, Any]] = {}
-        for method, one in found.items():
-            rows[method] = {**judged.methods[method]._asdict()}
-            if links is not None and self.targets == "references":
-                rows[method]["alignment_error_rate"], aligned = explained.alignment_error(
-                    one, sample
-                )
-                rows[method]["aligned_sentences"] = aligned
-            if one.seconds is not None:
-                rows[method]["seconds_per_sentence"] = one.seconds / len(sample.pairs)
+        own = self.targets == "outputs"
+        explained = ExplainedBundle(label, bundle, self.generation, texts, None if own else links)
+        sample = explained.sample(own)
         return {
             "bundle": run.bundle,
             "sentences": len(sample.pairs),
             "left_out": len(texts.sources) - len(sample.pairs),
-            "probability": judged.probability,
-            "methods": rows,
-            "cannot_be_had": reasons,
+            **explained.judged(self.names, sample, self.seed),
             "slow": self._slow(bundle.model),
             "replaced": explained.replaced(self.replaced, self.scorer, self.seed)
             if self.replaced

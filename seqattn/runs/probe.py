@@ -10,17 +10,23 @@ from typing import Any
 
 from torch import Tensor
 
-from seqattn.analysis.probes import Labels, nearest_words
-from seqattn.analysis.word_states import WordPieces, uniform_attention, word_states
+from seqattn.analysis.probes import (
+    Labels,
+    WordPieces,
+    nearest_words,
+    uniform_attention,
+    word_states,
+)
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.checking import Count, Seed, checked
 from seqattn.data.base import Texts
+from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
 from seqattn.runs.bundle_run import BundleRun
 from seqattn.runs.evaluate import Split
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
-from seqattn.storage import file_faults, write_json
+from seqattn.storage import write_json
 from seqattn.tokens import EOS
 
 _SHOWN = 4  # places of a word
@@ -89,8 +95,7 @@ class Probing(BundleRun):
 
     def _labels(self, read: Sequence[WordPieces]) -> Labels:
         path = Path(str(self.labels)).expanduser()
-        with file_faults("read", path):
-            lines = path.read_text(encoding="utf-8").splitlines()
+        lines = list(read_lines(path))
         if len(lines) < len(read):
             raise UserError(f"{path} has {len(lines):,} lines for {len(read):,} sentences")
         labels = [line.split() for line in lines[: len(read)]]
@@ -99,7 +104,8 @@ class Probing(BundleRun):
                 raise UserError(
                     f"{path} line {number:,} has {len(own)} labels for {len(sentence.words)} words"
                 )
-        if len(read) < 5 or len({label for own in labels for label in own}) < 2:
+        held, learnt = labels[4::5], [own for n, own in enumerate(labels) if n % 5 != 4]
+        if not any(held) or not any(learnt) or len({one for own in labels for one in own}) < 2:
             raise UserError(f"{path} must hold two labels at least, over 5 sentences or more")
         forms = [[_form(word) for word in sentence.words] for sentence in read]
         return Labels.of(labels, forms, self.seed)

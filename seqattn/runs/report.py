@@ -62,8 +62,14 @@ class Report(ScoredRun):
         bundles = self._bundles()
         looks = looks_into(bundles, self.generation, self.methods, self.tokens)
         rows = self._rows(bundles[0])[: self.sentences]
+        if not rows:
+            raise UserError(f"the {self.split} split has no rows to show")
         began = time.perf_counter()
-        sentences = _documents(looks, rows)
+        sentences = []
+        with progress("looking into", "sentences") as tell:
+            for number, row in enumerate(rows):
+                sentences.append(sentence_document(looks, number, *row))
+                tell(number + 1, len(rows))
         seconds = (time.perf_counter() - began) / len(bundles)
         text = page(self._run_document(looks, rows, sentences, seconds), sentences)
         write_whole(path, text.encode())
@@ -106,7 +112,8 @@ class Report(ScoredRun):
         sentences: Sequence[SentenceDocument],
         seconds: float,
     ) -> RunDocument:
-        names = _names([look.bundle.path for look in looks])
+        paths = [look.bundle.path.resolve() for look in looks]
+        names = distinct_names(paths) if len(paths) > 1 else [paths[0].parent.name]
         shown = [
             self._scores(rows, [sentence["looks"][number]["output"] for sentence in sentences])
             for number in range(len(looks))
@@ -130,19 +137,3 @@ class Report(ScoredRun):
             return list(self.scorer.score(*columns))
         gold = {str(number): list(row.references) for number, row in enumerate(rows)}
         return list(self.scorer.score(dict(zip(gold, outputs, strict=True)), gold))
-
-
-def _documents(looks: Sequence[Look], rows: Sequence[Row]) -> list[SentenceDocument]:
-    found = []
-    with progress("looking into", "sentences") as tell:
-        for number, row in enumerate(rows):
-            found.append(sentence_document(looks, number, *row))
-            tell(number + 1, len(rows))
-    return found
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """What each bundle is called: what tells its path from the others."""
-    if len(paths) == 1:
-        return [paths[0].resolve().parent.name]
-    return distinct_names([path.resolve() for path in paths])

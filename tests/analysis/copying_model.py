@@ -6,7 +6,6 @@ import torch
 
 from seqattn.models.transformer import Slots, TransformerConfig
 from seqattn.positions import LearnedPosition
-from seqattn.tokens import BOS
 from tests.builders import VOCABULARY, heads
 
 PLACES = 10
@@ -71,8 +70,3 @@ def _look(attention, places, sharpness=800.0):
 def copied(source, order=PI):
     """The targets (B, T) that the model predicts of sources (B, S) without padding."""
     return source[:, list(order[: source.shape[1]])]
-
-
-def read(target):
-    """What the decoder reads to predict targets (B, T): begin first."""
-    return torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)

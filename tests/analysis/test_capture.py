@@ -1,6 +1,7 @@
 """Weights are observed, not returned."""
 
 import math
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -49,17 +50,15 @@ def written_out(attention, query, memory, allowed):
 
 def inputs_of(module, call):
     """What each attention below `module` is called with: its queries, and its memory."""
-    seen, hooks = {}, []
-    for name, part in module.named_modules():
-        if name in NAMES:
+    seen = {}
+    with ExitStack() as stack:
+        for name in NAMES:
 
             def keep(owner, args, name=name):
                 seen[name] = args[0]
 
-            hooks.append(part.register_forward_pre_hook(keep))
-    call()
-    for hook in hooks:
-        hook.remove()
+            stack.enter_context(module.get_submodule(name).register_forward_pre_hook(keep))
+        call()
     return seen
 
 

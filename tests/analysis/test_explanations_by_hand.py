@@ -1,5 +1,7 @@
 """Explanations that follow attention, each against its equations written out."""
 
+from contextlib import ExitStack
+
 import networkx
 import pytest
 import torch
@@ -7,7 +9,8 @@ import torch
 from seqattn.analysis import capture, intervene
 from seqattn.analysis.explanations import explain
 from seqattn.analysis.explanations.flow import flows_of
-from seqattn.analysis.explanations.passes import decoder_input, run_recurrent
+from seqattn.analysis.explanations.passes import run_recurrent
+from seqattn.analysis.explanations.predictions import decoder_input
 from seqattn.analysis.explanations.relevance import relevances
 from seqattn.analysis.explanations.rollout import DecoderMixing, Mixing
 from tests.builders import heads, make_transformer, random_ids
@@ -65,10 +68,9 @@ def test_value_norm_is_the_length_of_what_attention_to_one_key_alone_gives():
             return weights * (torch.arange(S) == key)
 
         given = []
-        hook = attention.register_forward_hook(lambda *call, given=given: given.append(call[2][0]))
-        with intervene(model, {name: alone}):
+        keep = attention.register_forward_hook(lambda *call, given=given: given.append(call[2][0]))
+        with keep, intervene(model, {name: alone}):
             run(model)
-        hook.remove()
         lengths.append((given[0][0] - attention.output.bias).norm(dim=1))
     rows = [over_sum(row) for row in torch.stack(lengths, dim=1).tolist()]
     expected = torch.tensor(rows, dtype=torch.float64)
@@ -278,20 +280,16 @@ class Recorded:
 
     def __init__(self, model):
         self.inputs = {}
-        hooks = []
-        for stack in ("encoder", "decoder"):
-            layer = model.get_submodule(f"{stack}.layers.0")
-            hooks.append(layer.register_forward_pre_hook(self.keep(f"{stack}.x")))
-            for slot in ("self_attention", "cross_attention"):
-                if hasattr(layer, slot):
-                    hooks.append(
-                        getattr(layer, slot).register_forward_hook(self.output(f"{stack}.{slot}"))
-                    )
-        with torch.no_grad(), capture(model) as maps:
+        with ExitStack() as hooks, torch.no_grad(), capture(model) as maps:
+            for name, part in model.named_modules():
+                stack = name.partition(".")[0]
+                if name == f"{stack}.layers.0":
+                    hooks.enter_context(part.register_forward_pre_hook(self.keep(f"{stack}.x")))
+                if name.endswith("attention"):
+                    key = f"{stack}.{name.rpartition('.')[2]}"
+                    hooks.enter_context(part.register_forward_hook(self.output(key)))
             run(model)
         self.maps = {name: calls[0][0, 0] for name, calls in maps.items()}
-        for hook in hooks:
-            hook.remove()
 
     def keep(self, name):
         return lambda module, args: self.inputs.update({name: args[0][0]})

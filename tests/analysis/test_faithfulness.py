@@ -8,12 +8,11 @@ import torch
 from seqattn.analysis.explanations import explain
 from seqattn.analysis.faithfulness import (
     PERCENTS,
-    Pair,
     judge,
     kendall,
     random_contributions,
-    target_log_probabilities,
 )
+from seqattn.analysis.pairs import Pair
 from seqattn.analysis.word_alignment import align
 from seqattn.metrics.alignment_error import AlignmentErrorRate
 from seqattn.tokens import BOS, EOS
@@ -114,15 +113,6 @@ def test_a_share_of_few_tokens_is_rounded_up_and_at_least_one():
         for count in (1, 2, 3, 6, 15)
     ]
     assert found.kept == pytest.approx(kept, abs=1e-6)
-
-
-def test_batches_of_other_lengths_change_nothing():
-    model, several = make_transformer(), pairs()
-    together = target_log_probabilities(model, several)
-    for pair, one in zip(several, together):
-        torch.testing.assert_close(
-            target_log_probabilities(model, [pair])[0], one, atol=1e-5, rtol=0
-        )
 
 
 def test_kendalls_tau_counts_pairs_in_order_and_corrects_for_ties():

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from seqattn.analysis.head_statistics import (
-    HeadCounter,
+    Call,
+    HeadStatistics,
     distributions,
     mass_on,
     relative_entropy,
@@ -59,17 +60,15 @@ def test_statistics_do_not_depend_on_padding_or_on_how_calls_are_cut():
     ends[:, -1] = True
     real = torch.ones(B, T, dtype=torch.bool)
     weights = random_weights(B, H, T, S)
-    whole, parts, padded = HeadCounter(), HeadCounter(), HeadCounter()
-    whole.update(weights, None, real, ends)
-    for row in range(B):
-        parts.update(weights[row, None], None, real[row, None], ends[row, None])
+    whole = Call(weights, None, real, ends)
+    rows = [Call(weights[row, None], None, real[row, None], ends[row, None]) for row in range(B)]
     wide = torch.cat([weights, torch.zeros(B, H, T, 2)], dim=3)
     wide = torch.cat([wide, torch.full((B, H, 1, S + 2), torch.nan)], dim=2)
     more = torch.nn.functional.pad
     visible = more(torch.ones(B, 1, 1, S, dtype=torch.bool), (0, 2))
-    padded.update(wide, visible, more(real, (0, 1)), more(ends, (0, 2)))
-    for other in (parts, padded):
-        for mine, theirs in zip(whole.statistics(), other.statistics()):
+    padded = Call(wide, visible, more(real, (0, 1)), more(ends, (0, 2)))
+    for other in (rows, [padded]):
+        for mine, theirs in zip(HeadStatistics.of([whole]), HeadStatistics.of(other)):
             torch.testing.assert_close(mine, theirs)
 
 
@@ -78,9 +77,8 @@ def test_dead_and_uniform_heads_are_told_from_one_that_looks_about():
     weights[0, 0, :, 1] = weights[1, 0, :, 4] = 1.0  # one key for each sentence
     weights[:, 1] = 1 / S
     weights[:, 2] = torch.eye(T, S)
-    counter = HeadCounter()
-    counter.update(weights, None, torch.ones(B, T).bool(), torch.zeros(B, S).bool())
-    found = counter.statistics()
+    call = Call(weights, None, torch.ones(B, T).bool(), torch.zeros(B, S).bool())
+    found = HeadStatistics.of([call])
     assert found.dead.tolist() == [True, False, False]
     assert found.uniform.tolist() == [False, True, False]
     assert found.end.isnan().all()  # no sentence has an end mark among its keys

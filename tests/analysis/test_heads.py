@@ -7,11 +7,16 @@ import pytest
 import torch
 
 from seqattn.analysis import capture, intervene
-from seqattn.analysis.head_figures import HeadFigures, Pair, deciding_tokens, head_figures
+from seqattn.analysis.head_figures import (
+    HeadFigures,
+    attention_heads,
+    deciding_tokens,
+    head_figures,
+)
 from seqattn.analysis.head_plots import head_map
-from seqattn.analysis.head_rows import attention_heads
 from seqattn.analysis.importance import head_importance
 from seqattn.analysis.intervene import uniform
+from seqattn.analysis.pairs import Pair
 from seqattn.attention.experts import MixtureOfAttention
 from seqattn.positions import ALiBiPosition, ShawPosition
 from seqattn.runs.explaining.head_tables import heads_table
@@ -178,14 +183,13 @@ def test_experts_have_figures_of_the_tokens_that_chose_them():
     attention = mixture.get_submodule(name)
     assert isinstance(attention, MixtureOfAttention)
     chosen, entropies = [], []
-    heard = attention.register_forward_hook(
+    with attention.register_forward_hook(
         lambda module, args, output: chosen.append(module.route(args[0]).chosen[0])
-    )
-    for pair in PAIRS:
-        with torch.no_grad(), capture(mixture) as maps:
-            mixture.encode(torch.tensor([pair.source]))
-        entropies.append(-torch.special.xlogy(w := maps[name][0][0].double(), w).sum(dim=-1).T)
-    heard.remove()
+    ):
+        for pair in PAIRS:
+            with torch.no_grad(), capture(mixture) as maps:
+                mixture.encode(torch.tensor([pair.source]))
+            entropies.append(-torch.special.xlogy(w := maps[name][0][0].double(), w).sum(dim=-1).T)
     experts, values = torch.cat(chosen), torch.cat(entropies)  # (tokens, k)
     found = head_figures(mixture, PAIRS)[name]
     assert len(found) == attention.num_experts
@@ -205,6 +209,9 @@ def figures(**given):
     return HeadFigures(**usual | given)
 
 
+ACROSS = {"positional": None, "before": None, "own": None, "after": None, "mark": 0.7}
+
+
 @pytest.mark.parametrize(
     ("given", "role"),
     [
@@ -212,8 +219,9 @@ def figures(**given):
         ({"positional": 0.89, "mark": 0.5}, "end"),
         ({"mark": 0.5, "after": None}, "begin"),
         ({"mark": 0.49, "relative_entropy": 0.8}, "broad"),
-        ({"positional": None, "after": None, "alignment": 0.5, "mark": 0.7}, "alignment"),
-        ({"positional": None, "after": None, "alignment": 0.4, "mark": 0.7}, "end"),
+        ({**ACROSS, "alignment": 0.5}, "alignment"),
+        ({**ACROSS, "alignment": 0.4}, "end"),
+        ({**ACROSS, "alignment": None}, "end"),  # where no source has a token that decides
         ({"relative_entropy": 0.79}, "mixed"),
         ({"entropy": None}, "unused"),
     ],

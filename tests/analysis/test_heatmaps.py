@@ -103,7 +103,8 @@ def test_each_square_of_a_questions_heatmap_stands_under_its_own_two_tokens(make
         Sentence(ids, [f"{row}.{place}" for place in range(len(ids))])
         for row, ids in enumerate(contexts)
     ]
-    figures = question_heatmaps(model, Sentence([9, 8, 3], QUERIES), windows, batch, True, most)
+    batches = [inputs([[9, 8, 3]], [ids]) for ids in contexts]
+    figures = question_heatmaps(model, Sentence([9, 8, 3], QUERIES), windows, batches, True, most)
     with torch.no_grad(), capture(model) as maps:
         start = model(batch).start
     likely = start[:, :-1] - start[:, -1:]
@@ -125,11 +126,11 @@ def test_a_questions_heatmap_leaves_the_mode_and_needs_weights():
     question, context = Sentence([9, 3], KEYS[3:]), Sentence([4, 5, 6], KEYS[:3])
     batch = inputs([[9, 3]], [[4, 5, 6]])
     model = make_recurrent().train()
-    assert list(question_heatmaps(model, question, [context], batch)) == ["question"]
+    assert list(question_heatmaps(model, question, [context], [batch])) == ["question"]
     assert model.training
     kernel = model.question_attention.kernel
     kernel.abilities = replace(kernel.abilities, weights=False)
-    assert question_heatmaps(model, question, [context], batch) == {}
+    assert question_heatmaps(model, question, [context], [batch]) == {}
 
 
 def test_pieces_of_a_word_are_weighed_together_and_the_end_is_no_word():

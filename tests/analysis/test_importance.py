@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from seqattn.analysis import intervene
-from seqattn.analysis.head_figures import Pair
 from seqattn.analysis.importance import (
     by_attention,
     gates_without,
@@ -12,6 +11,7 @@ from seqattn.analysis.importance import (
     least_first,
     random_order,
 )
+from seqattn.analysis.pairs import Pair
 from seqattn.tokens import EOS
 from tests.builders import load_variant, make_transformer
 from tests.models.recurrents import make_recurrent

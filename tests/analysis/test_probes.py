@@ -3,8 +3,13 @@
 import pytest
 import torch
 
-from seqattn.analysis.probes import Labels, nearest_words
-from seqattn.analysis.word_states import WordPieces, uniform_attention, word_states
+from seqattn.analysis.probes import (
+    Labels,
+    WordPieces,
+    nearest_words,
+    uniform_attention,
+    word_states,
+)
 from seqattn.tokens import EOS
 from tests.builders import load_variant, make_transformer
 from tests.models.recurrents import make_recurrent

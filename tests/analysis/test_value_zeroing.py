@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from seqattn.analysis import intervene
 from seqattn.analysis.explanations import METHODS, explain
-from seqattn.analysis.explanations.passes import decoder_input
+from seqattn.analysis.explanations.predictions import decoder_input
 from seqattn.analysis.intervene import without_keys
 from seqattn.errors import UserError
 from tests.builders import HEADS, heads, load_choice, load_variant, make_transformer
@@ -42,11 +42,9 @@ def outputs(model, stack, number):
     """What a layer gives for the sentence; after the last layer, what the stack gives."""
     stack, seen = model.get_submodule(stack), []
     last = number == len(stack.layers) - 1
-    handle = (stack.norm if last else stack.layers[number]).register_forward_hook(
-        lambda part, args, output: seen.append(output)
-    )
-    model(SOURCE, decoder_input(TARGET))
-    handle.remove()
+    outlet = stack.norm if last else stack.layers[number]
+    with outlet.register_forward_hook(lambda part, args, output: seen.append(output)):
+        model(SOURCE, decoder_input(TARGET))
     found = seen[0][0] if isinstance(seen[0], tuple) else seen[0]
     return found[0]
 

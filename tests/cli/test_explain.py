@@ -183,9 +183,11 @@ def test_alignments_that_do_not_fit_the_split_are_refused_with_their_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bundle_is_named_once(capfd, trained):
+def test_a_bundle_is_named_once_and_a_target_needs_its_text(capfd, trained):
     told = refusal(capfd, "explain", f"bundles=[{trained}/model,{trained}/model]")
     assert told == "bundles must name each bundle once"
+    told = refusal(capfd, "explain", f"bundle={trained}/model", "target=ein Hund")
+    assert told == "target is the output of one text: add text=..., or leave target out"
 
 
 def test_a_bundle_that_answers_by_spans_is_refused(capfd, answering):

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+import seqattn
 from seqattn.report.run_tables import run_tables
+from seqattn.runs.explaining.head_importance import pairs_of
 from tests.cli.small import refusal, succeed
 
 PNG = b"\x89PNG\r\n"
@@ -47,6 +49,12 @@ def test_heads_are_told_drawn_and_taken_out(capfd, trained, tmp_path):
         assert (tmp_path / "heads" / f"{name}.png").read_bytes().startswith(PNG)
 
 
+def test_rows_with_an_empty_side_are_left_out(trained):
+    bundle = seqattn.load(f"{trained}/model")
+    pairs = pairs_of(bundle, ["", "a dog", "a cat"], ["ein Hund", "", "eine Katze"])
+    assert [pair.source for pair in pairs] == bundle.encode(["a cat"])[0]
+
+
 def test_heads_of_spans_are_refused(capfd, answering, tmp_path):
     text = refusal(capfd, "heads", f"bundle={answering}/model", f"output={tmp_path}/heads")
     assert text.endswith("answers by spans; heads takes an encoder-decoder")
@@ -68,6 +76,8 @@ def test_labels_are_probed_layer_by_layer(capfd, trained, corpus, tmp_path):
     labels.write_text("L1\n" * len(lines))
     text = refusal(capfd, "probe", *given[:2])
     assert f"{labels} line 1 has 1 labels for" in text
+    labels.write_bytes(b"L1 \xff\n")
+    assert "must be UTF-8 text" in refusal(capfd, "probe", *given[:2])
     labels.write_text("L1\n")
     assert f"{labels} has 1 lines for {len(lines)} sentences" in refusal(capfd, "probe", *given[:2])
 

@@ -239,6 +239,10 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
     words = ["question=Who met Dan?", "context=Ann met Dan in town.", f"output={tmp_path}"]
     assert "answer: " in succeed(capfd, "analyze", bundle, *words)
     assert (tmp_path / "question.png").read_bytes()[:4] == b"\x89PNG"
+    told = refusal(capfd, "analyze", bundle, *words, "target=Ann")
+    assert told == "this bundle answers by spans and writes nothing; leave target out"
+    told = refusal(capfd, "analyze", bundle, *words, "text=Ann met Dan.")
+    assert told == "this bundle takes a question with its context, not text=..."
     words[1] = f"context={' '.join('Eve met Ben in town.' for _ in range(9))} Ann ☃ met Dan."
     succeed(capfd, "analyze", bundle, *words, "format=svg", "heads=true")  # of several windows
     assert {path.name for path in tmp_path.glob("*.svg")} >= {"question.svg"}

@@ -31,9 +31,17 @@ def preparation(folder, pairs=PAIRS, **changes):
     """Of two files of lines in a folder into `folder/shards`, 67 pairs to a shard."""
     write_text(folder / "text", "train", pairs)
     write_text(folder / "text", "val", PAIRS[::20])
+    return again(folder, **changes)
+
+
+def again(folder, **changes):
+    """The preparation of a folder whose texts stay as they are."""
     own = {"shard_pairs": 67, "workers": 1, "tokenizer": CONFIG, "cache_dir": str(folder / "c")}
-    source = ParallelText(str(folder / "text"), "en", "de")
-    return Preparation(data=source, output=str(folder / "shards"), **{**own, **changes})
+    own |= {
+        "data": ParallelText(str(folder / "text"), "en", "de"),
+        "output": str(folder / "shards"),
+    }
+    return Preparation(**{**own, **changes})
 
 
 def prepare(folder, pairs=PAIRS, **changes):

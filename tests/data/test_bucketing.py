@@ -3,7 +3,8 @@ import time
 import numpy as np
 import pytest
 
-from seqattn.data.bucketing import BatchLimits, BucketSampler
+from seqattn.data.bucketing import BucketSampler
+from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
 
 LIMITS = BatchLimits(max_tokens=200)

@@ -5,35 +5,25 @@ import resource
 import subprocess
 import sys
 
-import datasets
 import numpy as np
 import pytest
 
+from seqattn.data.lines import write_lines
 from seqattn.data.module import Seq2SeqData, SpanData
 from seqattn.data.options import LoaderOptions, SpanOptions
 from seqattn.data.reading import LONGEST_WHOLE, read_sources
 from seqattn.data.sources import ParallelText
-from seqattn.data.squad import AnswerPairs, Squad
+from seqattn.data.squad import Squad
 from seqattn.data.table import Table
 from seqattn.data.text_files import LONGEST_LINE
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import LONGEST_LEARNT, TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import MAX_DEPTH, check_json, read_json, write_whole
+from tests.data.prepared import write_text
+from tests.data.reading import refusal
 
 DEEP = 100_000
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("hf")))
-
-
-def refusal(action):
-    with pytest.raises(UserError) as caught:
-        action()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def table(path, content):
@@ -150,11 +140,12 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path):
     assert says in refusal(lambda: Table({"train": f"{long}.parquet"}).load("train"))
     assert says in refusal(lambda: Tokenizer.load(tmp_path / name))
     assert says in refusal(lambda: write_whole(tmp_path / name, b""))
+    assert says in refusal(lambda: write_lines(["a"], long))
 
 
 def pairs_in(folder, cache, count=9):
-    for name in ("train.en", "train.de", "val.en", "val.de"):
-        (folder / name).write_text("".join(f"a b {n % 7}\n" for n in range(count)))
+    for split in ("train", "val"):
+        write_text(folder, split, [(f"a b {n % 7}",) * 2 for n in range(count)])
     return Seq2SeqData(
         ParallelText(str(folder), "en", "de"), TokenizerConfig("bpe"), None, str(cache)
     )
@@ -209,15 +200,6 @@ print("without")
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.returncode) == ("without\n", 0), done.stderr
-
-
-def test_choices_say_what_they_fit():
-    assert (ParallelText.yields, Squad.yields, AnswerPairs.yields) == (
-        "pairs",
-        "questions",
-        "pairs",
-    )
-    assert (LoaderOptions.batches, SpanOptions.batches) == ("pairs", "spans")
 
 
 QUESTIONS = (

@@ -20,13 +20,11 @@ from seqattn.data import cleaning, preparing
 from seqattn.data.cleaning import Cleaning, cleaned, first_of_each
 from seqattn.data.shard_files import Shard
 from seqattn.data.shards import Shards
-from seqattn.data.sources import ParallelText
 from seqattn.data.table import Table
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.runs.prepare import Preparation
-from tests.data.prepared import CONFIG, PAIRS, preparation, prepare, write_text
+from tests.data.prepared import CONFIG, PAIRS, again, preparation, prepare, write_text
 
 
 @pytest.fixture(autouse=True)
@@ -271,16 +269,6 @@ def test_a_killed_preparation_goes_on_and_makes_the_same(tmp_path, after):
     again(folder).run()
     assert content(home) == content(whole.home)
     assert {path: path.stat().st_mtime_ns for path in there} == there  # none is made again
-
-
-def again(folder, **changes):
-    """The preparation of a folder whose texts stay as they are."""
-    own = {"shard_pairs": 67, "workers": 1, "tokenizer": CONFIG, "cache_dir": str(folder / "c")}
-    own |= {
-        "data": ParallelText(str(folder / "text"), "en", "de"),
-        "output": str(folder / "shards"),
-    }
-    return Preparation(**{**own, **changes})
 
 
 def test_a_finished_preparation_says_so_and_changes_nothing(tmp_path, capsys):

@@ -4,7 +4,6 @@ import gzip
 import json
 from pathlib import Path
 
-import datasets
 import pytest
 
 from seqattn.data.base import Texts
@@ -12,33 +11,17 @@ from seqattn.data.lines import read_texts
 from seqattn.data.sources import ParallelText
 from seqattn.data.squad import Squad
 from seqattn.data.table import Table
-from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
+from tests.data.reading import columns, refusal
 from tests.data.test_doors import QUESTIONS
 
 BOM = b"\xef\xbb\xbf"
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("hf")))
 
 
 def write(path, text, mark=b""):
     content = mark + text.encode()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return str(path)
-
-
-def refusal(action):
-    with pytest.raises(UserError) as caught:
-        action()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def columns(table):
-    return {name: list(table[name]) for name in table.column_names}
 
 
 @pytest.fixture
@@ -51,8 +34,11 @@ def corpus(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("train", [["news1", "news2", "web"], ["news*", "web"], ["news?", "w*"]])
+@pytest.mark.parametrize(
+    "train", [["news1", "news2", "web"], ["news*", "web"], ["**s?", "w*"], ["{root}/news*", "**b"]]
+)
 def test_parallel_files_follow_each_other_packed_or_not(corpus, train):
+    train = [name.format(root=corpus) for name in train]
     source = ParallelText(str(corpus), "en", "de", train=train, val="web")
     assert columns(source.load("train")) == {"source": list("abcd"), "target": list("ABCD")}
     assert columns(source.load("val")) == {"source": ["d"], "target": ["D"]}
@@ -63,6 +49,7 @@ def test_what_is_wrong_with_one_of_several_files_names_it(corpus):
         return refusal(lambda: ParallelText(str(corpus), "en", "de", train=[*train]).load("train"))
 
     assert load("none*") == f"{corpus} has no file none*.en"
+    assert load() == "data.train must be a file's name without its suffix, got []"
     write(corpus / "odd.en", "a\nb\n"), write(corpus / "odd.de", "a\n")
     assert load("web", "odd") == (
         f"both sides must have as many lines, {corpus}/odd.en has 2 and {corpus}/odd.de has 1"
@@ -83,7 +70,7 @@ def test_tables_follow_each_other_whatever_their_kinds(tmp_path):
     write(tmp_path / "b2.jsonl", rows("cC"), BOM)
     write(tmp_path / "b1.jsonl.gz", rows("aA", "bB"), BOM)
     write(tmp_path / "d.csv.gz", "target,source,more\nD,d,x\n", BOM)
-    files = [str(tmp_path / name) for name in ("b*.jsonl.gz", "b?.jsonl", "d.csv.gz")]
+    files = [str(tmp_path / name) for name in ("**1.jsonl.gz", "b?.jsonl", "d.csv.gz")]
     source = Table({"train": files, "val": files[2]})
     assert columns(source.load("train")) == {"source": list("abcd"), "target": list("ABCD")}
     assert columns(source.load("val")) == {"source": ["d"], "target": ["D"]}
@@ -97,7 +84,19 @@ def test_tables_follow_each_other_whatever_their_kinds(tmp_path):
         f"all files of a split must have the same columns, {files[2]} has source, target and "
         f"{tmp_path}/e.csv source"
     )
-    assert refusal(lambda: Table({"train": []})) == "data.files.train must be a file's name, got []"
+    for none in ([], "", [""], 5, [5]):
+        says = f"data.files.train must be a file's name, got {none!r}"
+        assert refusal(lambda none=none: Table({"train": none})) == says
+
+
+@pytest.mark.parametrize("name", ["t.jsonl.gz", "t.csv.gz"])
+def test_a_packed_file_that_was_cut_is_refused_by_its_name(tmp_path, name):
+    content = "source,target\n" + "a,b\n" * 999 if "csv" in name else rows(*["aA"] * 999)
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content.encode())[:-20])
+    table = Table({"train": str(path)})
+    for read in (table.load, lambda split: list(table.stream(split))):
+        assert refusal(lambda read=read: read("train")).startswith(f"cannot read {path}: ")
 
 
 def test_questions_follow_each_other_and_ids_stay_single(tmp_path):
@@ -107,13 +106,6 @@ def test_questions_follow_each_other_and_ids_stay_single(tmp_path):
     assert list(found["id"]) == ["1", "3"]
     twice = Squad(files={"train": [first, first]})
     assert "must have each id once, '1' comes twice" in refusal(lambda: twice.load("train"))
-
-
-def test_a_mark_of_byte_order_is_no_text_wherever_lines_are_read(tmp_path):
-    for name in ("t.txt", "t.txt.gz"):
-        path = tmp_path / name
-        write(path, "a\r\n\ufeffb", BOM)
-        assert list(read_lines(path)) == ["a", "\ufeffb"]
 
 
 @pytest.fixture
@@ -131,6 +123,8 @@ def test_several_columns_make_a_source_and_tags_begin_it(documents):
     tagged = Table(documents, **form, tag_columns=["lang", "domain"]).load("train")
     assert tagged["source"][:] == ["<de> <law> t | first", "<fr>  | second"]
     assert [text[: text.head] for text in Texts.of(tagged).sources] == ["<de> <law> ", "<fr> "]
+    none = Table(documents, source_column=[], target_column="title")
+    assert "must have two columns of a known pair" in refusal(lambda: none.load("train"))
     absent = Table(documents, **form, tag_columns=["region"])
     assert "has no column 'region'" in refusal(lambda: absent.load("train"))
 

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from seqattn.data.bucketing import BatchLimits, BucketSampler
-from seqattn.data.length_bands import batch_count
+from seqattn.data.bucketing import BucketSampler, batch_count
 from seqattn.data.module import Seq2SeqData
-from seqattn.data.options import LoaderOptions
-from seqattn.data.shard_windows import _rounded
+from seqattn.data.options import BatchLimits, LoaderOptions
+from seqattn.data.shard_windows import ShardedCorpus, _rounded
 from seqattn.data.shards import Shards
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
@@ -138,8 +137,6 @@ def test_an_epoch_goes_on_in_its_midst_without_what_was_before(home, start):
 
 
 def test_going_on_reads_no_window_that_was_seen(home, monkeypatch):
-    from seqattn.data.shard_rows import ShardedCorpus
-
     sampler, read = sampler_of(home), []
     monkeypatch.setattr(
         ShardedCorpus, "read", lambda self, window, original=ShardedCorpus.read: (

@@ -9,17 +9,10 @@ import pyarrow.parquet
 import pytest
 
 from seqattn.data.sources import DemoTranslation, Multi30k, ParallelText, Table
-from seqattn.errors import UserError
+from tests.data.reading import columns, json_lines, refusal
 
 ENGLISH = ["a dog", "two cats .", "the end"]
 GERMAN = ["ein Hund", "zwei Katzen .", "das Ende"]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    # Nothing of a test may stay in the user's cache, nor come from it.
-    folder = str(tmp_path_factory.mktemp("hf"))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
 
 
 def write(folder, **files):
@@ -32,17 +25,6 @@ def write(folder, **files):
 def text(tmp_path):
     write(tmp_path, train_en=ENGLISH, train_de=GERMAN, val_en=["x"], val_de=["y"])
     return tmp_path
-
-
-def columns(dataset):
-    return {name: list(dataset[name]) for name in dataset.column_names}
-
-
-def refusal(action):
-    with pytest.raises(UserError) as caught:
-        action()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_line_aligned_files_become_two_columns(text):
@@ -59,12 +41,6 @@ def test_text_is_memory_mapped_from_the_cache_that_is_given(text, tmp_path):
     assert file["filename"].startswith(str(tmp_path / "cache"))
 
 
-def test_files_may_have_other_names(text):
-    source = ParallelText(str(text), "de", "en", train="val", test="train")
-
-    assert columns(source.load("test")) == {"source": GERMAN, "target": ENGLISH}
-
-
 def test_sources_without_targets_give_one_column(text):
     assert columns(ParallelText(str(text), "en", None).load("train")) == {"source": ENGLISH}
 
@@ -77,11 +53,12 @@ def test_only_line_feeds_end_lines_and_nothing_is_stripped(tmp_path):
 
 
 def test_line_ends_of_windows_byte_order_marks_and_an_open_last_line_are_no_text(tmp_path):
-    (tmp_path / "train.en").write_bytes(b"\xef\xbb\xbfa\r\nb\r\n")
+    (tmp_path / "train.en").write_bytes(b"\xef\xbb\xbfa\r\nb\r\r\n")
     (tmp_path / "train.de").write_bytes("ä\nö".encode())
 
-    loaded = columns(ParallelText(str(tmp_path), "en", "de").load("train"))
-    assert loaded == {"source": ["a", "b"], "target": ["ä", "ö"]}
+    source = ParallelText(str(tmp_path), "en", "de")
+    assert columns(source.load("train")) == {"source": ["a", "b\r"], "target": ["ä", "ö"]}
+    assert list(source.stream("train")) == [("a", "ä"), ("b\r", "ö")]
 
 
 def test_a_changed_file_is_read_anew_even_with_its_old_date(text):
@@ -134,7 +111,7 @@ def test_multi30k_has_its_own_name_for_the_test_files(text):
     assert refusal(lambda: source.load("test_2017_mscoco")) == (
         "split must be one of train, val, test, test_2016_flickr, got 'test_2017_mscoco'"
     )
-    (text / "test_2017_mscoco.en").write_text("c\n")
+    (text / "test_2017_mscoco.en.gz").write_bytes(gzip.compress(b"c\n"))
     (text / "test_2017_mscoco.de").write_text("C\n")
     later = Multi30k(str(text))
     assert columns(later.load("test_2017_mscoco")) == {"source": ["c"], "target": ["C"]}
@@ -173,7 +150,7 @@ ROWS = [{"en": e, "de": d} for e, d in zip(ENGLISH, GERMAN)]
 
 def write_table(path):
     if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        json_lines(path, ROWS)
     elif path.suffix == ".json":
         path.write_text(json.dumps(ROWS))
     elif path.suffix == ".parquet":
@@ -201,12 +178,16 @@ def test_a_table_gives_its_named_columns(tmp_path, suffix, capfd):
 
 def test_a_dot_leads_into_a_nested_column(tmp_path):
     path = tmp_path / "t.jsonl"
-    path.write_text("".join(json.dumps({"translation": row}) + "\n" for row in ROWS))
+    json_lines(path, [{"translation": row} for row in ROWS])
     source = Table(
         {"test": str(path)}, source_column="translation.en", target_column="translation.de"
     )
 
     assert columns(source.load("test")) == {"source": ENGLISH, "target": GERMAN}
+    json_lines(path, [{f"x.{key}": text for key, text in row.items()} for row in ROWS])
+    flat = Table({"test": str(path)}, source_column="x.en", target_column="x.de")
+    assert list(flat.stream("test")) == list(zip(ENGLISH, GERMAN))
+    assert columns(flat.load("test")) == {"source": ENGLISH, "target": GERMAN}
 
 
 def test_words_for_nothing_are_text_and_nothing_is_empty_text(tmp_path):
@@ -281,9 +262,10 @@ def test_a_hub_dataset_may_name_its_splits_otherwise(monkeypatch):
     )
 
 
-def test_progress_bars_are_as_they_were_afterwards(text):
+def test_the_library_is_left_as_it_was(tmp_path):
     datasets.enable_progress_bars()
-    ParallelText(str(text), "en", "de").load("train")
+    write_table(tmp_path / "t.csv")
+    Table({"train": str(tmp_path / "t.csv")}, None, None, "en", "de").load("train")
 
     assert not datasets.are_progress_bars_disabled()
 

@@ -11,7 +11,7 @@ from seqattn.data.options import LoaderOptions
 from seqattn.data.squad import AnswerPairs, Squad
 from seqattn.data.squad_format import nearest
 from seqattn.data.vocabulary import TokenizerConfig
-from seqattn.errors import UserError
+from tests.data.reading import columns, refusal
 
 SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
 CONTEXT = "Zoë has a cat. The cat has a dog."
@@ -30,21 +30,6 @@ def write(folder, content, name="train.json"):
     text = content if isinstance(content, str) else json.dumps(content)
     (folder / name).write_text(text, encoding="utf-8")
     return Squad(str(folder))
-
-
-def references_in(dataset):
-    return Texts.of(dataset).references
-
-
-def columns(dataset):
-    return {name: list(dataset[name]) for name in dataset.column_names}
-
-
-def refusal(action):
-    with pytest.raises(UserError) as caught:
-        action()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_questions_come_with_their_answers_and_places(tmp_path):
@@ -265,7 +250,7 @@ def test_questions_as_pairs_are_texts_with_all_their_answers(tmp_path):
         "begin": [24, -1],
         "end": [27, -1],
     }
-    assert references_in(found) == [["Zoë", "cat"], ["unanswerable"]]
+    assert Texts.of(found).references == [["Zoë", "cat"], ["unanswerable"]]
     answerable = AnswerPairs(write(tmp_path, content), unanswerable=False)
     assert columns(answerable.load("train"))["id"] == ["1"]
     write(tmp_path, document(entry("1", "Why?", is_impossible=True)))

@@ -11,6 +11,7 @@ from seqattn.data.options import LoaderOptions
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.tokens import EOS, PAD
+from tests.data.prepared import write_text
 
 SYLLABLES = ["ba", "ne", "ti", "lo", "ru", "ka"]
 
@@ -22,8 +23,7 @@ def corpus(tmp_path_factory):
         draw = np.random.default_rng(count)
         words = ["".join(draw.choice(SYLLABLES, n % 3 + 2)) for n in range(60)]
         lines = [" ".join(draw.choice(words, n % 7 + 1)) for n in range(count)]
-        (folder / f"{split}.en").write_text("".join(f"{line}\n" for line in lines))
-        (folder / f"{split}.de").write_text("".join(f"{line.upper()}\n" for line in lines))
+        write_text(folder, split, [(line, line.upper()) for line in lines])
     return folder
 
 

@@ -1,8 +1,6 @@
-import json
 import os
 from pathlib import Path
 
-import datasets
 import pytest
 
 from seqattn.data.base import Texts
@@ -11,35 +9,9 @@ from seqattn.data.module import Seq2SeqData
 from seqattn.data.sources import ParallelText, Table
 from seqattn.data.table import Aeslc
 from seqattn.data.vocabulary import TokenizerConfig
-from seqattn.errors import UserError
+from tests.data.reading import columns, json_lines, refusal
 
 SHARED = Path(os.environ.get("SEQATTN_DATA") or Path(__file__).parents[3] / "shared" / "data")
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    folder = str(tmp_path_factory.mktemp("hf"))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder)
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return {"train": str(path)}
-
-
-def references_in(dataset):
-    return Texts.of(dataset).references
-
-
-def columns(dataset):
-    return {name: list(dataset[name]) for name in dataset.column_names}
-
-
-def refusal(action):
-    with pytest.raises(UserError) as caught:
-        action()
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -48,14 +20,14 @@ def refusal(action):
 )
 def test_columns_of_known_data_sets_are_found(tmp_path, source, target):
     rows = [{"id": "1", target: "short", source: "long text"}, {"id": "2", target: "s", source: ""}]
-    found = Table(write(tmp_path / "t.jsonl", rows)).load("train")
+    found = Table({"train": json_lines(tmp_path / "t.jsonl", rows)}).load("train")
 
     assert columns(found) == {"source": ["long text", ""], "target": ["short", "s"]}
 
 
 def test_the_first_known_pair_that_fits_what_is_named_is_taken(tmp_path):
     row = {"source": "a", "target": "b", "text": "c", "title": "d", "summary": "e"}
-    files = write(tmp_path / "t.jsonl", [row])
+    files = {"train": json_lines(tmp_path / "t.jsonl", [row])}
 
     def found(**named):
         return {
@@ -70,7 +42,7 @@ def test_the_first_known_pair_that_fits_what_is_named_is_taken(tmp_path):
 
 
 def test_unknown_columns_are_refused_with_those_that_are_known_and_there(tmp_path):
-    files = write(tmp_path / "t.jsonl", [{"mail": "a", "summary": "b"}])
+    files = {"train": json_lines(tmp_path / "t.jsonl", [{"mail": "a", "summary": "b"}])}
 
     message = refusal(lambda: Table(files).load("train"))
     assert message.startswith(
@@ -88,7 +60,7 @@ def test_references_are_lists_with_one_text_at_least(tmp_path):
         {"text": "e", "title": "f", "others": []},
         {"text": "g", "title": "h", "others": None},
     ]
-    files = write(tmp_path / "t.jsonl", rows)
+    files = {"train": json_lines(tmp_path / "t.jsonl", rows)}
     found = Table(files, references_column="others").load("train")
 
     assert columns(found) == {
@@ -96,14 +68,14 @@ def test_references_are_lists_with_one_text_at_least(tmp_path):
         "target": ["b", "f", "h"],
         "references": [["c", "d"], ["f"], ["h"]],
     }
-    assert references_in(found) == [["c", "d"], ["f"], ["h"]]
-    assert references_in(Table(files).load("train")) == [["b"], ["f"], ["h"]]
+    assert Texts.of(found).references == [["c", "d"], ["f"], ["h"]]
+    assert Texts.of(Table(files).load("train")).references == [["b"], ["f"], ["h"]]
     assert refusal(lambda: Table(files, references_column="title").load("train")) == (
         f"column 'title' of {tmp_path}/t.jsonl must hold lists of texts, it holds something else"
     )
     (tmp_path / "train.en").write_text("x\n")
     alone = ParallelText(str(tmp_path), "en", None).load("train")
-    assert references_in(alone) == []
+    assert Texts.of(alone).references == []
 
 
 def test_a_line_that_is_no_json_object_is_named(tmp_path):
@@ -128,9 +100,9 @@ def test_a_line_that_is_no_json_object_is_named(tmp_path):
 
 
 def test_aeslc_scores_against_its_original_subjects_or_all(tmp_path):
-    write(tmp_path / "train.jsonl", [{"id": "1", "document": "Hi all", "summary": "greeting"}])
+    json_lines(tmp_path / "train.jsonl", [{"id": "1", "document": "Hi all", "summary": "greeting"}])
     row = {"id": "2", "document": "Bye", "summary": "end", "references": ["end", "farewell"]}
-    write(tmp_path / "dev.jsonl", [row])
+    json_lines(tmp_path / "dev.jsonl", [row])
 
     plain, several = Aeslc(str(tmp_path)), Aeslc(str(tmp_path), all_references=True)
     assert refusal(lambda: plain.load("test")) == (
@@ -138,11 +110,11 @@ def test_aeslc_scores_against_its_original_subjects_or_all(tmp_path):
     )
     assert columns(plain.load("train")) == {"source": ["Hi all"], "target": ["greeting"]}
     assert columns(several.load("train")) == columns(plain.load("train"))
-    assert references_in(plain.load("val")) == [["end"]]
-    assert references_in(several.load("val")) == [["end", "farewell"]]
+    assert Texts.of(plain.load("val")).references == [["end"]]
+    assert Texts.of(several.load("val")).references == [["end", "farewell"]]
     assert list(several.load("val")["target"]) == ["end"]
-    write(tmp_path / "test.jsonl", [{**row, "summary": "test"}])
-    assert references_in(plain.load("test")) == [["test"]]
+    json_lines(tmp_path / "test.jsonl", [{**row, "summary": "test"}])
+    assert Texts.of(plain.load("test")).references == [["test"]]
     (tmp_path / "test.jsonl").unlink()
     (tmp_path / "dev.jsonl").unlink()
     assert refusal(lambda: plain.load("val")) == (
@@ -171,10 +143,10 @@ def test_a_mail_shares_a_thread_by_its_subject_or_by_what_it_quotes(document, su
 
 
 def test_of_val_and_test_the_mails_of_new_threads_can_be_taken(tmp_path):
-    write(tmp_path / "train.jsonl", [{"document": "Hi all", "summary": "greeting"}] * 2)
+    json_lines(tmp_path / "train.jsonl", [{"document": "Hi all", "summary": "greeting"}] * 2)
     rows = [{"document": "Hi", "summary": x, "references": [x]} for x in ("RE: Greeting", "end")]
     for name in ("dev", "test"):
-        write(tmp_path / f"{name}.jsonl", rows)
+        json_lines(tmp_path / f"{name}.jsonl", rows)
     new = Aeslc(str(tmp_path), new_threads=True)
     assert [len(new.load(split)) for split in ("train", "val", "test")] == [2, 1, 1]
     assert list(new.load("val")["target"]) == ["end"]
@@ -183,8 +155,8 @@ def test_of_val_and_test_the_mails_of_new_threads_can_be_taken(tmp_path):
 
 def test_documents_of_nothing_and_references_do_not_keep_data_from_training(tmp_path):
     rows = [{"document": "Hi all", "summary": "greeting"}, {"document": " ", "summary": "x"}]
-    write(tmp_path / "train.jsonl", [*rows, {"document": None, "summary": "y"}])
-    write(tmp_path / "dev.jsonl", [{**rows[0], "references": ["greeting", "z"]}])
+    json_lines(tmp_path / "train.jsonl", [*rows, {"document": None, "summary": "y"}])
+    json_lines(tmp_path / "dev.jsonl", [{**rows[0], "references": ["greeting", "z"]}])
     data = Seq2SeqData(
         Aeslc(str(tmp_path), all_references=True),
         TokenizerConfig("bpe", 20),
@@ -204,7 +176,7 @@ def test_aeslc_is_read_whole():
     train, dev = source.load("train"), source.load("val")
 
     assert (len(train), len(dev)) == (14436, 1960)
-    rows = zip(dev["target"], references_in(dev), strict=True)
+    rows = zip(dev["target"], Texts.of(dev).references, strict=True)
     assert all(target in references for target, references in rows)
 
 

@@ -40,8 +40,9 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, text, message):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(UserError, match="is not a file"):
-        read_links(tmp_path / "gone", SOURCES, TARGETS)
+    for name, says in (("gone", "is not a file"), ("x" * 300, "File name too long")):
+        with pytest.raises(UserError, match=says):
+            read_links(tmp_path / name, SOURCES, TARGETS)
 
 
 @pytest.mark.parametrize("split", ["val", "test"])

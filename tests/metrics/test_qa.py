@@ -95,19 +95,6 @@ def test_figures_by_hand(prediction, answers, match, overlap):
     assert f1(prediction, answers) == pytest.approx(overlap)
 
 
-@pytest.mark.parametrize(
-    ("text", "normal"),
-    [
-        ("The U.S., a-la carte!", "us ala carte"),
-        ("An  ant\tand\u00a0a bee", "ant and bee"),
-        ("“The” end \u2013 THE END", "“ ” end \u2013 end"),
-        ("theatre", "theatre"),
-    ],
-)
-def test_normalisation_by_hand(text, normal):
-    assert normalize(text) == normal
-
-
 QUESTIONS = {
     "a": ["cat"],
     "b": ["a dog", "dogs"],

@@ -21,7 +21,8 @@ FOCUSED = "return document.activeElement.dataset"
 @pytest.fixture
 def opened(browser, page):  # noqa: F811
     """The report on two bundles, at its first sentence; afterwards nothing may have gone wrong."""
-    return looked_at(browser, page)
+    yield looked_at(browser, page)
+    assert browser.errors() == []
 
 
 def looked_at(browser, path):  # noqa: F811
@@ -55,15 +56,10 @@ def weights(look, slot, layer=0):
     return unpacked(next(found)["weights"])
 
 
-def assert_clean(browser):  # noqa: F811
-    assert browser.errors() == []
-
-
 def test_the_page_opens_without_an_error_and_asks_for_nothing_but_itself(opened, page):
     for name in ("run", "sentences"):
         opened.click(f"#tab-{name}")
     assert opened.requests() == [page.as_uri()]
-    assert_clean(opened)
 
 
 @pytest.mark.parametrize("head", [0, 3, "mean"])
@@ -78,7 +74,6 @@ def test_the_map_that_is_drawn_is_the_array(opened, shown, slot, head):
     expected = opened.run(script, (true / true.max()).flatten().tolist())
     assert np.abs(seen - np.array(expected).reshape(seen.shape)).max() <= 1
     assert (seen[true == true.max()] == [8, 48, 107]).all()
-    assert_clean(opened)
 
 
 def test_every_layer_and_head_has_its_small_map_and_one_that_is_clicked_is_drawn_large(
@@ -139,7 +134,6 @@ def test_a_source_that_would_end_the_script_stays_text(opened):
     opened.wait("return document.documentElement.dataset.shown === '1'")
     assert opened.run("return document.querySelector('.sentence h2').textContent") == NASTY
     assert opened.run("return document.querySelectorAll('b b, h2 b').length") == 0
-    assert_clean(opened)
 
 
 def test_the_list_is_filtered_sorted_and_walked_with_keys(opened, shown):
@@ -160,7 +154,6 @@ def test_the_list_is_filtered_sorted_and_walked_with_keys(opened, shown):
     scores = [min(row["scores"]) for row in shown[0]["sentences"]]
     expected = [SOURCES[n] for n in sorted(range(len(scores)), key=lambda n: (scores[n], n))]
     assert opened.run(texts) == expected
-    assert_clean(opened)
 
 
 def test_words_and_the_map_are_walked_with_arrow_keys(opened, shown):
@@ -186,6 +179,13 @@ def test_tabs_are_switched_with_arrow_keys(opened):
     closed = "return document.getElementById(arguments[0]).classList.contains('closed')"
     assert opened.run(closed, "sentences-panel")
     assert not opened.run(closed, "run-panel")
+
+
+def test_numbers_of_a_table_have_the_places_that_they_have_and_three_at_most(opened):
+    script = """const table = $tables.tableOf({ title: "", columns: ["a"], rows: arguments[0] });
+    return Array.from(table.querySelectorAll("td"), (cell) => cell.textContent);"""
+    told = opened.run(script, [[83.11], [0.25], [7], [0.12345], [234.567], [0.00004]])
+    assert told == ["83.11", "0.25", "7", "0.123", "234.6", "0.00004"]
 
 
 def test_what_has_no_weights_says_so(opened):
@@ -271,4 +271,4 @@ def test_a_question_shows_its_context_whole_with_each_tokens_probability(browser
     assert len(within) > 5
     assert 0 < max(within) <= 1
     assert browser.run("return document.querySelectorAll('.answers li').length") > 1
-    assert_clean(browser)
+    assert browser.errors() == []

@@ -6,14 +6,14 @@ import torch
 
 import seqattn
 from seqattn.analysis import capture
-from seqattn.analysis.explanations import METHODS, explain
+from seqattn.analysis.explanations import Explanation, explain
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.span_search import SpanSearch
 from seqattn.metrics.qa import QaScorer
-from seqattn.report.contributions import NORMS, Read, source_measure, source_use
+from seqattn.report.contributions import source_measure, source_use
 from seqattn.tokens import BOS, EOS
-from tests.report.made import NASTY, SOURCES, Asked, documents, report, unpacked
+from tests.report.made import NASTY, SOURCES, Asked, Pairs, documents, report, unpacked
 
 HALF = 0.5 / 65_535 * 1.001
 
@@ -142,23 +142,24 @@ def test_answers_lie_where_the_probabilities_of_their_tokens_say(homes):
         assert shape[1:] == [len(look["context"]), len(look["question"])]
 
 
-def test_source_use_is_a_share_and_measured_alike_for_all(homes, monkeypatch):
-    models = [seqattn.load(homes / name / "model").model for name in ("mha", "other")]
-    measure = source_measure(models)
-    assert measure in METHODS or measure == NORMS
-    rnn = seqattn.load(homes / "rnn" / "model").model
-    assert source_measure([rnn]) in ("input_x_gradient", "")
-    monkeypatch.setattr("seqattn.report.contributions.METHODS", {})
-    assert source_measure(models) == NORMS
-    assert source_measure([*models, rnn]) == ""
-    read = Read(torch.tensor([[5, 6, 7, EOS]]), torch.tensor([[8, 9, EOS]]))
-    assert source_use(rnn, read, "", {}) is None
-    share = source_use(models[0], read, NORMS, {})
-    assert 0 < share < 1
-    with torch.no_grad():
-        models[0].decoder.layers[0].cross_attention.output.weight.zero_()
-        models[0].decoder.layers[0].cross_attention.output.bias.zero_()
-    assert source_use(models[0], read, NORMS, {}) == 0.0
+def test_source_use_is_measured_alike_for_all_by_a_method_that_sees_the_output_so_far(homes, shown):
+    """The second bundle's encoder has no weights, which the best method needs."""
+    models = {name: seqattn.load(homes / name / "model").model for name in ("mha", "other", "rnn")}
+    assert source_measure([models["mha"]]) == "alti"
+    assert source_measure([models["mha"], models["other"]]) == "input_x_gradient"
+    assert source_measure([models["rnn"]]) == "input_x_gradient"
+    run, sentences = shown
+    assert run["source_use"] == "input_x_gradient"
+    for row, sentence in zip(run["sentences"], sentences, strict=True):
+        for use, look in zip(row["source_use"], sentence["looks"], strict=True):
+            assert use is None if not look["explanations"] else 0 < use < 1
+
+
+def test_source_use_is_the_sources_share_of_a_token_the_mean_over_the_output():
+    source = torch.tensor([[[0.5, -0.25], [0.1, 0.0]]])
+    prefix = torch.tensor([[[0.25, 0.0], [-0.2, 0.1]]])
+    found = Explanation(source, prefix, torch.zeros(1, 2))
+    assert source_use(found) == pytest.approx((0.75 + 0.25) / 2)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +168,7 @@ def test_source_use_is_a_share_and_measured_alike_for_all(homes, monkeypatch):
         ({"output": "report.txt"}, "output must be a file such as report.html, got report.txt"),
         ({"methods": ["alto"]}, "there is no method alto; the choices are:"),
         ({"bundles": ["nowhere"]}, "there is no bundle at nowhere"),
+        ({"data": Pairs(0)}, "the val split has no rows to show"),
         ({"generation": SpanSearch()}, "this bundle gives text and takes generation=beam"),
     ],
 )

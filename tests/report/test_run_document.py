@@ -16,9 +16,12 @@ def write(path, content):
     path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def test_curves_are_the_columns_of_the_csv_without_gaps_and_final_scores(tmp_path):
+def test_curves_are_the_columns_of_the_csv_with_numbers_without_gaps_and_final_scores(
+    tmp_path,
+):
     rows = (
-        "epoch,final/val/bleu,step,train/loss,val/loss\n0,,1,3.5,\n0,,2,,nan\n0,,3,2.5,4\n1,9,3,,\n"
+        "epoch,final/val/bleu,step,train/loss,val/loss,val/nll\n"
+        "0,,1,3.5,,nan\n0,,2,,nan,inf\n0,,3,2.5,4,\n1,9,3,,,\n"
     )
     write(tmp_path / "csv" / "version_0" / "metrics.csv", rows)
     assert learning_curves(tmp_path) == [

@@ -70,7 +70,7 @@ def test_a_bundle_that_writes_answers_them_in_its_words(writer, writing):
         ("writer", "/v1/explain", 422, {"context": None}, "a question needs its context"),
         ("client", "/v1/explain", 422, {"context": "a"}, "this bundle takes no context"),
         ("client", "/v1/explain", 422, {"text": " "}, "text must hold some words"),
-        ("client", "/v1/explain", 422, {"method": "x"}, "there is no method=x; the choices are:"),
+        ("client", "/v1/explain", 422, {"method": "x"}, "there is no method x; the choices are:"),
         ("client", "/v1/explain", 422, {"text": ""}, "text should have at least 1 character"),
     ],
 )

@@ -10,8 +10,8 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch import LightningDataModule
 
 from seqattn import storage
-from seqattn.data.bucketing import BatchLimits
 from seqattn.data.loader import BatchLoader, TokenRows
+from seqattn.data.options import BatchLimits
 from seqattn.errors import Stopped, UserError
 from seqattn.training.agreement import Agreement
 from seqattn.training.checkpoint_files import CheckpointFiles, checkpoints, newest_whole, weights

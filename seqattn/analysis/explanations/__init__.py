@@ -1,23 +1,22 @@
 """Which of the tokens that were read an output is owed to, by the methods of the literature."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from seqattn.analysis.explanations.alti import ALTI
-from seqattn.analysis.explanations.attention import CrossAttention
 from seqattn.analysis.explanations.base import Explanation, Method
+from seqattn.analysis.explanations.cross_attention import CrossAttention, ValueNorm
 from seqattn.analysis.explanations.flow import Flow
 from seqattn.analysis.explanations.gradients import InputXGradient, IntegratedGradients
 from seqattn.analysis.explanations.occlusion import Occlusion
 from seqattn.analysis.explanations.relevance import Relevance
 from seqattn.analysis.explanations.rollout import Rollout
-from seqattn.analysis.explanations.value_norm import ValueNorm
 from seqattn.analysis.explanations.value_zeroing import ValueZeroing
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
 
-__all__ = ["METHODS", "Explanation", "Method", "explain"]
+__all__ = ["METHODS", "Explanation", "Method", "explain", "known_methods"]
 
 _ALL: tuple[Method, ...] = (
     CrossAttention(), ValueNorm(), Rollout(), Flow(), Relevance(), ALTI(),
@@ -25,6 +24,14 @@ _ALL: tuple[Method, ...] = (
 )  # fmt: skip
 METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 """Every method by its name."""
+
+
+def known_methods(names: Sequence[str]) -> list[str]:
+    """Names of `METHODS`, as they are; a `UserError` for another name."""
+    for name in names:
+        if name not in METHODS:
+            raise UserError(f"there is no method {name}; the choices are: {', '.join(METHODS)}")
+    return list(names)
 
 
 def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) -> Explanation:
@@ -39,8 +46,7 @@ def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) ->
     Raises:
         UserError: for another name, or a model that the method cannot explain, with the reason.
     """
-    if method not in METHODS:
-        raise UserError(f"there is no method={method}; the choices are: {', '.join(METHODS)}")
+    known_methods([method])
     reason = METHODS[method].why_not(model)
     if reason is not None:
         raise UserError(f"method={method} cannot be had: {reason}")

@@ -7,21 +7,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqattn.analysis.explanations.base import Explanation, Method
 from seqattn.analysis.explanations.parts import shares_of
-from seqattn.analysis.explanations.passes import (
-    Branch,
-    DecoderBranches,
-    run_transformer,
-    shared_out,
-    why_no_layers,
-)
-from seqattn.analysis.explanations.rollout import DecoderMixing, Mixing
-from seqattn.models.base import Seq2SeqModel
-from seqattn.models.transformer import Transformer
+from seqattn.analysis.explanations.passes import Branch, Layers
+from seqattn.analysis.explanations.rollout import DecoderMixing, Mixing, Rollout
 
 
-class ALTI(Method):
+class ALTI(Rollout):
     """Token interactions by l1 distance, multiplied through encoder and decoder.
 
     What a branch gives, y, is a sum of a vector for each token: what attention takes from it and,
@@ -33,21 +24,14 @@ class ALTI(Method):
     name: ClassVar[str] = "alti"
     cites: ClassVar[str] = "Ferrando et al. 2022, arXiv 2205.11631"
 
-    def why_not(self, model: Seq2SeqModel) -> str | None:
-        return why_no_layers(model)
-
-    @torch.no_grad()
-    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
-        assert isinstance(model, Transformer)
-        layers = run_transformer(model, source, target)
-        encoder = [self_mixing(branch) for branch in layers.encoder]
-        mixing = Mixing(encoder, [_decoder_mixing(branches) for branches in layers.decoder])
-        return shared_out(target, *mixing.product())
-
-
-def _decoder_mixing(branches: DecoderBranches) -> DecoderMixing:
-    shares = cross_mixing(branches.cross)
-    return DecoderMixing(self_mixing(branches.own), shares[..., :-1], shares[..., -1])
+    def mixing(self, layers: Layers) -> Mixing:
+        """How near each token's part is to the whole."""
+        crossed = [cross_mixing(branches.cross) for branches in layers.decoder]
+        decoder = [
+            DecoderMixing(self_mixing(branches.own), shares[..., :-1], shares[..., -1])
+            for branches, shares in zip(layers.decoder, crossed, strict=True)
+        ]
+        return Mixing([self_mixing(branch) for branch in layers.encoder], decoder)
 
 
 def self_mixing(branch: Branch) -> Tensor:

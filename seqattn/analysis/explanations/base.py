@@ -38,9 +38,9 @@ class Method(ABC):
     slow: ClassVar[bool] = False
     """Whether it takes seconds for a sentence, so that one has to ask for it by name."""
 
-    @abstractmethod
     def why_not(self, model: Seq2SeqModel) -> str | None:
-        """Why it cannot explain this model, in words; None where it can."""
+        """Why it cannot explain this model, in words; None where it can, which is the default."""
+        return None
 
     @abstractmethod
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from seqattn.analysis.explanations.base import Explanation, Method
-from seqattn.analysis.explanations.passes import decoder_input
 from seqattn.analysis.explanations.predictions import (
     ROWS,
+    decoder_input,
     log_probabilities,
     without_padding,
 )
@@ -36,9 +36,6 @@ class InputXGradient(Method):
     name: ClassVar[str] = "input_x_gradient"
     cites: ClassVar[str] = "Shrikumar et al. 2016, arXiv 1605.01713"
     signed: ClassVar[bool] = True
-
-    def why_not(self, model: Seq2SeqModel) -> str | None:
-        return None
 
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
         found = _products(model, source, target, torch.ones(1), _log_odds, from_unknown=False)
@@ -75,9 +72,6 @@ class IntegratedGradients(Method):
 
     def __init__(self, steps: int = 64, most: int = 512) -> None:
         self.steps, self.most = steps, most
-
-    def why_not(self, model: Seq2SeqModel) -> str | None:
-        return None
 
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
         steps, found = self.steps, self._on_line(model, source, target, self.steps)
@@ -212,13 +206,9 @@ def _moved(model: Seq2SeqModel, shares: Tensor, from_unknown: bool) -> Iterator[
             places.append(_Place(point, output - unknown if from_unknown else own))
         return point.requires_grad_(torch.is_grad_enabled())
 
-    embeddings = model.source_embedding, model.target_embedding
-    handles = [part.register_forward_hook(move) for part in embeddings]
-    try:
+    source, target = model.source_embedding, model.target_embedding
+    with source.register_forward_hook(move), target.register_forward_hook(move):
         yield places
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _weighted(products: Tensor, weights: Tensor) -> Tensor:

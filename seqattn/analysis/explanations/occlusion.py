@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from seqattn.analysis.explanations.base import Explanation, Method
-from seqattn.analysis.explanations.passes import decoder_input
 from seqattn.analysis.explanations.predictions import (
     ROWS,
+    decoder_input,
     log_probabilities,
     without_padding,
 )
@@ -31,9 +31,6 @@ class Occlusion(Method):
     name: ClassVar[str] = "occlusion"
     cites: ClassVar[str] = "Li et al. 2016, arXiv 1612.08220"
     signed: ClassVar[bool] = True
-
-    def why_not(self, model: Seq2SeqModel) -> str | None:
-        return None
 
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
         prefix = decoder_input(target)

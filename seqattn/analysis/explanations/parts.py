@@ -95,8 +95,7 @@ def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
             ) -> None:
                 parts[name] = _parts(attention, args, maps[name][-1], result.output)
 
-            hook = module.register_forward_hook(keep, with_kwargs=True)
-            stack.callback(hook.remove)
+            stack.enter_context(module.register_forward_hook(keep, with_kwargs=True))
         yield parts
 
 
@@ -108,7 +107,7 @@ def _parts(attention: Openable, args: tuple[Any, ...], weights: Tensor, output: 
         flat = _gated(attention, query, terms.flatten(3))
         terms = flat.unflatten(3, terms.shape[3:])
     values = keys_values.values.repeat_interleave(heads // keys_values.values.shape[1], dim=1)
-    gated = _gated(attention, query, weights)
+    gated = _gated(attention, query, weights).to(values)  # which a kernel may make in float32
     return Parts(weights, gated, values, terms, attention.output, output)
 
 

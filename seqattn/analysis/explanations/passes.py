@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from seqattn.analysis.capture import capture
 from seqattn.analysis.explanations.base import Explanation
 from seqattn.analysis.explanations.parts import Parts, can_open, opened
+from seqattn.analysis.explanations.predictions import decoder_input
 from seqattn.layers.sublayers import Residual
 from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
 from seqattn.models.transformer import Transformer
-from seqattn.tokens import BOS, PAD
+from seqattn.tokens import PAD
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,6 @@ class Aligned(NamedTuple):
         return torch.cat(self.calls, dim=2)[:, 0]
 
 
-def decoder_input(target: Tensor) -> Tensor:
-    """What the decoder reads to predict targets (B, T): begin, then all but the last."""
-    return torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
-
-
 def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layers:
     """Reads sources (B, S) and predicts targets (B, T)."""
     inputs: dict[nn.Module, Tensor] = {}
@@ -82,7 +78,7 @@ def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layer
     with ExitStack() as stack:
         parts = stack.enter_context(opened(model))
         for layer in (*model.encoder.layers, *model.decoder.layers):
-            stack.callback(layer.register_forward_pre_hook(keep).remove)
+            stack.enter_context(layer.register_forward_pre_hook(keep))
         logits = model(source, decoder_input(target))
 
     def own(name: str, layer: nn.Module) -> Branch:
@@ -120,7 +116,8 @@ def why_no_cross(model: Seq2SeqModel) -> str | None:
     if isinstance(model, Recurrent):
         return None if model.has_weights else "this recurrent model has no attention"
     if not isinstance(model, Transformer):
-        return _unknown(model)
+        kind = type(model).__name__
+        return f"its layers are known of Transformers and recurrent models, got a {kind}"
     if not model.decoder.layers:
         return "a decoder without layers has no attention"
     return _without_weights(model, "cross_attention")
@@ -143,12 +140,6 @@ def _without_weights(model: nn.Module, slot: str) -> str | None:
         if name.endswith(f".{slot}") and not can_open(module)
     ]
     return f"no weights over keys are known of {', '.join(lacking)}" if lacking else None
-
-
-def _unknown(model: Seq2SeqModel) -> str:
-    return (
-        f"its layers are known of Transformers and recurrent models, got a {type(model).__name__}"
-    )
 
 
 def shared_out(target_ids: Tensor, source: Tensor, prefix: Tensor | None = None) -> Explanation:

@@ -5,10 +5,15 @@ from torch import Tensor
 
 from seqattn.analysis.explanations.base import Explanation
 from seqattn.models.base import Seq2SeqModel
-from seqattn.tokens import PAD
+from seqattn.tokens import BOS, PAD
 
 ROWS = 64
 """Sentences that pass through a model together."""
+
+
+def decoder_input(target: Tensor) -> Tensor:
+    """What the decoder reads to predict targets (B, T): begin, then all but the last."""
+    return torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
 
 
 @torch.no_grad()

@@ -50,23 +50,6 @@ class Mixing(NamedTuple):
         return source, prefix
 
 
-def attention_mixing(layers: Layers) -> Mixing:
-    """Half of each weight's mean over heads, the other half for the residual connection."""
-    encoder = [_with_residual(branch.parts.shares) for branch in layers.encoder]
-    decoder = []
-    for branches in layers.decoder:
-        cross = branches.cross.parts.shares
-        total = 1 + cross.sum(dim=2)  # 1 where a query sees nothing
-        own = _with_residual(branches.own.parts.shares)
-        decoder.append(DecoderMixing(own, cross / total[..., None], 1 / total))
-    return Mixing(encoder, decoder)
-
-
-def _with_residual(shares: Tensor) -> Tensor:
-    mixed = shares + torch.eye(shares.shape[1]).to(shares)
-    return mixed / mixed.sum(dim=2, keepdim=True)
-
-
 class Rollout(Method):
     """The product of the layers' weights, residual connections counted as the identity (eq. 1).
 
@@ -80,8 +63,24 @@ class Rollout(Method):
     def why_not(self, model: Seq2SeqModel) -> str | None:
         return why_no_layers(model)
 
+    def mixing(self, layers: Layers) -> Mixing:
+        """Half of each weight's mean over heads, the other half for the residual connection."""
+        encoder = [_with_residual(branch.parts.shares) for branch in layers.encoder]
+        decoder = []
+        for branches in layers.decoder:
+            cross = branches.cross.parts.shares
+            total = 1 + cross.sum(dim=2)  # 1 where a query sees nothing
+            own = _with_residual(branches.own.parts.shares)
+            decoder.append(DecoderMixing(own, cross / total[..., None], 1 / total))
+        return Mixing(encoder, decoder)
+
     @torch.no_grad()
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
         assert isinstance(model, Transformer)
-        mixing = attention_mixing(run_transformer(model, source, target))
+        mixing = self.mixing(run_transformer(model, source, target))
         return shared_out(target, *mixing.product())
+
+
+def _with_residual(shares: Tensor) -> Tensor:
+    mixed = shares + torch.eye(shares.shape[1]).to(shares)
+    return mixed / mixed.sum(dim=2, keepdim=True)

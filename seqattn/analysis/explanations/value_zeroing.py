@@ -1,7 +1,7 @@
 """How far outputs turn as the value of one token is zeroed, carried through the layers."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from seqattn.analysis.capture import makers
 from seqattn.analysis.explanations.base import Explanation, Method
 from seqattn.analysis.explanations.parts import shares_of
-from seqattn.analysis.explanations.passes import decoder_input, shared_out, why_no_cross
-from seqattn.analysis.explanations.predictions import ROWS
+from seqattn.analysis.explanations.passes import shared_out, why_no_cross
+from seqattn.analysis.explanations.predictions import ROWS, decoder_input
 from seqattn.attention.base import Attention, Kernel
 from seqattn.models.base import Memory, Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
@@ -113,11 +113,8 @@ def _outputs_of(outlet: nn.Module, call: Callable[[int], object]) -> Run:
 
     def run(copies: int) -> Tensor:
         seen: list[Any] = []
-        handle = outlet.register_forward_hook(lambda part, args, output: seen.append(output))
-        try:
+        with outlet.register_forward_hook(lambda part, args, output: seen.append(output)):
             call(copies)
-        finally:
-            handle.remove()
         output: Tensor = seen[0][0] if isinstance(seen[0], tuple) else seen[0]
         return output
 
@@ -147,12 +144,10 @@ def _zeroed(attention: nn.Module, kept: Tensor) -> Iterator[None]:
         factor = kept.view(len(kept), *heads, -1, 1).to(known.values)
         return query, known._replace(values=known.values * factor), *rest
 
-    handles = [part.register_forward_pre_hook(zero) for _, part in makers(attention)]
-    try:
+    with ExitStack() as stack:
+        for _, part in makers(attention):
+            stack.enter_context(part.register_forward_pre_hook(zero))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _shares(own: Tensor, *cross: Tensor) -> list[Tensor]:

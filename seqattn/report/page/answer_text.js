@@ -1,12 +1,10 @@
 /** A context as heat: where an answer lies, and bars where it starts and ends. */
 
-import { heat, isDark } from "./colours.js";
 import { element, rounded } from "./dom.js";
 
 /** Draws the context of a question. */
 export function answerText(look, context) {
   const { begins, ends, start, end, within } = look.tokens;
-  const dark = isDark();
   const parts = [];
   let at = 0;
   begins.forEach((begin, place) => {
@@ -14,19 +12,17 @@ export function answerText(look, context) {
     parts.push(context.slice(at, begin));
     const [first, last, inside] = [start[place], end[place], within[place]];
     const told = `starts ${rounded(first)}, ends ${rounded(last)}, within ${rounded(inside)}`;
-    const colour = heat(0.8 * inside, dark);
-    const dim = dark ? inside < 0.75 : inside > 0.6;
     parts.push(element("span", {
       class: "context-token",
       title: told,
       "data-within": inside,
-      style: `background:rgb(${colour});color:${dim ? "#fff" : "#111"};--start:${first};--end:${last}`,
+      style: `--start:${first};--end:${last};--within:${inside}`,
     }, context.slice(begin, ends[place])));
     at = ends[place];
   });
   parts.push(context.slice(at));
   const key = element("p", { class: "legend" }, element("span", { class: "key start" }, "starts"), element("span", { class: "key end" }, "ends"), " darker: likelier within an answer");
-  return element("div", {}, element("p", { class: "context", style: dark ? "" : null }, parts), key);
+  return element("div", {}, element("p", { class: "context" }, parts), key);
 }
 
 /** The best answers, and the probability that there is none. */

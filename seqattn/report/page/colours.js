@@ -1,5 +1,7 @@
 /** Colours that people tell apart whatever their eyes: ramps of lightness, and Okabe and Ito's. */
 
+import { largest } from "./arrays.js";
+
 const LIGHT = ["#ffffff", "#d6e6f4", "#9dcae1", "#4f9bcb", "#1d6cb1", "#08306b"].map(parts);
 const DARK = ["#0b1524", "#1f3a5f", "#57606b", "#948e77", "#c8b866", "#fee838"].map(parts); // as cividis
 const NEGATIVE = parts("#d55e00");
@@ -25,6 +27,17 @@ export function heat(share, dark = isDark()) {
   const place = bounded * (ramp.length - 1);
   const first = Math.min(Math.floor(place), ramp.length - 2);
   return between(ramp[first], ramp[first + 1], place - first);
+}
+
+/** Paints a matrix on a canvas of a pixel a cell, which CSS makes larger; its largest number has full colour. */
+export function paint(canvas, { rows, columns, values }) {
+  canvas.width = columns;
+  canvas.height = rows;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(columns, rows);
+  const [scale, dark] = [largest(values) || 1, isDark()];
+  values.forEach((value, place) => image.data.set([...heat(value / scale, dark), 255], 4 * place));
+  context.putImageData(image, 0, 0);
 }
 
 function between(from, to, share) {

@@ -1,7 +1,7 @@
 /** A matrix with its labels: pointed at or walked with arrow keys, it tells each number. */
 
+import { paint } from "./colours.js";
 import { element, rounded } from "./dom.js";
-import { paint } from "./picture.js";
 
 /**
  * Draws a view; `pointed(row)` is told of the row that is pointed at, or null, and `picked(row,

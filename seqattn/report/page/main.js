@@ -1,6 +1,5 @@
-/** Puts the page together. */
+/** The page of one file: reads the documents that the file holds, and shows them. */
 
-import { runDocument, sentenceDocument } from "./data.js";
 import { sentenceList } from "./sentence_list.js";
 import { showSentence } from "./sentence_view.js";
 import { started } from "./started.js";
@@ -10,13 +9,13 @@ import { themeSwitch } from "./theme.js";
 const at = (id) => document.getElementById(id);
 
 async function start() {
-  const run = runDocument();
+  const run = JSON.parse(at("run").textContent);
   let redraw = () => {};
   let wanted = 0;
   const list = sentenceList(run, async (number) => {
     wanted = number;
     history.replaceState(null, "", `#${number}`);
-    const sentence = await sentenceDocument(number);
+    const sentence = await unpacked(at(`sentence-${number}`).textContent);
     if (number === wanted) redraw = showSentence(run, sentence, at("sentence")); // another may have been chosen meanwhile
     document.documentElement.dataset.shown = wanted;
   });
@@ -25,6 +24,12 @@ async function start() {
   themeSwitch(at("theme"), () => redraw());
   const first = Number(location.hash.slice(1));
   if (run.sentences.length) list.select(first < run.sentences.length ? first : 0);
+}
+
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
+  const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(plain).json();
 }
 
 started(start);

@@ -1,8 +1,8 @@
 /** Layers by heads as small maps; one that is chosen becomes the large one. */
 
 import { headMatrix } from "./arrays.js";
+import { paint } from "./colours.js";
 import { element } from "./dom.js";
-import { paint } from "./picture.js";
 import { choose, selection } from "./selection.js";
 
 /** The roles of heads that a bundle's tables name, by attention and head (from 1). */

@@ -1,4 +1,4 @@
-/** Tables as they came. */
+/** Tables as they came, numbers to three places. */
 
 import { element, rounded } from "./dom.js";
 
@@ -6,7 +6,7 @@ import { element, rounded } from "./dom.js";
 export function tableOf({ title, columns, rows, notes = [] }) {
   const head = element("tr", {}, columns.map((name) => element("th", { scope: "col" }, name)));
   const body = rows.map((row) => element("tr", {}, row.map((cell) =>
-    typeof cell === "number" ? element("td", { class: "number" }, rounded(cell)) : element("td", {}, cell ?? "–"))));
+    typeof cell === "number" ? element("td", { class: "number" }, Number(rounded(cell))) : element("td", {}, cell ?? "–"))));
   const table = element("table", {}, element("caption", {}, title), element("thead", {}, head), element("tbody", {}, body));
   return element("div", {}, element("div", { class: "scroll" }, table), notes.map((note) => element("p", { class: "note" }, note)));
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,17 +11,9 @@ import torch
 from torch import Tensor
 
 from seqattn.analysis.explanations import METHODS, explain
-from seqattn.analysis.faithfulness import (
-    Judged,
-    Pair,
-    batches,
-    judge,
-    padded,
-    random_contributions,
-    target_log_probabilities,
-)
-from seqattn.analysis.intervene import intervene
-from seqattn.analysis.replaced_attention import EDITS, parts_of
+from seqattn.analysis.faithfulness import judge, random_contributions
+from seqattn.analysis.intervene import EDITS, intervene, parts_of
+from seqattn.analysis.pairs import Pair, batches, padded, target_log_probabilities
 from seqattn.analysis.word_alignment import align
 from seqattn.bundle.bundle import TextBundle
 from seqattn.data.base import Texts
@@ -47,13 +39,6 @@ class Sample(NamedTuple):
     """Their ids, with the references or the model's own outputs as targets."""
 
 
-class Contributions(NamedTuple):
-    """What a method says of each pair, (T, S) of the source's tokens, and how long it took."""
-
-    of_source: list[Tensor]
-    seconds: float | None
-
-
 @dataclass(frozen=True)
 class ExplainedBundle:
     """Explains a bundle's outputs for some texts.
@@ -63,7 +48,8 @@ class ExplainedBundle:
         bundle: of texts.
         search: which makes outputs.
         texts: with references.
-        links: word alignments of sources and references; None where there are none.
+        links: word alignments of sources and references, where references are explained; None
+            where there are none.
     """
 
     name: str
@@ -104,48 +90,62 @@ class ExplainedBundle:
             raise UserError(f"{self.name} can explain no sentence: all are empty or too long")
         return Sample(rows, [Pair(sources[row][0], targets[row]) for row in rows])
 
-    def contributions(self, method: str, sample: Sample) -> Contributions:
-        """What a method says, batched."""
-        found = [torch.empty(0)] * len(sample.pairs)
+    def judged(self, names: Sequence[str], sample: Sample, seed: int) -> dict[str, Any]:
+        """How true methods and chance are of the model, as explanations.json has it.
+
+        Args:
+            names: of methods.
+            sample: whose targets are explained.
+            seed: of chance.
+        """
+        reasons = {name: METHODS[name].why_not(self.bundle.model) for name in names}
+        found, seconds = {}, {}
+        for name in names:
+            if reasons[name] is None:
+                found[name], seconds[name] = self._contributions(name, sample.pairs)
+        found[RANDOM] = random_contributions(sample.pairs, seed)
+        with progress(f"removing tokens for {self.name}", "parts of sources") as tell:
+            judged = judge(self.bundle.model, sample.pairs, found, tell)
+        rows: dict[str, dict[str, Any]] = {}
+        for name, faithfulness in judged.methods.items():
+            rows[name] = faithfulness._asdict()
+            if self.links is not None:
+                rows[name] |= self._alignment_error(found[name], sample, self.links)
+            if name in seconds:
+                rows[name]["seconds_per_sentence"] = seconds[name] / len(sample.pairs)
+        return {
+            "probability": judged.probability,
+            "methods": rows,
+            "cannot_be_had": {name: reason for name, reason in reasons.items() if reason},
+        }
+
+    def _contributions(self, method: str, pairs: Sequence[Pair]) -> tuple[list[Tensor], float]:
+        """What a method says of each pair, (T, S) of the source's tokens, and the seconds."""
+        found = [torch.empty(0)] * len(pairs)
         seconds, done = 0.0, 0
         device = next(self.bundle.model.parameters()).device
-        lengths = [(len(pair.source), len(pair.target)) for pair in sample.pairs]
         with progress(f"{method} of {self.name}", "sentences") as tell:
-            for batch in batches(lengths, _EXPLAINED_TOKENS):
-                pairs = [sample.pairs[row] for row in batch]
-                source, target = (padded(side).to(device) for side in zip(*pairs, strict=True))
+            for batch in batches(pairs, _EXPLAINED_TOKENS):
+                sides = zip(*(pairs[row] for row in batch), strict=True)
+                source, target = (padded(side).to(device) for side in sides)
                 began = time.perf_counter()
                 said = explain(self.bundle.model, source, target, method).source
                 seconds += time.perf_counter() - began
                 for row, one in zip(batch, said.detach().double().cpu(), strict=True):
-                    found[row] = one[: lengths[row][1], : lengths[row][0]]
+                    found[row] = one[: len(pairs[row].target), : len(pairs[row].source)]
                 done += len(batch)
-                tell(done, len(sample.pairs))
-        return Contributions(found, seconds)
+                tell(done, len(pairs))
+        return found, seconds
 
-    def methods(
-        self, names: Sequence[str], sample: Sample, seed: int
-    ) -> tuple[dict[str, Contributions], dict[str, str]]:
-        """Contributions by each method and by chance, and why others cannot be had."""
-        reasons = {name: METHODS[name].why_not(self.bundle.model) for name in names}
-        found = {name: self.contributions(name, sample) for name in names if not reasons[name]}
-        found[RANDOM] = Contributions(random_contributions(sample.pairs, seed), None)
-        return found, {name: reason for name, reason in reasons.items() if reason}
-
-    def judged(self, found: Mapping[str, Contributions], sample: Sample) -> Judged:
-        """How faithful they are."""
-        each = {name: one.of_source for name, one in found.items()}
-        with progress(f"removing tokens for {self.name}", "parts of sources") as tell:
-            return judge(self.bundle.model, sample.pairs, each, tell)
-
-    def alignment_error(self, found: Contributions, sample: Sample) -> tuple[float, int]:
+    def _alignment_error(
+        self, found: Sequence[Tensor], sample: Sample, links: Sequence[WordLinks]
+    ) -> dict[str, float]:
         """The alignment error rate against the gold links, and of how many sentences.
 
         Sentences are left out whose words are not those between spaces.
         """
-        assert self.links is not None
         metric, count, tokenizer = AlignmentErrorRate(), 0, self.bundle.tokenizer
-        for row, pair, weights in zip(sample.rows, sample.pairs, found.of_source, strict=True):
+        for row, pair, weights in zip(sample.rows, sample.pairs, found, strict=True):
             source, target = self.texts.sources[row], self.texts.targets[row]
             pieces = (
                 tokenizer.source_pieces(pair.source, source),
@@ -154,9 +154,10 @@ class ExplainedBundle:
             words = align(weights, *pieces)
             if (len(words.source), len(words.target)) != (len(source.split()), len(target.split())):
                 continue
-            metric.update({(i, j) for j, i in enumerate(words.links)}, *self.links[row])
+            metric.update({(i, j) for j, i in enumerate(words.links)}, *links[row])
             count += 1
-        return float(metric.compute()) if count else float("nan"), count
+        rate = float(metric.compute()) if count else float("nan")
+        return {"alignment_error_rate": rate, "aligned_sentences": count}
 
     def replaced(self, edits: Sequence[str], scorer: Any, seed: int) -> dict[str, Any]:
         """Scores with the weights of attentions replaced, by edit and part, and as trained.
@@ -170,20 +171,20 @@ class ExplainedBundle:
             parts, without = parts_of(self.bundle.model)
         except UserError as reason:
             return {"cannot_be_had": str(reason)}
+        sample = self.sample()
         jobs = [(edit, part) for edit in edits for part in parts]
         found: dict[str, Any] = {edit: {} for edit in edits}
         with progress(f"replacing attention of {self.name}", "decodings") as tell:
-            found["as_trained"] = self._scores(scorer)
+            found["as_trained"] = self._scores(scorer, sample)
             tell(1, len(jobs) + 1)
             for number, (edit, part) in enumerate(jobs, 2):
                 weights = {name: EDITS[edit](seed + at) for at, name in enumerate(parts[part])}
                 with intervene(self.bundle.model, weights):
-                    found[edit][part] = self._scores(scorer)
+                    found[edit][part] = self._scores(scorer, sample)
                 tell(number, len(jobs) + 1)
         return found | {"without": without}
 
-    def _scores(self, scorer: Any) -> dict[str, float]:
-        sample = self.sample()
+    def _scores(self, scorer: Any, sample: Sample) -> dict[str, float]:
         said = torch.cat(target_log_probabilities(self.bundle.model, sample.pairs))
         search = replace(self.search, workers=1)  # whose order of draws depends on nothing else
         sources = [self.texts.sources[row] for row in sample.rows]

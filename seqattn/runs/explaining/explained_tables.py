@@ -26,7 +26,7 @@ METHOD_DIGITS = tuple(digits for _, digits in _COLUMNS.values())
 def methods_table(split: str, found: Mapping[str, Any]) -> TableDocument:
     """A row for each method. Args: found: of a bundle, as in explanations.json."""
     rows: list[list[str | float | None]] = [
-        [method, *(_rounded(row.get(key), digits) for key, digits in _COLUMNS.values())]
+        [method, *(rounded(row.get(key), digits) for key, digits in _COLUMNS.values())]
         for method, row in found["methods"].items()
     ]
     left = f", {found['left_out']} left out" if found["left_out"] else ""
@@ -62,12 +62,13 @@ def replaced_table(split: str, edits: Sequence[str], replaced: Mapping[str, Any]
     for part in replaced[edits[0]]:
         scores[part] = [one for edit in edits for one in replaced[edit][part].values()]
     rows: list[list[str | float | None]] = [
-        [part, *(_rounded(one, 2) for one in several)] for part, several in scores.items()
+        [part, *(rounded(one, 2) for one in several)] for part, several in scores.items()
     ]
     without = ", ".join(replaced["without"])
     notes = [f"{without} mix without weights, and stay as they are"] if without else []
     return {"title": title, "columns": columns, "rows": rows, "notes": notes}
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
+def rounded(value: float | None, digits: int) -> float | None:
+    """A cell of a table; None for what is no number."""
     return None if value is None or not math.isfinite(value) else round(value, digits)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from seqattn.analysis.head_figures import Pair
 from seqattn.analysis.importance import by_attention, gate_sizes, head_importance
+from seqattn.analysis.pairs import Pair
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.pruning import Units, pruned
 from seqattn.errors import UserError
@@ -15,9 +15,9 @@ from seqattn.runs.evaluate import ScoredRun
 
 
 def pairs_of(bundle: TextBundle, sources: Sequence[str], targets: Sequence[str]) -> list[Pair]:
-    """Texts as ids; of a source in several windows the first, rows without words left out."""
+    """Texts as ids; of a source in several windows the first, rows with an empty side left out."""
     rows = zip(bundle.encode(sources), bundle.tokenizer.encode_target(targets), strict=True)
-    return [Pair(windows[0], target) for windows, target in rows if windows and len(target) > 1]
+    return [Pair(windows[0], target) for windows, target in rows if windows[0] and len(target) > 1]
 
 
 def pruned_by_importance(run: ScoredRun, bundle: TextBundle | SpanBundle, count: int) -> TextBundle:

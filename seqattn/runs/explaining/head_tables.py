@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from seqattn.analysis.head_figures import AttentionHeads, HeadRow
 from seqattn.analysis.head_plots import AblationCurve
-from seqattn.analysis.head_rows import AttentionHeads, HeadRow
 from seqattn.report.document_types import TableDocument
+from seqattn.runs.explaining.explained_tables import rounded
 from seqattn.runs.tables import numbers_told, print_table
 
 _FIGURES = ("importance", "entropy", "relative", "confidence", "mark", "-1", "0", "+1", "rare",
@@ -69,14 +70,9 @@ def print_heads(table: TableDocument, attentions: Mapping[str, AttentionHeads]) 
 
 
 def _row(head: HeadRow) -> list[str | float | None]:
-    figures = head.figures
-    if figures is None:
-        found: list[float | None] = [head.importance, *[None] * (len(_FIGURES) - 1)]
-        return [head.role, *map(_rounded, found)]
-    place = f" {figures.place:+d}" if head.role == "positional" else ""
-    found = [head.importance, *figures[:8], figures.alignment]
-    return [f"{head.role}{place}", *map(_rounded, found)]
-
-
-def _rounded(x: float | None) -> float | None:
-    return None if x is None else round(x, 2)
+    figures, role = head.figures, head.role
+    known: list[float | None] = [None] * (len(_FIGURES) - 1)
+    if figures is not None:
+        known = [*figures[:8], figures.alignment]
+        role += f" {figures.place:+d}" if role == "positional" else ""
+    return [role, *(rounded(x, 2) for x in (head.importance, *known))]

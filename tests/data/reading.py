@@ -1,0 +1,25 @@
+"""What tests of sources share."""
+
+import json
+
+import pytest
+
+from seqattn.errors import UserError
+
+
+def columns(table):
+    return {name: list(table[name]) for name in table.column_names}
+
+
+def refusal(action):
+    """The line in which an action is refused."""
+    with pytest.raises(UserError) as caught:
+        action()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def json_lines(path, rows):
+    """The name of a file with a row in each line."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
