@@ -7,6 +7,7 @@ import torch
 
 from seqattn.checking import BadValue
 from seqattn.generation import Generator, LengthLimit, Sampling
+from seqattn.generation.generator import generate_from_windows
 from seqattn.tokens import EOS, PAD
 from tests.builders import POSITIONS, make_transformer
 from tests.generation.table_model import TableModel
@@ -97,6 +98,18 @@ def test_the_same_seed_gives_the_same_and_another_seed_another():
 def test_equal_sources_at_different_places_draw_differently():
     found = Generator(TableModel(30), Sampling(LengthLimit(0, 6))).generate([[4, 5, 3]] * 20)
     assert len({best.ids for (best,) in found}) > 15
+
+
+def test_equal_windows_of_a_source_draw_differently():
+    generator = Generator(TableModel(30), Sampling(LengthLimit(0, 6), n_best=20))
+    window = [4, 5, 3]
+    one, several = (generate_from_windows(generator, [[window] * count])[0] for count in (1, 30))
+    assert several[0].score > one[0].score + 0.1  # of 600 draws, and not of the same 20
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 1e-300])
+def test_next_to_no_temperature_takes_the_likeliest(temperature):
+    assert drawn(temperature=temperature) == {4: DRAWS}
 
 
 def test_samples_of_a_source_are_distinct_sorted_and_scored_as_a_full_pass_scores_them():
