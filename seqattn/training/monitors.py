@@ -1,5 +1,6 @@
 """Callbacks that log how training goes: clipping, memory, the device, gradients."""
 
+import resource
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -67,26 +68,17 @@ class DeviceFigures(Callback):
 def device_figures(device: torch.device) -> dict[str, float]:
     """Peak memory in MB (10^6 bytes), and the share of time that a GPU was busy lately.
 
-    Each is left out where it cannot be had: the second needs the package `nvidia-ml-py`, and a
-    driver that answers it, which it does not for a part of a GPU (MIG).
+    The second is left out where it cannot be had: it needs the package `nvidia-ml-py`, and a driver
+    that answers it, which it does not for a part of a GPU (MIG).
     """
     if device.type != "cuda":
-        peak = _resident()
-        return {} if peak is None else {"peak_memory_mb": peak / 1e6}
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {"peak_memory_mb": peak * unit / 1e6}
     found = {"peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6}
     with suppress(Exception):  # that package has a class of its own for each reason
         found["gpu_busy_share"] = torch.cuda.utilization(device) / 100
     return found
-
-
-def _resident() -> int | None:
-    """Bytes of the largest resident memory of this process; None on Windows."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 class GradientHistograms(Callback):

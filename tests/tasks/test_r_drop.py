@@ -1,7 +1,6 @@
 """R-Drop: two passes with dropout, whose distributions are drawn together."""
 
 import itertools
-import os
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from seqattn.training.place import draw_seed
 from seqattn.training.schedules import constant
 from tests.builders import make_transformer, padded
 from tests.models.recurrents import make_recurrent
-from tests.ranks import run_ranks
+from tests.ranks import join, run_ranks
 from tests.tasks import test_span as spans
 from tests.tasks.test_auxiliary import Logged
 from tests.tasks.test_effective_batch import (
@@ -223,11 +222,8 @@ def test_spans_have_it_at_both_places(data):  # noqa: F811
 
 
 def _rank(rank, port, path):
-    torch.set_num_threads(1)
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK=str(rank), WORLD_SIZE="2"
-    )
-    options = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
+    join(rank, port, 2)
+    options = {"devices": 2, "strategy": "ddp"}
     model = make_transformer().double().train()
     task = fit(Logged(model, optimization()), sides()[rank:2:2], **options)
     torch.save(task.gradients, path / f"{rank}.pt")

@@ -1,10 +1,8 @@
 """The span task: one big batch's gradient, and scores of real answers."""
 
 import itertools
-import os
 from dataclasses import replace
 
-import lightning
 import pytest
 import torch
 import torch.nn.functional as F
@@ -27,7 +25,8 @@ from seqattn.training.schedules import constant
 from tests.builders import heads, load_variant
 from tests.data.small_spans import ROWS, FewQuestions
 from tests.models.spans import make_transformer_reader
-from tests.ranks import run_ranks
+from tests.ranks import join, run_ranks
+from tests.tasks.test_effective_batch import no_steps, trainer_of
 
 SIZES = (3, 1, 4, 2)
 
@@ -56,27 +55,11 @@ def gradients_of(model):
     return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
-def no_steps(model, fused):
-    return torch.optim.SGD(model.parameters(), lr=0.0)
-
-
 def model_of(data, **config):
     torch.manual_seed(0)
     shape = SpanRecurrentConfig(**{"dim": 12, "dropout": 0.0, **config})
     slots = Slots([], [], [heads(2, 2)], Position)
     return shape.build(data.tokenizer.source_size, slots)
-
-
-def trainer_of(**options):
-    return lightning.Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        **{"devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0, **options},
-    )
 
 
 def in_double(batch):
@@ -133,10 +116,7 @@ def test_em_and_f1_are_those_of_answers_to_every_question_once(data, limit):
 
 
 def _rank(rank, port, path, cache):
-    torch.set_num_threads(1)
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK=str(rank), WORLD_SIZE="2"
-    )
+    join(rank, port, 2)
     torch.save(scores_of_all(cache, devices=2, strategy="ddp"), path / f"{rank}.pt")
 
 
