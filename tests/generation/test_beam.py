@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
-from seqattn.generation.beam import candidates
 from seqattn.tokens import EOS
 from tests.builders import HEADS, POSITIONS, heads, make_transformer
 from tests.generation.table_model import TableModel
@@ -123,12 +122,3 @@ def test_more_hypotheses_than_the_vocabulary_allows_are_not_made_up():
     (found,) = Generator(TableModel(6), search).generate([[4, 3]])
     assert sorted(hypothesis.ids for hypothesis in found) == [(), (1,), (2,), (4,), (5,)]
     assert all(math.isfinite(hypothesis.score) for hypothesis in found)
-
-
-def test_candidates_are_the_best_continuations_of_all_beams_together():
-    following, scores = torch.randn(2, 3, 40).log_softmax(-1), torch.randn(2, 3)
-    total, beams, tokens = candidates(following, scores)
-    everything = (following + scores[..., None]).flatten(1)
-    expected, place = everything.sort(dim=1, descending=True)
-    torch.testing.assert_close(total, expected[:, :6])
-    assert torch.equal(beams * 40 + tokens, place[:, :6])

@@ -166,20 +166,6 @@ def test_the_answer_of_the_best_expected_f1_is_that_of_looking_at_every_span(see
 
 
 @torch.no_grad()
-def test_answers_differ_in_text_and_all_spans_and_no_answer_sum_to_one():
-    model, search = Table(1), SpanSearch(30, 1000)
-    answered = Answerer(model, lambda *_: [windows_of([(0, 10)])], search).answer(["?"], [CONTEXT])
-    texts = [answer.text for answer in answered[0].answers]
-    assert len(texts) == len(set(texts))
-    assert "ab" in texts
-    everything = search.read(windows_of([(0, 10)]), model(windows_of([(0, 10)])))
-    spans = everything[0].spans.exp().sum()
-    assert answered[0].no_answer == pytest.approx(
-        float(everything[0].none.exp() / (spans + everything[0].none.exp())), rel=1e-5
-    )
-
-
-@torch.no_grad()
 def test_questions_keep_their_order_wherever_batches_are_cut():
     model, search = Table(2), SpanSearch(5, 3)
     cut = [(0, 5), (3, 8), (6, 10)]
@@ -211,15 +197,6 @@ def test_an_empty_context_has_no_answer_for_certain():
     empty = windows_of([(2, 3)])  # a token that stands for nothing
     found = Answerer(Table(), lambda *_: [empty], SpanSearch()).answer(["?"], ["  "])
     assert found == [Answered([], 1.0)]
-
-
-def test_the_model_goes_back_to_training():
-    model = Table().train()
-    Answerer(model, lambda *_: [windows_of([(0, 10)])], SpanSearch()).answer(["?"], [CONTEXT])
-    assert model.training
-    model.eval()
-    Answerer(model, lambda *_: [windows_of([(0, 10)])], SpanSearch()).answer(["?"], [CONTEXT])
-    assert not model.training
 
 
 def test_what_the_model_cannot_read_is_refused():

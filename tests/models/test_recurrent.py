@@ -122,23 +122,6 @@ def test_one_copy_of_the_source_serves_every_beam(model):
     assert state.source.values.shape[0] == B
 
 
-@pytest.mark.parametrize("name", [name for name in ALIGNMENTS if name != "bahdanau"])
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_one_fused_call_equals_the_loop_in_value_and_gradient(name, cell):
-    model = make_recurrent(name, cell=cell, decoder_layers=2)
-    assert not model.decoder.loops
-    target, parameters = padded(TARGETS), list(model.parameters())
-    upstream = torch.randn(3, 5, VOCABULARY) * (target != PAD)[..., None]
-    found = []
-    for loops in (False, True):
-        model.decoder.loops = loops
-        logits = model(SOURCES, target)
-        gradients = torch.autograd.grad((logits * upstream).sum(), parameters)
-        found.append([logits * (target != PAD)[..., None], *gradients])
-    for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, **CLOSE)
-
-
 def test_capturing_shows_a_whole_target_and_changes_no_bit(model):
     target, attention = padded(TARGETS), "decoder.cross_attention"
     plain = model(SOURCES, target)

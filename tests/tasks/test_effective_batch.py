@@ -168,12 +168,12 @@ def test_a_step_moves_the_weights_as_the_big_batch_would():
         torch.testing.assert_close(weight.detach(), old - 0.5 * step, atol=1e-10, rtol=1e-9)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, 2])
-def test_label_smoothing_is_a_share(share):
-    with pytest.raises(
-        UserError, match=r"^label_smoothing must be a number of at least 0 and below 1, got"
-    ):
-        Optimization(no_steps, constant(0), share)
+@pytest.mark.parametrize(
+    ("key", "value"), [("label_smoothing", -0.1), ("label_smoothing", 1.0), ("r_drop", -1.0)]
+)
+def test_numbers_out_of_their_range_are_refused(key, value):
+    with pytest.raises(UserError, match=f"^{key} must be a number (of at least|from) 0 "):
+        Optimization(no_steps, constant(0), **{key: value})
 
 
 def _rank(rank, port, path):

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.data.span_batch import collate_windows
-from seqattn.errors import UserError
 from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.dropout import Dropout
 from seqattn.ops.vocabulary_loss import Mixture, blockwise_cross_entropy, cross_entropy
@@ -235,9 +234,3 @@ def test_two_ranks_give_the_gradient_of_the_one_big_batch(tmp_path):
     (wanted,) = fit(task_of(), sides()[:2], accumulate_grad_batches=2).gradients  # no dropout
     for rank in (0, 1):
         assert_same(torch.load(tmp_path / f"{rank}.pt")[0], wanted, 1e-10)
-
-
-@pytest.mark.parametrize("alpha", [-1.0, float("inf")])
-def test_alpha_is_a_number_from_0(alpha):
-    with pytest.raises(UserError, match=r"^r_drop must be a number from 0 to"):
-        optimization(alpha)

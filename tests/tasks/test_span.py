@@ -22,9 +22,8 @@ from seqattn.tasks.options import Optimization
 from seqattn.tasks.span_task import SpanTask, SpanValidation
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
-from tests.builders import heads, load_variant
+from tests.builders import heads
 from tests.data.small_spans import ROWS, FewQuestions
-from tests.models.spans import make_transformer_reader
 from tests.ranks import join, run_ranks
 from tests.tasks.test_effective_batch import no_steps, trainer_of
 
@@ -181,20 +180,6 @@ def test_a_few_questions_are_learnt_by_heart(data):
     _, scores, _ = validated(data, every=40, max_epochs=40, check_val_every_n_epoch=40)
     assert float(scores["val/em"]) == 100
     assert float(scores["val/f1"]) == 100
-
-
-def test_the_losses_of_experts_are_added_per_window(data):
-    model = make_transformer_reader(load_variant("moa"), dim=24).train()
-    model.embedding.table = torch.nn.Embedding(80, 24)
-    task = Recorded(model, Optimization(no_steps, constant(0)))
-    batch = data._splits["train"].batch([0, 4])
-    trainer = trainer_of()
-    torch.manual_seed(3)
-    trainer.fit(task, DataLoader([batch], batch_size=None, generator=torch.Generator()))
-    assert float(trainer.callback_metrics["train/balance"]) > 0
-    routers = [p for n, p in model.named_parameters() if "router" in n]
-    assert routers
-    assert all(p.grad is None or p.grad.isfinite().all() for p in routers)
 
 
 def test_what_places_do_not_have_is_refused(data):
