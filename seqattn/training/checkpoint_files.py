@@ -18,7 +18,7 @@ from seqattn.errors import UserError
 from seqattn.storage import file_faults, write_whole
 
 KEPT = "kept"
-"""Where a checkpoint lists the steps whose weights it needs; the first of them is written anew."""
+"""Where a checkpoint lists the steps whose weights it needs, its own among them or not."""
 _AT_ONCE = 2
 """Checkpoints that stay."""
 _DAMAGE = (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError,
