@@ -32,13 +32,6 @@ def test_matrices_decay_and_embeddings_norms_biases_and_positions_do_not(sharing
     )
 
 
-def test_a_weight_that_is_shared_stands_there_once():
-    model = make_transformer(share_embeddings="all")
-    listed = [p for group in adamw(model, lr=0.1).param_groups for p in group["params"]]
-    assert len({id(p) for p in listed}) == len(listed) == len(list(model.parameters()))
-    assert model.head.linear.weight is model.source_embedding.table.weight
-
-
 def test_a_model_of_one_kind_of_weight_gets_one_group():
     assert len(adamw(torch.nn.Linear(3, 2, bias=False), lr=0.1).param_groups) == 1
 
