@@ -1,5 +1,6 @@
 """Several ranks on one machine, for tests."""
 
+import os
 import socket
 
 import torch
@@ -17,3 +18,12 @@ def run_ranks(program, count, *args):
     torch.multiprocessing.start_processes(
         program, args=(port, *args), nprocs=count, start_method=method
     )
+
+
+def join(rank, port, world):
+    """Makes this process one of `world` ranks, as a launcher would."""
+    torch.set_num_threads(1)
+    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world,
+             "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+             "TORCHELASTIC_RUN_ID": "test"}  # fmt: skip
+    os.environ.update({name: str(value) for name, value in names.items()})

@@ -15,6 +15,7 @@ from seqattn.models.base import Memory
 from seqattn.ops.topk import largest
 from seqattn.tokens import BOS, EOS
 
+_COLDEST = 1e-30  # of temperatures: below it all logits may become infinite
 Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 
@@ -79,7 +80,7 @@ class Sampling(Search):
     def _draw(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """One token a row (R,) by inversion, after its log-probability under the whole model."""
         ordered, order = scores.sort(dim=-1, descending=True, stable=True)
-        probabilities = (ordered / self.temperature).softmax(dim=-1)
+        probabilities = (ordered / max(self.temperature, _COLDEST)).softmax(dim=-1)
         if self.top_k:
             probabilities[:, self.top_k :] = 0
         if self.top_p < 1:

@@ -224,5 +224,7 @@ def plain_decode(
         features = decoder.readout(top, context, word)
         if state.fed is not None:
             (state.fed,) = rows.advanced(t, (features[:, 0],), (state.fed,))
-        done.add(*(piece[:, 0] for piece in (word, top, context, features)), weights)
+        pieces = [piece[:, 0] for piece in (word, top, context, features)]
+        for kept, piece in zip(vars(done).values(), [*pieces, weights], strict=True):
+            kept.append(piece)
     return done.output(state.beams, need_weights=True)

@@ -113,11 +113,6 @@ class DecodedSteps:
     features: list[Tensor] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
 
-    def add(self, *pieces: Tensor) -> None:
-        """Takes a step's pieces, in the order of the fields."""
-        for kept, piece in zip(vars(self).values(), pieces, strict=True):
-            kept.append(piece)
-
     def last(self) -> "DecodedSteps":
         """The last step alone, where each step has a piece."""
         return DecodedSteps(*(pieces[-1:] for pieces in vars(self).values()))

@@ -75,8 +75,8 @@ class SpanScores(NamedTuple):
         if self.pair is None:
             start, end = found
             return start[:, :-1, None] + reaching(end[:, :-1], longest), start[:, -1] + end[:, -1]
-        spans = found[0][:, :-1].unflatten(1, self.pair.shape[1:])[..., :longest]
-        more = longest - spans.shape[2]
+        spans = found[0][:, :-1].unflatten(1, self.pair.shape[1:])
+        more = longest - spans.shape[2]  # below 0 it cuts
         return F.pad(spans, (0, more), value=-torch.inf), found[0][:, -1]
 
 

@@ -45,9 +45,9 @@ class WordMatch(nn.Module):
         self.width = 2 * dim + self.features
 
     def forward(self, context: Tensor, question: Tensor, asking: Tensor, match: Tensor) -> Tensor:
-        """Embeddings of a window (B, S, D) and its question (B, Q, D) -> (B, S, 2*D + 4).
+        """Embeddings of a window (B, S, D) and its question (B, Q, D) -> (B, S, `width`).
 
-        `asking` (B, Q) is True where a token stands, `match` (B, S, 4) is the batch's.
+        `asking` (B, Q) is True where a token stands, `match` (B, S, 21) is the batch's.
         """
         mine, theirs = self.alike(context).relu(), self.alike(question).relu()
         weights = masked_softmax(mine @ theirs.transpose(1, 2), asking[:, None])  # (B, S, Q)
@@ -140,23 +140,16 @@ class MatchingModel(SpanModel):
 
     def embedded(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
         """The words of questions (B, Q, D) and contexts (B, S, D)."""
-        ids = [batch.question, batch.context]
-        hides = self.training and self.hidden_words > 0
-        if not hides and self.characters is None:
-            return self._looked_up(ids, own, mask)
-        letters, words = batch.characters, (batch.question_words, batch.context_words)
-        if hides:
+        ids, letters = [batch.question, batch.context], batch.characters
+        words = batch.question_words, batch.context_words
+        if self.training and self.hidden_words:
             hidden = torch.rand(letters.shape[:2], device=letters.device) < self.hidden_words
             hidden[:, 0] = False
             letters = letters.masked_fill(hidden[..., None], 0)
             ids = [torch.where(hidden.gather(1, of), UNK, x) for x, of in zip(ids, words)]
-        found = self._looked_up(ids, own, mask)
-        if self.characters is not None:
-            spelt = self.dropout(self.characters(letters))
-            found = found[0] + at_words(spelt, words[0]), found[1] + at_words(spelt, words[1])
-        return found
-
-    def _looked_up(self, ids: list[Tensor], own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
-        sides = zip(ids, (own, mask), strict=True)
-        question, context = (self.embedding(x, side.query_positions) for x, side in sides)
-        return question, context
+        question = self.embedding(ids[0], own.query_positions)
+        context = self.embedding(ids[1], mask.query_positions)
+        if self.characters is None:
+            return question, context
+        spelt = self.dropout(self.characters(letters))
+        return question + at_words(spelt, words[0]), context + at_words(spelt, words[1])

@@ -15,7 +15,6 @@ from seqattn.layers.rnn_layer import Cell, Layers, StepDropout
 from seqattn.models.span_base import SpanInput
 from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Slots
-from seqattn.tokens import PAD
 
 
 @checked
@@ -85,12 +84,11 @@ class SpanRecurrent(MatchingModel):
         self.model_reader = reader(input_dim=dim, layers=config.model_layers)
 
     def read_apart(self, batch: SpanInput, own: Mask, mask: Mask) -> tuple[Tensor, Tensor]:
-        asking, real = batch.question != PAD, batch.context != PAD
         question, context = self.embedded(batch, own, mask)
         if self.word_match is not None:
-            context = self.word_match(context, question, asking, batch.match)
-        asked = self.question_reader(question, asking).outputs
-        return self.dropout(asked), self.dropout(self.context_reader(context, real).outputs)
+            context = self.word_match(context, question, own.real, batch.match)
+        asked = self.question_reader(question, own.real).outputs
+        return self.dropout(asked), self.dropout(self.context_reader(context, mask.real).outputs)
 
     def read_again(self, joined: Tensor, mask: Mask) -> Tensor:
         features = self.model_reader(self.dropout(joined.relu()), mask.real).outputs

@@ -8,14 +8,12 @@ from torch import Tensor, nn
 from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
 from seqattn.checking import Depth, Width, checked
-from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.transformer_layer import LayerShape
 from seqattn.models.span_base import SpanInput
 from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Encoder, Slots
 from seqattn.ops.dropout import Dropout
-from seqattn.tokens import PAD
 
 
 @checked
@@ -44,28 +42,15 @@ class SpanTransformerConfig(LayerShape, ReadingShape):
     @property
     def attentions(self) -> dict[str, int]:
         """How many attentions each slot holds."""
-        return {"encoder": self.layers, "cross": 1}
-
-    @property
-    def layers(self) -> int:
-        """How many attentions `Slots.encoder` must hold: those of both stacks."""
-        return self.encoder_layers + self.model_layers
+        return {"encoder": self.encoder_layers + self.model_layers, "cross": 1}
 
     def build(self, vocabulary_size: int, slots: Slots) -> "SpanTransformer":
         """A model over a vocabulary of this size.
 
         Args:
             vocabulary_size: of questions and contexts together.
-            slots: `layers` encoder attentions, one cross-attention, and the position scheme.
-
-        Raises:
-            UserError: for another number of attentions.
+            slots: encoder attentions of both stacks, one cross-attention, and the position scheme.
         """
-        if len(slots.encoder) != self.layers or len(slots.cross) != 1:
-            raise UserError(
-                f"a span model of {self.layers} layers needs as many encoder attentions and one "
-                f"cross-attention, got {len(slots.encoder)} and {len(slots.cross)}"
-            )
         return SpanTransformer(self, vocabulary_size, slots)
 
 
@@ -102,7 +87,7 @@ class SpanTransformer(MatchingModel):
         question, context = self.embedded(batch, own, mask)
         question, context = question + self.segments.weight[0], context + self.segments.weight[1]
         if self.word_match is not None and self.matched is not None:
-            found = self.word_match(context, question, batch.question != PAD, batch.match)
+            found = self.word_match(context, question, own.real, batch.match)
             context = context + self.dropout(self.matched(found))
         return self.encoder(question, own), self.encoder(context, mask)
 

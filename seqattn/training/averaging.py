@@ -1,6 +1,7 @@
 """Averages of checkpoints, and of the weights of all steps."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from lightning import LightningModule, Trainer
@@ -48,8 +49,25 @@ class MovingAverage(WeightAveraging):
         check(MovingAverage, {"decay": decay})
         super().__init__(use_buffers=False, multi_avg_fn=get_ema_multi_avg_fn(decay))
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        super().setup(trainer, pl_module, stage)
+        self._swapped = False
+
+    def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_validation_epoch_start(trainer, pl_module)
+        self._swapped = True
+
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The average stays in the model for the pictures that follow."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_epoch_end(trainer, pl_module)
+        self._swapped = False
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        super().on_save_checkpoint(trainer, pl_module, checkpoint)
+        if self._swapped:  # where a signal ends a validation
+            names = "state_dict", "current_model_state"
+            checkpoint |= dict(zip(names, [checkpoint[name] for name in reversed(names)]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
@@ -18,7 +18,7 @@ from seqattn.errors import UserError
 from seqattn.storage import file_faults, write_whole
 
 KEPT = "kept"
-"""Where a checkpoint lists the steps whose weights it needs; the first of them is written anew."""
+"""Where a checkpoint lists the steps whose weights it needs, its own among them or not."""
 _AT_ONCE = 2
 """Checkpoints that stay."""
 _DAMAGE = (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError,
@@ -190,18 +190,11 @@ class CheckpointFiles(CheckpointIO):
     def _sweep(self) -> None:
         """Takes away what no checkpoint that stays needs, and what a kill left half written."""
         needed = {step for steps in self._listed.values() for step in steps}
-        for path in checkpoints(self.directory):
-            if path not in self._listed:
-                path.unlink(missing_ok=True)
-        for path in self.directory.glob("weights-*-*.ckpt"):
-            if step_of(path) not in needed:
-                path.unlink(missing_ok=True)
-        _remove(self.directory.glob(".*.ckpt.*"))
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
+        stale = [path for path in checkpoints(self.directory) if path not in self._listed]
+        kept = self.directory.glob("weights-*-*.ckpt")
+        stale += [path for path in kept if step_of(path) not in needed]
+        for path in [*stale, *self.directory.glob(".*.ckpt.*")]:
+            path.unlink(missing_ok=True)
 
 
 def _bytes(content: dict[str, Any]) -> memoryview:

@@ -1,9 +1,10 @@
 """Callbacks that log how training goes: clipping, memory, the device, gradients."""
 
-import importlib.util
+import resource
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -67,25 +68,17 @@ class DeviceFigures(Callback):
 def device_figures(device: torch.device) -> dict[str, float]:
     """Peak memory in MB (10^6 bytes), and the share of time that a GPU was busy lately.
 
-    Each is left out where it cannot be had: the second needs the package `nvidia-ml-py`.
+    The second is left out where it cannot be had: it needs the package `nvidia-ml-py`, and a driver
+    that answers it, which it does not for a part of a GPU (MIG).
     """
     if device.type != "cuda":
-        peak = _resident()
-        return {} if peak is None else {"peak_memory_mb": peak / 1e6}
+        unit = 1 if sys.platform == "darwin" else 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {"peak_memory_mb": peak * unit / 1e6}
     found = {"peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6}
-    if importlib.util.find_spec("pynvml") is not None:
+    with suppress(Exception):  # that package has a class of its own for each reason
         found["gpu_busy_share"] = torch.cuda.utilization(device) / 100
     return found
-
-
-def _resident() -> int | None:
-    """Bytes of the largest resident memory of this process; None on Windows."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 class GradientHistograms(Callback):
@@ -123,18 +116,22 @@ def gradients_by_part(
 ) -> dict[str, Tensor]:
     """All gradients of a part, one after the other, on the host; those in shards are gathered.
 
+    Numbers that are not finite, which only an update that was left out can have, are too.
+
     Args:
         parameters: with their names.
         layers: whether each layer is a part, such as `encoder.layers.0`.
     """
-    found: Mapping[str, list[Tensor]] = defaultdict(list)
+    found: dict[str, list[Tensor]] = defaultdict(list)
     for name, parameter in parameters:
         gradient = parameter.grad
         if isinstance(gradient, DTensor):
             gradient = gradient.full_tensor()
         if gradient is not None:
-            found[_part(name, layers)].append(gradient.detach().float().flatten().cpu())
-    return {part: torch.cat(several) for part, several in found.items()}
+            numbers = gradient.detach().float().cpu()
+            found[_part(name, layers)].append(numbers[numbers.isfinite()])
+    whole = {part: torch.cat(several) for part, several in found.items()}
+    return {part: numbers for part, numbers in whole.items() if len(numbers)}
 
 
 def _part(name: str, layers: bool) -> str:

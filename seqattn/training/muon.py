@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
-from torch.optim import Muon as MatrixMuon
 
 from seqattn.checking import Dropout as Beta
 from seqattn.checking import NotNegative, check
@@ -15,23 +14,15 @@ from seqattn.errors import UserError
 
 
 class Muon(Optimizer):
-    """PyTorch's Muon on matrices, its AdamW on all else.
+    """Two optimizers as one, whose state is saved and loaded as one's.
 
     Args:
-        matrices: two-dimensional weights.
-        others: all other weights.
-        matrix_options, other_options: of the two, as PyTorch's.
+        parts: PyTorch's Muon for matrices, its AdamW for all else, of one group of weights each.
     """
 
-    def __init__(
-        self,
-        matrices: list[nn.Parameter],
-        others: list[nn.Parameter],
-        matrix_options: dict[str, Any],
-        other_options: dict[str, Any],
-    ) -> None:
-        self._parts = [MatrixMuon(matrices, **matrix_options), AdamW(others, **other_options)]
-        super().__init__([group for part in self._parts for group in part.param_groups], {})
+    def __init__(self, *parts: Optimizer) -> None:
+        self._parts = parts
+        super().__init__([group for part in parts for group in part.param_groups], {})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
@@ -68,8 +59,11 @@ def muon(
         fused: as `adamw`.
 
     Raises:
-        UserError: for a value out of its range, and for weights in shards.
+        UserError: for a value out of its range, for weights in shards, and where PyTorch has no
+            Muon.
     """
+    if not hasattr(torch.optim, "Muon"):
+        raise UserError(f"optimizer=muon needs PyTorch 2.9, found {torch.__version__}")
     if any(isinstance(weight, DTensor) for weight in model.parameters()):
         raise UserError("muon needs whole matrices; with trainer=fsdp2 choose optimizer=adamw")
     values = {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps}
@@ -82,14 +76,8 @@ def muon(
     for weight in model.parameters():
         (matrices if weight.dim() == 2 and id(weight) not in tables else others).append(weight)
     return Muon(
-        matrices,
-        others,
-        {
-            "lr": lr, "momentum": momentum, "weight_decay": weight_decay,
-            "adjust_lr_fn": "match_rms_adamw",
-        },
-        {
-            "lr": lr, "betas": (betas[0], betas[1]), "eps": eps, "weight_decay": 0.0,
-            "fused": fused,
-        },
-    )  # fmt: skip
+        torch.optim.Muon(
+            matrices, lr, weight_decay, momentum=momentum, adjust_lr_fn="match_rms_adamw"
+        ),
+        AdamW(others, lr, (betas[0], betas[1]), eps, weight_decay=0.0, fused=fused),
+    )

@@ -32,14 +32,14 @@ class RangeTest(Callback):
 
     @property
     def suggestion(self) -> float | None:
-        """The rate at which half of the loss's fall is done; None where it fell by less than 1 %.
+        """The rate at which half of the loss's fall is done; None where it fell by less than 1 %,
+        or was not finite from the start.
 
         The steepest place, which others take, moves more with noise.
         """
-        first, lowest = self.losses[0], min(self.losses)
-        if lowest > 0.99 * first:
+        if not self.losses or min(self.losses) > 0.99 * self.losses[0]:
             return None
-        half = (first + lowest) / 2
+        half = (self.losses[0] + min(self.losses)) / 2
         return next(r for r, loss in zip(self.rates, self.losses, strict=True) if loss <= half)
 
     def on_before_optimizer_step(

@@ -5,11 +5,8 @@ import math
 import pytest
 import torch
 
-from seqattn.checking import BadValue
-from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
-from seqattn.generation.beam import candidates
-from seqattn.tokens import EOS, PAD
+from seqattn.tokens import EOS
 from tests.builders import HEADS, POSITIONS, heads, make_transformer
 from tests.generation.table_model import TableModel
 
@@ -72,22 +69,6 @@ def test_a_beam_wide_enough_finds_what_exhaustive_search_finds(alpha, n_best):
         assert_same(found, expected[:n_best])
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_with_a_transformer_too_it_finds_what_exhaustive_search_finds(alpha):
-    model = make_transformer(heads(HEADS, 2), POSITIONS["rope"], layers=(1, 1))
-
-    @torch.inference_mode()
-    def following(source, prefix):
-        scores = model(torch.tensor([source]), torch.tensor([[2, *prefix]]))[0, -1].log_softmax(0)
-        scores[PAD] = -torch.inf
-        return scores.tolist()
-
-    search = BeamSearch(LengthLimit(0.0, 2), 120, 9, alpha, early_stopping=False)
-    for source, found in zip(SOURCES, Generator(model, search).generate(SOURCES)):
-        expected = exhaustive(lambda p, s=source: following(s, p), 2, alpha)
-        assert_same(found, expected[:9])
-
-
 @pytest.mark.parametrize("beams", [1, 2, 3, 5])
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
@@ -141,34 +122,3 @@ def test_more_hypotheses_than_the_vocabulary_allows_are_not_made_up():
     (found,) = Generator(TableModel(6), search).generate([[4, 3]])
     assert sorted(hypothesis.ids for hypothesis in found) == [(), (1,), (2,), (4,), (5,)]
     assert all(math.isfinite(hypothesis.score) for hypothesis in found)
-
-
-def test_candidates_are_the_best_continuations_of_all_beams_together():
-    following, scores = torch.randn(2, 3, 40).log_softmax(-1), torch.randn(2, 3)
-    total, beams, tokens = candidates(following, scores)
-    everything = (following + scores[..., None]).flatten(1)
-    expected, place = everything.sort(dim=1, descending=True)
-    torch.testing.assert_close(total, expected[:, :6])
-    assert torch.equal(beams * 40 + tokens, place[:, :6])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"n_best": 0},
-        {"beam_size": 0},
-        {"beam_size": 100_000},
-        {"length_penalty": -0.1},
-        {"length_penalty": math.nan},
-    ],
-)
-def test_options_out_of_range_are_refused_by_name(options):
-    with pytest.raises(BadValue) as caught:
-        BeamSearch(**options)
-    assert caught.value.key in options
-
-
-def test_more_outputs_than_beams_are_refused_in_words():
-    with pytest.raises(UserError) as caught:
-        BeamSearch(n_best=6)
-    assert str(caught.value) == "n_best must be from 1 to generation.beam_size (5), got 6"

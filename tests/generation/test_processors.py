@@ -160,26 +160,6 @@ def test_scores_hold_the_coverage_of_the_captured_weights(name):
             assert hypothesis.log_probability == pytest.approx(known, abs=1e-4)
 
 
-@pytest.mark.parametrize(("n", "minimum"), [(1, 0), (2, 3)])
-def test_greedy_search_is_a_beam_of_one_and_no_batch_changes_it(n, minimum):
-    limit = LengthLimit(1.0, 5, minimum)
-    for model in (TableModel(9), make_transformer(copy=True), make_recurrent("luong_general")):
-        found = [
-            Generator(model, search, batch_size).generate(SOURCES)
-            for search in (
-                GreedySearch(limit, processors=no_repeat(n)),
-                BeamSearch(limit, 1, processors=no_repeat(n)),
-            )
-            for batch_size in (1, 3)
-        ]
-        for results in zip(*found):
-            (first,) = results[0]
-            assert len(first.ids) >= minimum
-            for (other,) in results[1:]:
-                assert other.ids == first.ids
-                assert other.log_probability == pytest.approx(first.log_probability, abs=1e-4)
-
-
 @pytest.mark.parametrize("make_search", SEARCHES)
 def test_no_batch_changes_what_a_search_under_all_options_finds(make_search):
     options = {"processors": no_repeat(2)}
@@ -235,49 +215,11 @@ def test_processors_act_in_their_order_given_as_a_list_or_by_name(make_search, m
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("make_search", SEARCHES)
-def test_a_minimum_is_kept_whatever_the_model_says(make_search):
-    model = TableModel(6, lambda source, prefix: [0.0, 0.0, 0.0, 9.0, 0.0, 0.1])
-    found = Generator(model, make_search(LengthLimit(0.0, 7, 5))).generate(SOURCES)
-    assert all(len(h.ids) >= 5 for hypotheses in found for h in hypotheses)
-    free = Generator(model, make_search(LengthLimit(0.0, 7))).generate(SOURCES)
-    assert any(len(h.ids) < 5 for hypotheses in free for h in hypotheses)
-
-
-def test_sampling_draws_in_proportion_among_what_is_not_banned():
-    logits = [0.0, 0.3, -0.7, -9.0, 1.5, 0.9]
-    model = TableModel(6, lambda source, prefix: logits)
-    search = Sampling(LengthLimit(0, 2), processors=no_repeat(1))
-    found = Generator(model, search, 0).generate([[4, 3]] * 4000)
-    second = [best.ids[1] for (best,) in found if best.ids[:1] == (4,) and len(best.ids) == 2]
-    assert len(second) > 1000
-    left = torch.tensor(logits)[[1, 2, 5]].softmax(0).tolist()
-    for token, share in zip((1, 2, 5), left):
-        bound = 4 * math.sqrt(share * (1 - share) / len(second))
-        assert second.count(token) / len(second) == pytest.approx(share, abs=bound)
-
-
 def test_a_place_that_was_never_looked_at_costs_much_and_stays_finite():
     model = make_transformer(cross=load_choice("attention", "entmax"))
     search = BeamSearch(LengthLimit(0.0, 3), 3, 3, coverage_penalty=0.1)
     for found in Generator(model, search).generate(SOURCES):
         assert all(math.isfinite(hypothesis.score) for hypothesis in found)
-
-
-@pytest.mark.parametrize(
-    ("make_search", "text"),
-    [
-        (partial(NoRepeatNgram, 0), "size must be a whole number from 1 to 1,000,000,000, got 0"),
-        (
-            partial(BeamSearch, coverage_penalty=-0.5),
-            "coverage_penalty must be a number from 0 to 1,000,000,000, got -0.5",
-        ),
-    ],
-)  # fmt: skip
-def test_options_out_of_range_are_refused_in_words(make_search, text):
-    with pytest.raises(UserError) as caught:
-        make_search()
-    assert str(caught.value) == text
 
 
 @pytest.mark.parametrize("make_model", [lambda: TableModel(6), lambda: make_recurrent("none")])

@@ -62,5 +62,5 @@ def make_transformer_reader(attention=None, position=Position, layers=(1, 2), **
     torch.manual_seed(0)
     options = {"dim": DIM, "ffn_dim": 20, "dropout": 0.0, **config}
     shape = SpanTransformerConfig(encoder_layers=layers[0], model_layers=layers[1], **options)
-    slots = Slots([attention or heads()] * shape.layers, [], [heads()], position)
+    slots = Slots([attention or heads()] * sum(layers), [], [heads()], position)
     return randomised(shape.build(VOCABULARY, slots), scale=0.1).eval()

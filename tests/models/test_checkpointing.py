@@ -8,10 +8,8 @@ from tests.builders import HEADS, POSITIONS, heads, make_transformer, padded, ta
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3]])
 
 
-def trained_once(checkpointing, factory):
-    model = make_transformer(
-        factory, POSITIONS["rope"], checkpoint_activations=checkpointing, dropout=0.3
-    ).train()
+def trained_once(checkpointing, options):
+    model = make_transformer(checkpoint_activations=checkpointing, dropout=0.3, **options).train()
     passes = []
     for layer in (*model.encoder.layers, *model.decoder.layers):
         layer.register_forward_pre_hook(lambda *args: passes.append(1))
@@ -23,10 +21,18 @@ def trained_once(checkpointing, factory):
     return loss.detach(), gradients, torch.rand(3), (forward, len(passes))
 
 
-@pytest.mark.parametrize("factory", [heads(), heads(HEADS, 2, dropout=0.2)])
-def test_loss_gradients_and_random_numbers_are_the_same_to_the_bit(factory):
-    loss, gradients, drawn, passes = trained_once(False, factory)
-    same_loss, same_gradients, same_drawn, recomputed = trained_once(True, factory)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"position": POSITIONS["rope"]},
+        {"attention": heads(HEADS, 2, dropout=0.2), "position": POSITIONS["rope"]},
+        {"copy": True},
+    ],
+    ids=["heads", "dropout", "copying"],
+)
+def test_loss_gradients_and_random_numbers_are_the_same_to_the_bit(options):
+    loss, gradients, drawn, passes = trained_once(False, options)
+    same_loss, same_gradients, same_drawn, recomputed = trained_once(True, options)
     assert passes == (4, 4)
     assert recomputed == (4, 8)
     assert torch.equal(loss, same_loss)

@@ -5,9 +5,8 @@ import torch
 
 from seqattn.analysis import capture
 from seqattn.errors import UserError
-from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
 from seqattn.models.head import DecoderOutput, PointerHead, SourceTokens
-from seqattn.tokens import BOS, EOS, PAD
+from seqattn.tokens import EOS, PAD
 from tests.builders import (
     VOCABULARY,
     load_choice,
@@ -155,42 +154,6 @@ def test_the_weights_are_the_captured_ones_and_capture_changes_no_bit(model):
         torch.testing.assert_close(seen.weights, captured.mean(dim=1), **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["bahdanau", "luong_general"])
-@pytest.mark.parametrize("feeding", [False, True])
-def test_without_teacher_forcing_it_reads_the_mixtures_likeliest_words(name, feeding):
-    model = make_recurrent(name, copy=True, input_feeding=feeding, order="after", decoder_layers=2)
-    copied = model.head.gate.bias
-    with torch.no_grad():
-        copied.fill_(-3.0)  # the likeliest word is a copied one
-        target = targets(B, T)
-        scores = model(SOURCES, target, teacher_forcing=0.0)
-        state, words = model.start(model.encode(SOURCES)), target[:, :1]
-        for t in range(T):
-            step = model.decode(words, state)
-            torch.testing.assert_close(scores[:, t : t + 1], step, **CLOSE)
-            words = step[..., 1:].argmax(dim=-1) + 1
-
-
-@pytest.mark.parametrize("search", [GreedySearch, BeamSearch, Sampling])
-def test_searches_report_the_mixtures_own_log_probabilities(model, search):
-    limit = LengthLimit(0.0, 4)
-    for row, (best, *_) in zip(ROWS, Generator(model, search(limit), 2).generate(ROWS)):
-        ids = [*best.ids, EOS][:4]
-        with torch.no_grad():
-            scores = model(torch.tensor([row]), torch.tensor([[BOS, *ids[:-1]]]))[0]
-        total = scores.gather(1, torch.tensor(ids)[:, None]).sum().item()
-        assert best.log_probability == pytest.approx(total, abs=1e-4)
-
-
-@torch.no_grad()
-def test_it_compiles_whole_and_gives_the_same():
-    torch.compiler.reset()
-    model = make_transformer(layers=(1, 1), copy=True)
-    target = targets(B, T)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(SOURCES, target), model(SOURCES, target), **CLOSE)
-
-
 def test_autocast_to_bfloat16_stays_close_to_float32(model):
     target = targets(B, T)
     exact = model(SOURCES, target)
@@ -206,15 +169,6 @@ def test_every_parameter_is_trained(model):
         assert parameter.grad.isfinite().all(), name
         if not name.endswith("key.bias"):  # the softmax does not see what all keys share
             assert parameter.grad.abs().max() > 0, name
-
-
-def test_recomputed_layers_give_the_same_gradients():
-    gradients = []
-    for again in (False, True):
-        model = make_transformer(copy=True, checkpoint_activations=again).train()
-        model(SOURCES, targets(B, T)).square().sum().backward()
-        gradients.append([parameter.grad for parameter in model.parameters()])
-    torch.testing.assert_close(*gradients, **CLOSE)
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,22 @@
 """Span models: what may move a row's scores, what padding is worth, and that they learn."""
 
-import itertools
 from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqattn.analysis import capture
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
-from seqattn.layers.rnn_encoder import RecurrentEncoder
-from seqattn.layers.rnn_layer import StepDropout
 from seqattn.models.span_head import SpanHead, SpanPairs
-from seqattn.models.span_matching import WordMatch
-from seqattn.models.span_recurrent import SpanRecurrentConfig
-from seqattn.models.span_transformer import SpanTransformerConfig
-from seqattn.models.transformer import Slots
-from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition
+from seqattn.models.span_matching import MATCHES, WordMatch
+from seqattn.positions import LearnedPosition, RotaryPosition, SinusoidalPosition
 from seqattn.tasks.span_task import log_probabilities
 from tests.builders import (
-    DIM,
-    VOCABULARY,
     heads,
     load_variant,
     make_attention,
-    randomised,
 )
 from tests.models.spans import (
     CONTEXTS,
@@ -118,41 +107,20 @@ def test_scores_depend_on_the_question_and_on_every_token_of_the_context():
             assert moved[-1] > 1e-6 or moved.max() > 1e-4
 
 
-def test_matches_count_only_where_they_are_asked_for():
-    for make in (make_recurrent, make_transformer_reader):
-        batch = inputs()
-        other = batch._replace(match=1 - batch.match)
-        with_, without = make(), make(word_match=False)
-        assert not torch.allclose(with_(batch).end[0], with_(other).end[0])
-        assert torch.equal(without(batch).end, without(other).end)
-
-
-def test_clues_count_only_where_they_are_asked_for():
+@pytest.mark.parametrize(
+    ("asked_for", "left_out", "first"),
+    [({}, {"word_match": False}, 0), ({"word_clues": True}, {}, MATCHES)],
+    ids=["matches", "clues"],
+)
+def test_matches_and_clues_count_only_where_they_are_asked_for(asked_for, left_out, first):
     for make in (make_recurrent, make_transformer_reader):
         batch = inputs()
         match = batch.match.clone()
-        match[..., 4:] = 1 - match[..., 4:]
+        match[..., first:] = 1 - match[..., first:]
         other = batch._replace(match=match)
-        with_, without = make(word_clues=True), make()
+        with_, without = make(**asked_for), make(**left_out)
         assert not torch.allclose(with_(batch).end[0], with_(other).end[0])
         assert torch.equal(without(batch).end, without(other).end)
-
-
-def test_spans_that_are_scored_as_wholes_are_normalised_together():
-    scores = make_recurrent(joint_spans=True)(inputs())
-    spans, none = scores.spans(longest=40)
-    assert spans.shape == (3, 8, 40)
-    torch.testing.assert_close(spans.exp().sum(dim=(1, 2)) + none.exp(), torch.ones(3))
-    torch.testing.assert_close(scores.spans(longest=3), (spans[..., :3], none))
-    none_score = scores.start[0, -1] + scores.end[0, -1]
-    for first, more in itertools.product(range(8), range(40)):
-        if first + more >= 8:
-            assert spans[0, first, more] == -torch.inf
-            continue
-        ends = scores.start[0, first] + scores.end[0, first + more]
-        want = ends + scores.pair[0, first, more] - none_score
-        torch.testing.assert_close(spans[0, first, more] - none[0], want)
-    assert (spans[1, 3:] == -torch.inf).all()  # padding
 
 
 def test_pairs_are_bilinear_in_their_ends_beside_a_number_for_their_length():
@@ -210,34 +178,6 @@ def test_every_parameter_gets_a_gradient():
         still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         # a bias on all keys alike moves no softmax
         assert [n for n in still if not n.endswith(("key.bias", "asked.bias"))] == []
-
-
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_the_reader_is_pytorchs_own_over_packed_sequences(cell):
-    torch.manual_seed(1)
-    ours = randomised(RecurrentEncoder(cell, 5, 8, 2, StepDropout(0.0, False)))
-    theirs = {"lstm": nn.LSTM, "gru": nn.GRU}[cell](5, 4, 2, batch_first=True, bidirectional=True)
-    for layer in range(2):
-        for part, ending in ((ours.ahead, ""), (ours.back, "_reverse")):
-            for name, weight in part[layer].named_parameters():
-                other = getattr(theirs, name.replace("_l0", f"_l{layer}{ending}"))
-                other.data.copy_(weight)
-    x, lengths = torch.randn(3, 7, 5), torch.tensor([4, 7, 1])
-    real = torch.arange(7) < lengths[:, None]
-    got = ours(x, real).outputs
-    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-    want, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True)
-    torch.testing.assert_close(got, want)
-    weight = torch.randn_like(want)
-    (got * weight).sum().backward()
-    (want * weight).sum().backward()
-    torch.testing.assert_close(ours.back[0].weight_ih_l0.grad, theirs.weight_ih_l0_reverse.grad)
-    turned = ours(x.flip(1), real.flip(1)).outputs
-    swapped = randomised(RecurrentEncoder(cell, 5, 8, 1, StepDropout(0.0, False)))
-    ahead, back = swapped(x.flip(1), real.flip(1)).outputs.flip(1).chunk(2, dim=2)
-    swapped.ahead, swapped.back = swapped.back, swapped.ahead
-    torch.testing.assert_close(swapped(x, real).outputs, torch.cat((back, ahead), dim=2))
-    assert (turned[~real.flip(1)] == 0).all()
 
 
 def test_word_match_averages_the_question_by_likeness():
@@ -329,30 +269,11 @@ def test_a_stack_says_how_much_it_can_read():
     assert make_recurrent().max_source_length is None
 
 
-@pytest.mark.parametrize(
-    ("config", "options", "words"),
-    [
-        (SpanRecurrentConfig, {"dim": 0}, "dim must be a whole number from 1 to 65,536, got 0"),
-        (SpanRecurrentConfig, {"model_layers": 0}, "model_layers must be a whole number from 1 to"),
-        (SpanTransformerConfig, {"ffn_dim": 0}, "ffn_dim must be a whole number from 1 to"),
-        (
-            SpanTransformerConfig,
-            {"model_layers": -1},
-            "model_layers must be a whole number from 0 to",
-        ),
-    ],
-)
-def test_shapes_that_cannot_be_are_refused(config, options, words):
-    with pytest.raises(UserError) as refused:
-        config(**options)
-    assert words in str(refused.value)
-
-
-def test_an_odd_width_an_unknown_cell_and_missing_attentions_are_refused():
+def test_shapes_that_cannot_be_are_refused():
     with pytest.raises(UserError, match=r"^two directions need an even width, got 9"):
         make_recurrent(attention=heads(3, 3), dim=9)
     with pytest.raises(UserError, match=r"^cell must be one of lstm, gru, got 'rnn'"):
         make_recurrent(cell="rnn")
-    slots = Slots([heads()] * 2, [], [heads()], Position)
-    with pytest.raises(UserError, match="a span model of 3 layers needs as many encoder"):
-        SpanTransformerConfig(dim=DIM, encoder_layers=1, model_layers=2).build(VOCABULARY, slots)
+    for make in (make_recurrent, make_transformer_reader):
+        with pytest.raises(UserError, match=r"^dim must be a whole number from 1 to 65,536, got 0"):
+            make(dim=0)

@@ -23,6 +23,7 @@ from tests.builders import (
     randomised,
     targets,
 )
+from tests.models.recurrents import make_recurrent
 
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3]])
 TARGETS = padded([[2, 5, 6, 7, 10], [2, 4, 4]])
@@ -132,13 +133,14 @@ def test_every_parameter_of_every_shape_is_trained(pre_norm, norm, activation):
     ("sharing", "source_is_target", "target_is_output"),
     [("all", True, True), ("target", False, True), ("none", False, False)],
 )
-def test_shared_tables_are_one_tensor(sharing, source_is_target, target_is_output):
-    model = make_transformer(share_embeddings=sharing)
+@pytest.mark.parametrize("make", [make_transformer, make_recurrent])
+def test_shared_tables_are_one_tensor(make, sharing, source_is_target, target_is_output):
+    model = make(share_embeddings=sharing)
     source = model.source_embedding.table.weight.data_ptr()
     target = model.target_embedding.table.weight.data_ptr()
     assert (source == target) is source_is_target
     assert (target == model.head.linear.weight.data_ptr()) is target_is_output
-    fresh = randomised(make_transformer(share_embeddings=sharing), seed=9)
+    fresh = randomised(make(share_embeddings=sharing), seed=9)
     assert not torch.equal(fresh(SOURCES, TARGETS), model(SOURCES, TARGETS))
     fresh.load_state_dict(model.state_dict())
     assert torch.equal(fresh(SOURCES, TARGETS), model(SOURCES, TARGETS))
@@ -203,6 +205,7 @@ def test_learned_positions_limit_source_and_target_and_others_do_not():
     "scheme",
     [
         "rope",
+        "copying",
         *(
             pytest.param(x, marks=pytest.mark.exhaustive)
             for x in sorted(POSITIONS.keys() - {"rope"})
@@ -211,7 +214,10 @@ def test_learned_positions_limit_source_and_target_and_others_do_not():
 )
 def test_it_compiles_whole_and_gives_the_same(scheme):
     torch.compiler.reset()
-    model = make_transformer(heads(HEADS, 2), POSITIONS[scheme], layers=(1, 1))
+    if scheme == "copying":
+        model = make_transformer(layers=(1, 1), copy=True)
+    else:
+        model = make_transformer(heads(HEADS, 2), POSITIONS[scheme], layers=(1, 1))
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     real = TARGETS != PAD
     got, expected = compiled(SOURCES, TARGETS), model(SOURCES, TARGETS)

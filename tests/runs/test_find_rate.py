@@ -47,8 +47,9 @@ def test_rates_grow_by_a_constant_factor_and_stop_where_the_loss_diverges(tmp_pa
     assert 0.01 < test.suggestion < 1
 
 
-def test_no_rate_is_found_where_the_loss_does_not_fall(tmp_path):
-    assert tried(tmp_path, slope=0.0).suggestion is None
+@pytest.mark.parametrize("slope", [0.0, float("nan")])
+def test_no_rate_is_found_where_the_loss_does_not_fall(tmp_path, slope):
+    assert tried(tmp_path, slope=slope).suggestion is None
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 """R-Drop: two passes with dropout, whose distributions are drawn together."""
 
 import itertools
-import os
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from seqattn.data.span_batch import collate_windows
-from seqattn.errors import UserError
 from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.dropout import Dropout
 from seqattn.ops.vocabulary_loss import Mixture, blockwise_cross_entropy, cross_entropy
@@ -18,7 +16,7 @@ from seqattn.training.place import draw_seed
 from seqattn.training.schedules import constant
 from tests.builders import make_transformer, padded
 from tests.models.recurrents import make_recurrent
-from tests.ranks import run_ranks
+from tests.ranks import join, run_ranks
 from tests.tasks import test_span as spans
 from tests.tasks.test_auxiliary import Logged
 from tests.tasks.test_effective_batch import (
@@ -223,11 +221,8 @@ def test_spans_have_it_at_both_places(data):  # noqa: F811
 
 
 def _rank(rank, port, path):
-    torch.set_num_threads(1)
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK=str(rank), WORLD_SIZE="2"
-    )
-    options = {"devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
+    join(rank, port, 2)
+    options = {"devices": 2, "strategy": "ddp"}
     model = make_transformer().double().train()
     task = fit(Logged(model, optimization()), sides()[rank:2:2], **options)
     torch.save(task.gradients, path / f"{rank}.pt")
@@ -239,9 +234,3 @@ def test_two_ranks_give_the_gradient_of_the_one_big_batch(tmp_path):
     (wanted,) = fit(task_of(), sides()[:2], accumulate_grad_batches=2).gradients  # no dropout
     for rank in (0, 1):
         assert_same(torch.load(tmp_path / f"{rank}.pt")[0], wanted, 1e-10)
-
-
-@pytest.mark.parametrize("alpha", [-1.0, float("inf")])
-def test_alpha_is_a_number_from_0(alpha):
-    with pytest.raises(UserError, match=r"^r_drop must be a number from 0 to"):
-        optimization(alpha)

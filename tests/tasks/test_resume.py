@@ -156,12 +156,6 @@ def test_a_run_that_is_killed_between_validations_goes_on_from_the_last(
     assert_same_end(resumed(run_dir), uninterrupted)
 
 
-def test_a_run_may_be_stopped_and_resumed_twice(corpus, uninterrupted):
-    run_dir = started(corpus, "twice", steps=2)
-    resumed(run_dir, "trainer.max_steps=8")
-    assert_same_end(resumed(run_dir, "trainer.max_steps=10"), uninterrupted)
-
-
 def test_epochs_resume_as_steps_do_and_so_do_accumulated_windows(corpus):
     by_epochs = (
         "trainer.max_steps=-1",

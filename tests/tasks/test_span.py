@@ -1,10 +1,8 @@
 """The span task: one big batch's gradient, and scores of real answers."""
 
 import itertools
-import os
 from dataclasses import replace
 
-import lightning
 import pytest
 import torch
 import torch.nn.functional as F
@@ -24,10 +22,10 @@ from seqattn.tasks.options import Optimization
 from seqattn.tasks.span_task import SpanTask, SpanValidation
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
-from tests.builders import heads, load_variant
+from tests.builders import heads
 from tests.data.small_spans import ROWS, FewQuestions
-from tests.models.spans import make_transformer_reader
-from tests.ranks import run_ranks
+from tests.ranks import join, run_ranks
+from tests.tasks.test_effective_batch import no_steps, trainer_of
 
 SIZES = (3, 1, 4, 2)
 
@@ -56,27 +54,11 @@ def gradients_of(model):
     return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
-def no_steps(model, fused):
-    return torch.optim.SGD(model.parameters(), lr=0.0)
-
-
 def model_of(data, **config):
     torch.manual_seed(0)
     shape = SpanRecurrentConfig(**{"dim": 12, "dropout": 0.0, **config})
     slots = Slots([], [], [heads(2, 2)], Position)
     return shape.build(data.tokenizer.source_size, slots)
-
-
-def trainer_of(**options):
-    return lightning.Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        **{"devices": 1, "max_epochs": 1, "num_sanity_val_steps": 0, **options},
-    )
 
 
 def in_double(batch):
@@ -133,10 +115,7 @@ def test_em_and_f1_are_those_of_answers_to_every_question_once(data, limit):
 
 
 def _rank(rank, port, path, cache):
-    torch.set_num_threads(1)
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), LOCAL_RANK=str(rank), WORLD_SIZE="2"
-    )
+    join(rank, port, 2)
     torch.save(scores_of_all(cache, devices=2, strategy="ddp"), path / f"{rank}.pt")
 
 
@@ -201,20 +180,6 @@ def test_a_few_questions_are_learnt_by_heart(data):
     _, scores, _ = validated(data, every=40, max_epochs=40, check_val_every_n_epoch=40)
     assert float(scores["val/em"]) == 100
     assert float(scores["val/f1"]) == 100
-
-
-def test_the_losses_of_experts_are_added_per_window(data):
-    model = make_transformer_reader(load_variant("moa"), dim=24).train()
-    model.embedding.table = torch.nn.Embedding(80, 24)
-    task = Recorded(model, Optimization(no_steps, constant(0)))
-    batch = data._splits["train"].batch([0, 4])
-    trainer = trainer_of()
-    torch.manual_seed(3)
-    trainer.fit(task, DataLoader([batch], batch_size=None, generator=torch.Generator()))
-    assert float(trainer.callback_metrics["train/balance"]) > 0
-    routers = [p for n, p in model.named_parameters() if "router" in n]
-    assert routers
-    assert all(p.grad is None or p.grad.isfinite().all() for p in routers)
 
 
 def test_what_places_do_not_have_is_refused(data):

@@ -16,7 +16,6 @@ from seqattn.training.callbacks import (
     Throughput,
 )
 from seqattn.training.progress import EpochLines
-from seqattn.training.samples import SampleTable
 from seqattn.training.screen import duration, progress
 
 
@@ -256,9 +255,6 @@ def test_a_score_of_an_earlier_epoch_is_not_told_again(capsys):
         {"is_global_zero": False},
     ],
 )
-def test_nothing_is_told_outside_training_or_by_another_rank(state, capsys, tmp_path):
+def test_nothing_is_told_outside_training_or_by_another_rank(state, capsys):
     EpochLines(Throughput()).on_validation_end(trainer(**state), Module())
-    samples = SampleTable(lambda: [("a", "b", "c")], tmp_path / "samples" / "samples.csv")
-    samples.on_validation_end(trainer(**state), Module())
     assert capsys.readouterr().err == ""
-    assert not (tmp_path / "samples").exists()

@@ -14,6 +14,7 @@ from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.data.options import BatchLimits
 from seqattn.errors import Stopped, UserError
 from seqattn.training.agreement import Agreement
+from seqattn.training.averaging import MovingAverage
 from seqattn.training.checkpoint_files import CheckpointFiles, checkpoints, newest_whole, weights
 from seqattn.training.checkpoints import Checkpoints, Keeping
 from seqattn.training.place import Place, draw_seed
@@ -97,12 +98,12 @@ class All(CheckpointFiles):
 
 def train(
     folder, checkpoint=None, at=None, every=1, files=All, workers=0, minutes=None,
-    keeping=BEST, **options,
+    keeping=BEST, callbacks=(), **options,
 ):  # fmt: skip
     watcher, kept = Watcher(at), Checkpoints(files(folder), keeping, every, minutes)
     trainer = Trainer(
         accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
-        num_sanity_val_steps=0, use_distributed_sampler=False, callbacks=[kept],
+        num_sanity_val_steps=0, use_distributed_sampler=False, callbacks=[*callbacks, kept],
         plugins=[kept.files], **options,
     )  # fmt: skip
     try:
@@ -159,14 +160,6 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(tmp_path, stop, wo
                 assert mine[part] == theirs[part], (step, later, part)
 
 
-def test_a_run_that_ended_within_an_epoch_goes_on_within_it(tmp_path):
-    whole = train(tmp_path / "whole", max_steps=4 * BATCHES, max_epochs=-1)
-    short = train(tmp_path / "short", max_steps=BATCHES + 2, max_epochs=-1)
-    last = newest_whole(tmp_path / "short")
-    rest = train(tmp_path / "rest", last, max_steps=4 * BATCHES, max_epochs=-1)
-    assert short.seen + rest.seen == whole.seen
-
-
 def test_a_run_may_be_resumed_again_and_again(tmp_path):
     whole = train(tmp_path, max_epochs=3)
     seen, checkpoint = [], None
@@ -202,6 +195,20 @@ def test_a_signal_ends_a_run_after_the_step_and_saves_it(tmp_path, where, number
     assert rest.validated == whole.validated  # the one that was cut is made
     last = 2 * BATCHES
     assert content(tmp_path / "b", last)["kept"] == content(tmp_path / "whole", last)["kept"]
+
+
+def test_a_signal_in_a_validation_of_a_moving_average_takes_it_for_no_weights(tmp_path):
+    def averaged(name, *begin, **options):
+        average = MovingAverage(decay=0.5)
+        train(tmp_path / name, *begin, every=None, callbacks=[average], max_epochs=2, **options)
+
+    averaged("whole")
+    with pytest.raises(Stopped):
+        averaged("cut", at={f"validation {BATCHES}.1": sent(signal.SIGTERM)})
+    averaged("rest", newest_whole(tmp_path / "cut"))
+    mine, theirs = (content(tmp_path / name, 2 * BATCHES) for name in ("rest", "whole"))
+    for part in ("state_dict", "current_model_state", "optimizer_states"):
+        assert mine[part] == theirs[part]
 
 
 @pytest.mark.parametrize("keeping", [BEST, Keeping("step", "max", 2)])

@@ -13,7 +13,6 @@ from torch import nn
 
 from seqattn.checking import BadValue
 from seqattn.errors import UserError
-from seqattn.training import monitors
 from seqattn.training.monitors import (
     ClipShare,
     DeviceFigures,
@@ -75,14 +74,17 @@ def test_peak_memory_of_the_process_is_in_megabytes():
     assert logged["train/peak_memory_mb"] == pytest.approx(int(peak[1]) * 1024 / 1e6, rel=0.02)
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_gpu_tells_how_busy_it_is_where_its_library_is_there(there, monkeypatch):
+def test_a_gpu_tells_how_busy_it_is_where_that_can_be_had(monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3_500_000)
     monkeypatch.setattr(torch.cuda, "utilization", lambda device: 85)
-    found = monitors.importlib.util
-    monkeypatch.setattr(found, "find_spec", lambda name: object() if there else None)
-    busy = {"gpu_busy_share": 0.85} if there else {}
-    assert device_figures(torch.device("cuda")) == {"peak_memory_mb": 3.5, **busy}
+    found = device_figures(torch.device("cuda"))
+    assert found == {"peak_memory_mb": 3.5, "gpu_busy_share": 0.85}
+
+    def not_supported(device):
+        raise OSError("as the package's own errors of a part of a GPU")
+
+    monkeypatch.setattr(torch.cuda, "utilization", not_supported)
+    assert device_figures(torch.device("cuda")) == {"peak_memory_mb": 3.5}
 
 
 class Parts(nn.Module):
@@ -108,6 +110,16 @@ def test_gradients_are_gathered_by_part_or_by_layer():
     assert parts["encoder"].unique().tolist() == [2.0, 3.0, 4.0, 5.0]
     layers = gradients_by_part(model.named_parameters(), layers=True)
     assert list(layers) == ["embeddings", "encoder.layers.0", "encoder.layers.1"]
+
+
+def test_gradients_that_are_not_finite_are_in_no_histogram():
+    """A GPU's fused optimizer leaves out the update, not the gradients."""
+    model = Parts()
+    model.source_embedding.weight.grad[0] = torch.inf
+    for parameter in model.encoder.parameters():
+        parameter.grad.fill_(torch.nan)
+    parts = gradients_by_part(model.named_parameters(), layers=False)
+    assert {name: values.tolist() for name, values in parts.items()} == {"embeddings": [1.0] * 12}
 
 
 def test_histograms_go_to_tensorboard_every_so_often_at_the_step_of_the_losses(tmp_path):

@@ -83,6 +83,12 @@ def test_values_out_of_range_are_refused():
         muon(make_transformer(), lr=0.1, momentum=1.5)
 
 
+def test_a_pytorch_that_has_none_is_told(monkeypatch):
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(UserError, match=r"^optimizer=muon needs PyTorch 2.9, found "):
+        muon(make_transformer(), lr=0.1)
+
+
 def test_weights_in_shards_are_refused(monkeypatch):
     monkeypatch.setattr(module, "DTensor", torch.nn.Parameter)
     with pytest.raises(UserError, match=r"choose optimizer=adamw$"):

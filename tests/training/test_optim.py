@@ -32,13 +32,6 @@ def test_matrices_decay_and_embeddings_norms_biases_and_positions_do_not(sharing
     )
 
 
-def test_a_weight_that_is_shared_stands_there_once():
-    model = make_transformer(share_embeddings="all")
-    listed = [p for group in adamw(model, lr=0.1).param_groups for p in group["params"]]
-    assert len({id(p) for p in listed}) == len(listed) == len(list(model.parameters()))
-    assert model.head.linear.weight is model.source_embedding.table.weight
-
-
 def test_a_model_of_one_kind_of_weight_gets_one_group():
     assert len(adamw(torch.nn.Linear(3, 2, bias=False), lr=0.1).param_groups) == 1
 
@@ -62,11 +55,3 @@ def test_steps_are_those_of_torchs_adamw_on_the_same_groups(fused):
             optimizer.step()
     for (name, got), want in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(got, want, msg=name)
-
-
-def test_without_a_gradient_decay_is_the_rate_times_the_share():
-    model = torch.nn.Linear(3, 2, bias=False)
-    before = model.weight.detach().clone()
-    model.weight.grad = torch.zeros_like(before)
-    adamw(model, lr=0.1, weight_decay=0.2).step()
-    torch.testing.assert_close(model.weight.detach(), before * (1 - 0.1 * 0.2))

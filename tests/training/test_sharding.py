@@ -1,6 +1,5 @@
 """Ranks that share out weights, gradients and moments train what one rank trains."""
 
-import os
 from functools import partial
 
 import pytest
@@ -12,7 +11,6 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 
 from seqattn.attention.experts import auxiliary_losses
-from seqattn.data.batch import collate
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
 from seqattn.runs.trainer_options import TrainerOptions
@@ -21,7 +19,6 @@ from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from seqattn.training.sharding import shard
 from tests.builders import (
-    VOCABULARY,
     attention_variants,
     load_choice,
     load_variant,
@@ -31,7 +28,8 @@ from tests.builders import (
 )
 from tests.models import spans
 from tests.models.recurrents import MODELS, make_recurrent
-from tests.ranks import run_ranks
+from tests.ranks import join, run_ranks
+from tests.tasks.test_effective_batch import batch_of, rows
 
 STEP_BATCHES = 6  # of an optimizer step, on all ranks together
 KINDS = {
@@ -58,21 +56,9 @@ def all_kinds():
         yield f"{name} {options}", partial(make_recurrent, name, **options)
 
 
-def sentences(seed):
-    """One to three pairs of ids."""
-    source = torch.Generator().manual_seed(seed)
-
-    def sentence():
-        length = int(torch.randint(1, 9, (1,), generator=source))
-        return [*torch.randint(4, VOCABULARY, (length,), generator=source).tolist(), 3]
-
-    count = int(torch.randint(1, 4, (1,), generator=source))
-    return [sentence() for _ in range(count)], [sentence() for _ in range(count)]
-
-
 def batch(seed):
-    pairs = sentences(seed)
-    return collate(*pairs, index=range(len(pairs[0])))
+    """One to three pairs of ids."""
+    return batch_of(*rows(1 + 2 * seed % 3, seed))
 
 
 def loss_of(model, seed):
@@ -87,16 +73,8 @@ def loss_of(model, seed):
     return total + sum(part.loss for part in losses)
 
 
-def _join(rank, port, world):
-    torch.set_num_threads(1)
-    names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world,
-             "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-             "TORCHELASTIC_RUN_ID": "test"}  # fmt: skip
-    os.environ.update({name: str(value) for name, value in names.items()})
-
-
 def _gradients(rank, port, kinds):
-    _join(rank, port, 2)
+    join(rank, port, 2)
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2,))
     for name, make in kinds:
@@ -146,7 +124,7 @@ class Failing(Callback):
 
 
 def _train(rank, port, make, strategy, world, steps, begin, end, precision, again):
-    _join(rank, port, world)
+    join(rank, port, world)
     options = TrainerOptions(
         accelerator="cpu",
         devices=world,
