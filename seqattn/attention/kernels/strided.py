@@ -80,10 +80,8 @@ class FactorizedKernel(BlockwiseKernel):
         plain = not self.watched and mask.real is None and mask.extra is None
         if plain and mask.queries == 1 < mask.keys:
             numbers = {number for pattern in self.patterns for number in pattern}
-            keys_before = torch.arange(
-                mask.keys
-            )  # on the CPU, where to count them waits for no GPU
-            sets = [self.belongs(number, keys_before[-1], keys_before) for number in numbers]
+            places = torch.arange(mask.keys)  # on the CPU, where to count them waits for no GPU
+            sets = [self.belongs(number, places[-1], places) for number in numbers]
             columns = torch.stack(sets).any(dim=0).nonzero()[:, 0]
             if 2 * len(columns) <= mask.keys:  # else to take them out costs more than it saves
                 columns = columns.to(q.device)
