@@ -65,9 +65,7 @@ class GrowingCache:
         self.length = 0
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
-        self._ancestry: Tensor | None = (
-            None  # (B, K, L*K) bool, the slots that a beam descends from
-        )
+        self._ancestry: Tensor | None = None  # as `Past`
 
     def append(self, new: KeysValues) -> Past:
         """Writes T new tokens and gives all of the past, these included.
@@ -114,8 +112,7 @@ class GrowingCache:
 
     def reorder(self, index: Tensor) -> None:
         if self._ancestry is not None:
-            index = index[..., None].expand(-1, -1, self._ancestry.shape[2])
-            self._ancestry = self._ancestry.gather(1, index)
+            self._ancestry = self._ancestry.take_along_dim(index[..., None], dim=1)
 
     def keep(self, sentences: Tensor) -> None:
         if self._keys is None or self._values is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ def positions_of(real: Tensor) -> Tensor:
     return (real.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
-_known: list[None] = []  # an entry for each block of `padded_right` that runs
+_known = ContextVar("padded right", default=False)  # of this thread alone
 
 
 @contextmanager
@@ -41,23 +42,24 @@ def padded_right() -> Iterator[None]:
 
     Elsewhere ids are looked at, and looking at what is on a GPU waits for all of its work.
     """
-    _known.append(None)
+    before = _known.set(True)
     try:
         yield
     finally:
-        _known.pop()
+        _known.reset(before)
 
 
 def padded_as_now() -> AbstractContextManager[None]:
     """A block in which as much is known of padding as here, for what is computed again later."""
-    return padded_right() if _known else nullcontext()
+    compiles = torch.compiler.is_compiling()  # to code that asks nobody
+    return nullcontext() if compiles or not _known.get() else padded_right()
 
 
 def tokens_begin(real: Tensor) -> bool:
     """Whether every row of real (B, S) begins with a token, as far as is known."""
     if torch.compiler.is_compiling():
         return False
-    return bool(_known) or bool(real[:, 0].all())
+    return _known.get() or bool(real[:, 0].all())
 
 
 def all_at_hand(condition: Tensor) -> bool:
@@ -82,7 +84,7 @@ def real_first(real: Tensor | None) -> Tensor | None:
     if real is None:
         return None
     compiles = torch.compiler.is_compiling()
-    if not compiles and (_known or not bool((real[:, 1:] & ~real[:, :-1]).any())):
+    if not compiles and (_known.get() or not bool((real[:, 1:] & ~real[:, :-1]).any())):
         return None
     return (~real).byte().argsort(dim=1, stable=True)
 

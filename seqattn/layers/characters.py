@@ -8,8 +8,7 @@ CODES = 512
 
 class CharacterCNN(nn.Module):
     """The largest features of a word's runs of characters (Kim et al. 2016, arXiv 1508.06615,
-    section 2.2), as BiDAF and QANet read words. Time L * D for each
-    different word of L characters.
+    section 2.2), as BiDAF and QANet read words. Time L * D for each different word of L characters.
 
     Args:
         dim: width D of what comes out.
@@ -32,4 +31,4 @@ class CharacterCNN(nn.Module):
 
 def at_words(words: Tensor, numbers: Tensor) -> Tensor:
     """Vectors of words (B, W, D) where each token's is asked for, (B, S) -> (B, S, D)."""
-    return words.gather(1, numbers[..., None].expand(-1, -1, words.shape[2]))
+    return words.take_along_dim(numbers[..., None], dim=1)

@@ -61,7 +61,7 @@ class RecurrentEncoder(nn.Module):
         """Reads (B, S, I), of which `real` (B, S) are tokens."""
         order = real_first(real)
         if order is not None:
-            x = x.gather(1, order[..., None].expand_as(x))
+            x = _at(x, order)
         steps = torch.arange(real.shape[1], device=real.device)
         left = real.sum(dim=1, keepdim=True) - 1 - steps  # (B, S) tokens after each
         turned = torch.where(left >= 0, left, steps)
@@ -85,7 +85,7 @@ class RecurrentEncoder(nn.Module):
 
 def _at(x: Tensor, places: Tensor) -> Tensor:
     """Rows (B, S, D) at places (B, L): (B, L, D)."""
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+    return x.take_along_dim(places[..., None], dim=1)
 
 
 def _read(layer: nn.Module, x: Tensor) -> Tensor:

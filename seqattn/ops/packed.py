@@ -14,10 +14,11 @@ def packed(layer: nn.Linear) -> Iterator[None]:
 
     Generation multiplies few rows by a whole vocabulary, so that packing takes as long as the
     product. It is oneDNN's and for float32 on a CPU; anywhere else the layer stays as it is. The
-    weights must not change inside the block.
+    weights must not change inside the block. Blocks of several threads may overlap.
     """
     weight, bias = layer.weight, layer.bias
-    if type(layer) is not nn.Linear or not _can_pack(weight):  # others multiply in their own way
+    own_way = type(layer) is not nn.Linear or "forward" in vars(layer)
+    if own_way or not _can_pack(weight):
         yield
         return
     ordered = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), 64)
@@ -32,7 +33,7 @@ def packed(layer: nn.Linear) -> Iterator[None]:
     try:
         yield
     finally:
-        del layer.forward
+        vars(layer).pop("forward", None)
 
 
 def _can_pack(weight: Tensor) -> bool:

@@ -61,9 +61,8 @@ def read(values: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
     Returns:
         (B or 1, H, T, S).
     """
-    rows = rows[..., None, :, :]  # (T, S) -> (1, T, S), (B, T, S) -> (B, 1, T, S)
-    pairs = torch.broadcast_shapes(values.shape[:3], rows.shape[:-1])  # (B, H, T)
-    return wide(values).expand(*pairs, -1).gather(3, rows.expand(*pairs, -1)).to(dtype)
+    rows = rows[:, None] if rows.dim() == 3 else rows[None, None]  # (B or 1, 1, T, S)
+    return wide(values).take_along_dim(rows, dim=3).to(dtype)
 
 
 def collect(weights: Tensor, rows: Tensor, size: int) -> Tensor:

@@ -99,15 +99,6 @@ def test_weights_contexts_and_gradients_equal_the_formula_written_out(name):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_gradients_agree_with_finite_differences(name):
-    alignment, memory_dim = make(name)
-    query, memory, steps = inputs(memory_dim)
-    assert torch.autograd.gradcheck(
-        lambda q, m: alignment(q, alignment.project(m, REAL), steps), (query, memory)
-    )
-
-
-@pytest.mark.parametrize("name", KINDS)
 def test_the_beams_of_a_sentence_share_its_annotations(name):
     alignment, memory_dim = make(name)
     query, memory, steps = inputs(memory_dim, rows=B * K)

@@ -1,14 +1,9 @@
 """BigBird's blocks: which they are, and that the seed and the real length alone decide them."""
 
-import pytest
 import torch
 
 from seqattn.attention.base import HeadShape
-from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.bigbird import BigBirdKernel
-from seqattn.attention.masks import Mask
-from seqattn.errors import UserError
-from seqattn.positions import Position, Stack
 from tests.attention.test_strided import rows
 from tests.builders import full_mask
 
@@ -84,30 +79,3 @@ def test_the_pattern_depends_on_each_sentence_s_own_length_and_on_no_padding():
         alone = kernel.table(torch.tensor([own]), count)[0]
         ours = row[:count].masked_fill(row[:count] >= count, count)
         assert torch.equal(ours, alone)
-
-
-def test_all_keys_of_a_window_as_wide_as_the_sentence_are_full_attention():
-    kernel = made(window_blocks=9, global_blocks=0, random_blocks=0)
-    q, k, v = (torch.randn(1, 2, 9, 3) for _ in range(3))
-    mask = Mask.full(torch.ones(1, 9, dtype=torch.bool))
-    got = kernel(q, KeysValues(k, v), mask, Position(Stack(6, 2))).context
-    expected = (q @ k.transpose(2, 3) / 3**0.5).softmax(-1) @ v
-    torch.testing.assert_close(got, expected)
-
-
-def test_it_does_not_decode():
-    with pytest.raises(UserError) as caught:
-        made().make_cache(1)
-    text = "BigBirdKernel cannot decode; it fits an encoder's self-attention"
-    assert str(caught.value) == text
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "low"),
-    [("block_size", 0, 1), ("window_blocks", 0, 1), ("global_blocks", -1, 0)],
-)
-def test_options_out_of_range_are_refused(option, value, low):
-    with pytest.raises(UserError) as caught:
-        made(**{option: value})
-    text = f"{option} must be a whole number from {low} to 1,000,000,000, got {value}"
-    assert str(caught.value) == text

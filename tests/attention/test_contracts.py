@@ -7,12 +7,10 @@ import torch
 
 from seqattn.analysis import capture
 from seqattn.attention.base import Mixer
-from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from tests.builders import (
     DIM,
-    HEADS,
     attention_choices,
     causal_mask,
     full_mask,
@@ -121,7 +119,28 @@ def test_capturing_in_training_with_dropout_changes_no_output(name):
         assert torch.equal(got, expected)
 
 
-def test_heads_that_do_not_divide_are_refused():
-    for heads, groups in ((5, 5), (HEADS, 3)):
-        with pytest.raises(UserError, match=r"must divide"):
-            MultiHeadAttention(DIM, DIM, heads, groups, lambda shape: None)
+def options():
+    """Every option of a shipped kernel that is a number, and what is below all that it takes."""
+    for name in attention_choices():
+        for key, value in load_choice("attention", name).keywords["kernel"].keywords.items():
+            if type(value) in (int, float):
+                none = key in ("random_blocks", "global_blocks", "global_tokens", "sinks", "seed")
+                yield name, key, -1 if none else type(value)(0)
+
+
+@pytest.mark.parametrize(("name", "option", "low"), options())
+def test_a_number_below_what_an_option_of_a_kernel_takes_is_refused(name, option, low):
+    sized = load_choice("attention", name)
+    kernel = partial(sized.keywords["kernel"], **{option: low})
+    with pytest.raises(UserError, match=rf"^{option} must be a .*number .*, got {low}$"):
+        make_attention(partial(sized, kernel=kernel))
+
+
+@pytest.mark.parametrize("name", attention_choices())
+def test_what_cannot_decode_says_where_it_fits(name):
+    attention = built(name)
+    if attention.abilities.incremental:
+        return
+    text = f"^{attention.name} cannot decode; it fits an encoder's self-attention$"
+    with pytest.raises(UserError, match=text):
+        attention.make_cache(1)

@@ -8,7 +8,6 @@ from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels import entmax as module
 from seqattn.attention.kernels.entmax import EntmaxKernel, entmax, plain_entmax
-from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
@@ -28,14 +27,6 @@ def by_halving(row, alpha):
         p = ((alpha - 1) * row - middle).clamp(min=0) ** (1 / (alpha - 1))
         low, high = (middle, high) if p.sum() >= 1 else (low, middle)
     return p
-
-
-def sparsemax(row):
-    """By sorting (Martins & Astudillo 2016, algorithm 1)."""
-    ordered = row.sort(descending=True).values
-    count = torch.arange(1, len(row) + 1)
-    last = (1 + count * ordered > ordered.cumsum(0)).nonzero().max()
-    return (row - (ordered[: last + 1].sum() - 1) / (last + 1)).clamp(min=0)
 
 
 def inputs(groups=HEADS, dtype=torch.float32):
@@ -129,13 +120,6 @@ def test_blocks_of_rows_give_what_one_block_does(monkeypatch):
         torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
 
 
-def test_alpha_2_is_sparsemax():
-    scores = torch.randn(5, 9, dtype=torch.float64)
-    expected = torch.stack([sparsemax(row) for row in scores])
-    torch.testing.assert_close(entmax(scores, torch.tensor(2.0).double()), expected)
-    assert (expected == 0).any()
-
-
 @pytest.mark.parametrize("near", [1.0, 1 + 1e-7, 1 + 1e-6])
 def test_alpha_1_is_softmax_in_value_and_in_gradient(near):
     scores = (3 * torch.randn(5, 9, dtype=torch.float64)).requires_grad_()
@@ -151,17 +135,6 @@ def test_alpha_1_is_softmax_in_value_and_in_gradient(near):
     at = [entmax(scores.detach(), torch.tensor(1 + h).double()) for h in (1e-3, 2e-3)]
     rise = ((4 * at[0] - at[1] - 3 * expected.detach()) * upstream).sum() / 2e-3
     torch.testing.assert_close(by_alpha, rise, rtol=1e-3, atol=1e-4)
-
-
-def test_a_kernel_at_alpha_1_is_softmax_attention():
-    q, k, v = inputs(2)
-    mask, _ = mask_and_allowed()
-    kernel = EntmaxKernel(HeadShape(HEADS, 2, HEAD_DIM), alpha=1.0, learned=False)
-    expected = SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM))(
-        q, KeysValues(k, v), mask, NOWHERE
-    ).context
-    got = kernel(q, KeysValues(k, v), mask, NOWHERE).context
-    torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("alpha", [1.0001, 1.003, 1.2, 1.5, 1.8])

@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 
 from seqattn.attention.experts import Balance, MixtureOfAttention, auxiliary_losses
 from seqattn.attention.kernels.softmax import SoftmaxKernel
@@ -18,7 +17,6 @@ from tests.builders import (
     HEADS,
     causal_mask,
     full_mask,
-    heads,
     make_attention,
     make_transformer,
     padded,
@@ -91,43 +89,6 @@ def test_cross_attention_to_a_memory_of_another_width_equals_brute_force():
     ours = attend(moa, query, memory, Mask(torch.arange(T), torch.arange(S), real))
     expected = brute_force(moa, query, memory, real[:, None].expand(B, T, S))
     torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
-
-
-def test_all_experts_under_a_router_without_opinion_are_multi_query_attention():
-    moa = make_attention(experts(num_experts=HEADS))
-    plain = make_attention(heads(HEADS, 1))
-    with torch.no_grad():
-        moa.router.weight.zero_()
-    for name in ("query", "key", "value"):
-        getattr(plain, name).load_state_dict(getattr(moa, name).state_dict())
-    plain.output.weight.data = moa.output.weight / HEADS
-    plain.output.bias.data = moa.output.bias
-    x = torch.randn(B, T, DIM)
-    mask = full_mask(REAL)
-    expected = attend(plain, x, x, mask)
-    torch.testing.assert_close(attend(moa, x, x, mask), expected, atol=1e-6, rtol=1e-5)
-
-
-def test_gradients_agree_with_finite_differences_where_every_expert_is_chosen():
-    moa = make_attention(experts(2, 2), dim=8).double()
-    names, values = zip(*moa.named_parameters())
-    x = torch.randn(B, 3, 8, dtype=torch.float64, requires_grad=True)
-    mask = causal_mask(torch.tensor([[1, 1, 1], [0, 1, 1]], dtype=torch.bool))
-
-    class Whole(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.moa = moa
-
-        def forward(self, x):
-            return self.moa(x, self.moa.project(x), mask, Position(Stack(8, 2))).output
-
-    def call(x, *parameters):
-        named = {f"moa.{name}": value for name, value in zip(names, parameters)}
-        return torch.func.functional_call(Whole(), named, (x,))
-
-    inputs = (x, *(v.detach().requires_grad_() for v in values))
-    assert torch.autograd.gradcheck(call, inputs, fast_mode=True)
 
 
 def test_gates_sum_to_one_over_the_likeliest_experts():

@@ -139,33 +139,6 @@ def test_a_users_own_mask_may_differ_for_every_sentence_head_and_query():
     torch.testing.assert_close(attend(attention, q, x, mask), theirs, atol=1e-5, rtol=1e-5)
 
 
-def test_one_group_per_head_is_multi_head_attention_with_repeated_weights():
-    grouped = make_attention(heads(HEADS, 2))
-    plain = make_attention()
-    copied = {
-        name: (
-            tensor.unflatten(0, (2, HEAD_DIM)).repeat_interleave(2, dim=0).flatten(0, 1)
-            if name.split(".")[0] in ("key", "value")
-            else tensor
-        )
-        for name, tensor in grouped.state_dict().items()
-    }
-    plain.load_state_dict(copied)
-    x = torch.randn(B, T, DIM)
-    torch.testing.assert_close(
-        attend(grouped, x, x, full_mask(REAL)), attend(plain, x, x, full_mask(REAL))
-    )
-
-
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-def test_keys_and_values_are_projected_to_their_own_number_of_heads(num_kv_heads):
-    attention = make_attention(heads(HEADS, num_kv_heads), memory_dim=MEMORY_DIM)
-    assert attention.key.weight.shape == (num_kv_heads * HEAD_DIM, MEMORY_DIM)
-    assert attention.value.weight.shape == (num_kv_heads * HEAD_DIM, MEMORY_DIM)
-    keys, values = attention.project(torch.randn(B, S, MEMORY_DIM))
-    assert keys.shape == values.shape == (B, num_kv_heads, S, HEAD_DIM)
-
-
 @pytest.mark.parametrize("num_kv_heads", [1, 2])
 def test_the_heads_of_a_group_share_one_copy_of_their_keys(num_kv_heads, monkeypatch):
     given = []

@@ -328,11 +328,3 @@ def test_a_mask_of_the_users_own_is_refused_in_words(name):
         f"{type(kernel).__name__} takes no mask of your own: it sums over keys before it meets a "
         "query; use attention=mha"
     )
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_an_empty_chunk_is_refused_in_words(name):
-    with pytest.raises(
-        UserError, match=r"^chunk must be a whole number from 1 to 1,000,000,000, got 0$"
-    ):
-        KERNELS[name](HeadShape(H, H, DH), chunk=0)

@@ -1,9 +1,11 @@
 """The mask value against loops over queries and keys."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
-from seqattn.attention.masks import Mask, positions_of
+from seqattn.attention.masks import Mask, padded_right, positions_of, real_first
 from tests.builders import causal_mask, full_mask
 
 REAL = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]], dtype=torch.bool)
@@ -43,6 +45,14 @@ def test_positions_count_real_tokens_from_the_first_real_one():
 
 def test_positions_are_one_row_where_no_sentence_is_padded_on_the_left():
     assert torch.equal(positions_of(REAL[1:]), torch.arange(5))
+
+
+def test_what_one_thread_knows_of_its_padding_is_nothing_to_another():
+    with padded_right(), ThreadPoolExecutor(1) as other:
+        assert torch.equal(positions_of(REAL), torch.arange(5))
+        assert other.submit(positions_of, REAL).result().dim() == 2
+        assert real_first(REAL) is None
+        assert other.submit(real_first, REAL).result() is not None
 
 
 def test_joined_masks_allow_what_both_allow_and_leave_the_first_as_it_was():

@@ -10,7 +10,6 @@ from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.features import PerformerKernel, orthogonal_draw
 from seqattn.attention.masks import Mask
-from seqattn.errors import UserError
 from seqattn.positions import Position, RotaryPosition, Stack
 
 B, H, T, DH = 2, 4, 9, 6
@@ -181,10 +180,3 @@ def test_a_lone_key_that_points_the_other_way_is_seen():
     torch.testing.assert_close(out[:, :, 0], v[:, :, 0])
     out.square().sum().backward()
     assert q.grad.isfinite().all()
-
-
-def test_no_features_are_refused_in_words():
-    with pytest.raises(
-        UserError, match=r"^features must be a whole number from 1 to 65,536, got 0$"
-    ):
-        PerformerKernel(HeadShape(H, H, DH), features=0)

@@ -258,9 +258,3 @@ def test_sequences_are_split_only_where_there_are_ranks():
         pass
     text = "sequence_parallel needs torch.distributed.init_process_group first"
     assert str(caught.value) == text
-
-
-def test_a_chunk_holds_a_key():
-    with pytest.raises(UserError) as caught:
-        make_attention(rings(chunk=0))
-    assert str(caught.value) == "chunk must be a whole number from 1 to 1,000,000,000, got 0"

@@ -284,21 +284,6 @@ def test_no_tensor_of_a_pass_is_as_large_as_n_by_n():
     assert max(sizes) < length * length / 8
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"window": 0}, "window must be a whole number from 1 to 1,000,000,000, got 0"),
-        (
-            {"window": 2, "global_tokens": -1},
-            "global_tokens must be a whole number from 0 to 1,000,000,000, got -1",
-        ),
-    ],
-)
-def test_sizes_that_cannot_be_are_refused(options, text):
-    with pytest.raises(UserError, match=f"^{text}"):
-        kernel(**options)
-
-
 def test_a_mask_of_your_own_is_refused_in_decoding():
     block, extra = kernel(3), torch.ones(1, 1, 1, 1, dtype=torch.bool)
     with pytest.raises(UserError, match=r"^a mask of your own cannot be joined while Sliding"):

@@ -289,6 +289,7 @@ def test_no_tensor_of_length_squared_is_made(name, causal):
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("own", [False, True])
 def test_few_tokens_go_the_dense_way_and_give_the_same(name, causal, own, monkeypatch):
+    monkeypatch.setattr(FactorizedKernel, "dense_up_to", 17)
     kernel, real = make(name), torch.ones(3, 17, dtype=torch.bool)
     real[0, :6], real[1, 11:], real[2, [0, 4, 5, 16]] = False, False, False
     mask, tensors = masked(real, causal), inputs(17, batch=3)
@@ -296,7 +297,6 @@ def test_few_tokens_go_the_dense_way_and_give_the_same(name, causal, own, monkey
         mask = mask.joined(torch.rand(3, 1, 17, 17, generator=torch.Generator()) < 0.6)
     allowed = allowed_of(name, kernel, real, causal)
     allowed = allowed & mask.extra if own else allowed
-    monkeypatch.setattr(FactorizedKernel, "dense_up_to", 17)
     monkeypatch.setattr(FactorizedKernel, "_blocks", None)
     agree(kernel, tensors, mask, allowed, real)
     maps = []
@@ -349,13 +349,18 @@ def test_a_token_that_is_decoded_reads_the_keys_of_its_sets_alone(name, beams):
     assert kernel(last, KeysValues(last, last), mask, NOWHERE, cache).context.isfinite().all()
 
 
-@pytest.mark.parametrize("name", DECODERS)
-def test_the_keys_that_a_token_meets_are_those_that_belong_to_it(name):
-    kernel, places = make(name), torch.arange(30)
-    for number in {number for pattern in kernel.patterns for number in pattern}:
-        for i in range(30):
-            belonging = kernel.belongs(number, torch.tensor(i), places[: i + 1]).nonzero()[:, 0]
-            assert sorted(kernel.met(number, i)) == belonging.tolist()
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        partial(StridedKernel, stride=10**9),
+        partial(FixedKernel, stride=10**9),
+        partial(BigBirdKernel, block_size=10**9),
+    ],
+)
+def test_a_sentence_shorter_than_a_block_is_not_filled_up_to_it(kernel):
+    block, real = kernel(HeadShape(H, H, DH)), torch.ones(B, 13, dtype=torch.bool)
+    everything = torch.ones(B, H, 13, 13, dtype=torch.bool)
+    agree(block, inputs(13), full_mask(real), everything, real)
 
 
 def model_of(name):

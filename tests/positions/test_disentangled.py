@@ -53,21 +53,6 @@ def test_the_scalar_term_is_alpha_times_a_number_per_clipped_distance():
                 torch.testing.assert_close(got[0, h, t, j], expected)
 
 
-def test_alpha_and_the_table_get_the_gradients_of_the_loops():
-    position = scalar().at_layer(0)
-    pull = torch.randn(B, HEADS, T, S, dtype=torch.float64)
-    (position.score_term(*queries_and_keys(), Q_PLACES, K_PLACES) * pull).sum().backward()
-    alpha, table = torch.zeros(HEADS).double(), torch.zeros(2 * K + 1).double()
-    for t, i in enumerate(Q_PLACES.tolist()):
-        for j in range(S):
-            row = max(-K, min(K, i - j)) + K
-            alpha += pull[:, :, t, j].sum(0) * position.table[row].item()
-            table[row] += (pull[:, :, t, j].sum(0) * position.alpha.detach()).sum()
-    torch.testing.assert_close(position.alpha.grad, alpha)
-    torch.testing.assert_close(position.table.grad, table)
-    assert (alpha != 0).all()
-
-
 def test_a_fresh_scalar_scheme_trains_both_of_its_factors():
     position = DisentangledPosition(Stack(DIM, HEADS)).at_layer(0)
     attention = make_attention()

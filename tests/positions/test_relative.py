@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 
-from seqattn.attention.masks import Mask, positions_of
 from seqattn.positions import (
     ALiBiPosition,
     DeBERTaPosition,
@@ -14,7 +13,7 @@ from seqattn.positions import (
     Stack,
     T5Position,
 )
-from tests.builders import DIM, HEADS, causal_mask, heads, make_attention, randomised
+from tests.builders import DIM, HEADS, randomised
 
 B, T, S, DH = 2, 5, 7, 6
 SCHEMES = {
@@ -168,35 +167,6 @@ def test_gradients_of_all_parameters_agree_with_finite_differences(name, bidirec
         return torch.func.functional_call(Block(), named, (q, k))
 
     assert torch.autograd.gradcheck(call, (q, k, *values), fast_mode=True)
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-def test_attention_under_a_cache_offset_equals_one_pass(name, num_kv_heads):
-    attention = make_attention(heads(HEADS, num_kv_heads))
-    position, places = layer(name, bidirectional=False), torch.arange(T)
-    x = torch.randn(B, T, DIM)
-    everyone = torch.ones(B, T, dtype=torch.bool)
-    whole = attention(x, attention.project(x), causal_mask(everyone), position).output
-    cache = attention.make_cache(beams=1)
-    for begin, end in ((0, 1), (1, 3), (3, 4), (4, 5)):
-        mask = Mask(places[begin:end], places[:end], causal=True)
-        part = x[:, begin:end]
-        got = attention(part, attention.project(part), mask, position, cache).output
-        torch.testing.assert_close(got, whole[:, begin:end], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-def test_attention_over_left_padding_equals_that_of_the_unpadded_row(name, num_kv_heads):
-    attention, position = make_attention(heads(HEADS, num_kv_heads)), layer(name)
-    x = torch.randn(1, T, DIM)
-    real = torch.tensor([[0, 0, 1, 1, 1]], dtype=torch.bool)
-    assert positions_of(real).tolist() == [[0, 0, 0, 1, 2]]
-    got = attention(x, attention.project(x), causal_mask(real), position).output[:, 2:]
-    everyone, x = torch.ones(1, 3, dtype=torch.bool), x[:, 2:]
-    alone = attention(x, attention.project(x), causal_mask(everyone), position).output
-    torch.testing.assert_close(got, alone, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from seqattn.attention.masks import Mask, positions_of
+from seqattn.attention.masks import positions_of
 from seqattn.errors import UserError
 from seqattn.positions import RotaryPosition, Stack
-from tests.builders import DIM, HEADS, causal_mask, heads, make_attention
+from tests.builders import DIM, HEADS, causal_mask, make_attention
 
 B, T, DH = 2, 5, 6
 REAL = torch.ones(B, T, dtype=torch.bool)
@@ -63,21 +63,6 @@ def test_positions_are_divided_by_the_scaling():
 def test_an_odd_head_width_is_refused_in_words():
     with pytest.raises(UserError, match=r"^position=rope needs an even head width, got 5$"):
         RotaryPosition(Stack(20, HEADS)).rotate(torch.randn(B, HEADS, T, 5), torch.arange(T))
-
-
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-def test_attention_under_a_cache_offset_turns_the_new_keys_by_their_own_positions(num_kv_heads):
-    attention = make_attention(heads(HEADS, num_kv_heads))
-    scheme, places = RotaryPosition(Stack(DIM, HEADS)), torch.arange(T)
-    x = torch.randn(B, T, DIM)
-    whole = attention(x, attention.project(x), causal_mask(REAL), scheme).output
-    cache = attention.make_cache(beams=1)
-    for begin, end in ((0, 3), (3, 5)):
-        mask = Mask(places[begin:end], places[:end], causal=True)
-        part = attention(
-            x[:, begin:end], attention.project(x[:, begin:end]), mask, scheme, cache
-        ).output
-        torch.testing.assert_close(part, whole[:, begin:end], atol=1e-5, rtol=1e-5)
 
 
 def test_attention_over_left_padding_equals_the_written_out_scores_of_the_unpadded_rows():

@@ -56,18 +56,6 @@ def test_the_bias_equals_that_of_transformers(bidirectional, num_buckets, max_di
     torch.testing.assert_close(got, theirs.compute_bias(260, 260), atol=0, rtol=0)
 
 
-def test_the_gradient_of_a_bucket_is_the_sum_over_its_pairs():
-    position = built(bidirectional=True)
-    q, places = torch.randn(2, HEADS, 40, 6).double(), torch.arange(40)
-    pull = torch.randn(2, HEADS, 40, 40).double()
-    (position.score_term(q, q, places, places) * pull).sum().backward()
-    expected = torch.zeros(32, HEADS, dtype=torch.float64)
-    for i in range(40):
-        for j in range(40):
-            expected[bucket(i - j, True)] += pull[:, :, i, j].sum(0)
-    torch.testing.assert_close(position.table.weight.grad, expected)
-
-
 def test_scores_are_not_scaled_and_all_layers_share_one_table():
     position = built(bidirectional=True)
     assert position.score_scale(6) == 1.0

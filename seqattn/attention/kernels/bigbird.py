@@ -53,6 +53,7 @@ class BigBirdKernel(BlockwiseKernel):
         self.global_blocks = global_blocks
         self.random_blocks = random_blocks
         self.seed = seed
+        self.dense_up_to = block_size
 
     make_cache = Kernel.make_cache
 

@@ -1,17 +1,10 @@
 """Fixed attention: keys of the same block, and the last few of every block."""
 
-from collections.abc import Iterable
-
 from torch import Tensor
 
 from seqattn.attention.base import HeadShape
 from seqattn.attention.kernels.parts.layouts import Band, Layout, Summaries
-from seqattn.attention.kernels.strided import (
-    FactorizedKernel,
-    strided_layouts,
-    strided_met,
-    strided_set,
-)
+from seqattn.attention.kernels.strided import FactorizedKernel, strided_layouts, strided_set
 from seqattn.checking import BadValue, Count, checked
 
 
@@ -63,15 +56,6 @@ class FixedKernel(FactorizedKernel):
         if number == 1:
             return j % self.stride >= self.stride - self.summary
         return strided_set(number - 2, i, j, self.stride)
-
-    def met(self, number: int, i: int) -> Iterable[int]:
-        if number == 0:
-            return range(i - i % self.stride, i + 1)
-        if number == 1:
-            first = self.stride - self.summary
-            ends = range(first, i + 1, self.stride)
-            return (j for start in ends for j in range(start, min(start + self.summary, i + 1)))
-        return strided_met(number - 2, i, self.stride)
 
     def layouts(self, causal: bool) -> list[Layout]:
         fixed: list[Layout] = [Band(self.stride), Summaries(self.stride, self.summary)]

@@ -73,6 +73,6 @@ class LinformerKernel(EncoderKernel):
         if real is not None:
             x = x.masked_fill(~real[:, None, :, None], 0.0)
         if order is not None:
-            x = x.gather(2, order[:, None, :, None].expand_as(x))
+            x = x.take_along_dim(order[:, None, :, None], dim=2)
         x = x[:, :, : self.max_length]  # what stands beyond is padding
         return table[:, : x.shape[2]] @ x

@@ -1,7 +1,6 @@
 """Strided attention, and what it shares with the fixed pattern: index sets, merged exactly."""
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -44,6 +43,7 @@ class FactorizedKernel(BlockwiseKernel):
                 f"attention.num_heads must be even for heads of two patterns, got {shape.num_heads}"
             )
         self.stride = stride
+        self.dense_up_to = max(self.dense_up_to, stride)
         self.patterns = patterns
         if len(patterns) > 1:
             self.unlike_heads = "half of them see what the other half does not"
@@ -57,10 +57,6 @@ class FactorizedKernel(BlockwiseKernel):
     @abstractmethod
     def layouts(self, causal: bool) -> list[Layout]:
         """The layout of each set."""
-
-    @abstractmethod
-    def met(self, number: int, i: int) -> Iterable[int]:
-        """The keys of set `number` that a decoder's query at i sees."""
 
     def pattern(self, mask: Mask) -> Tensor:
         i, j = mask.query_positions[..., :, None], mask.key_positions[..., None, :]
@@ -84,9 +80,11 @@ class FactorizedKernel(BlockwiseKernel):
         plain = not self.watched and mask.real is None and mask.extra is None
         if plain and mask.queries == 1 < mask.keys:
             numbers = {number for pattern in self.patterns for number in pattern}
-            found = sorted({j for number in numbers for j in self.met(number, mask.keys - 1)})
-            if 2 * len(found) <= mask.keys:  # else to take them out costs more than it saves
-                columns = torch.tensor(found, device=q.device)
+            places = torch.arange(mask.keys)  # on the CPU, where to count them waits for no GPU
+            sets = [self.belongs(number, places[-1], places) for number in numbers]
+            columns = torch.stack(sets).any(dim=0).nonzero()[:, 0]
+            if 2 * len(columns) <= mask.keys:  # else to take them out costs more than it saves
+                columns = columns.to(q.device)
                 return Attended(self._next(q, keys, values, mask, position, ancestry, columns))
         return super()._attend(q, keys, values, mask, position, ancestry=ancestry)
 
@@ -184,11 +182,6 @@ def strided_set(number: int, i: Tensor, j: Tensor, stride: int) -> Tensor:
     return (i - j) % stride == 0 if number else (i - j).abs() <= stride
 
 
-def strided_met(number: int, i: int, stride: int) -> range:
-    """The keys up to i of those sets."""
-    return range(i % stride, i + 1, stride) if number else range(max(0, i - stride), i + 1)
-
-
 def strided_layouts(stride: int, causal: bool) -> list[Layout]:
     """The layouts of the two sets."""
     return [Band(stride, stride, 0 if causal else stride, compact=True), Columns(stride)]
@@ -220,9 +213,6 @@ class StridedKernel(FactorizedKernel):
 
     def belongs(self, number: int, i: Tensor, j: Tensor) -> Tensor:
         return strided_set(number, i, j, self.stride)
-
-    def met(self, number: int, i: int) -> range:
-        return strided_met(number, i, self.stride)
 
     def layouts(self, causal: bool) -> list[Layout]:
         return strided_layouts(self.stride, causal)

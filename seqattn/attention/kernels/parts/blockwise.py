@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -67,7 +67,7 @@ def moved(x: Tensor, order: Tensor | None) -> Tensor:
     """x (B, X, S, M) with its tokens in `order` (B, S), as they stand for None."""
     if order is None:
         return x
-    return x.gather(2, order[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3]))
+    return x.take_along_dim(order[:, None, :, None], dim=2)
 
 
 def moved_back(x: Tensor, order: Tensor | None) -> Tensor:
@@ -119,7 +119,7 @@ class BlockwiseKernel(SoftmaxKernel):
     """
 
     abilities = replace(SoftmaxKernel.abilities, cross=False)
-    dense_up_to: ClassVar[int] = 0  # tokens, so few that a dense pass under the pattern is quicker
+    dense_up_to: int = 0  # tokens, so few that a dense pass under the pattern is quicker
 
     @abstractmethod
     def pattern(self, mask: Mask) -> Tensor:
