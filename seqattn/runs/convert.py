@@ -85,6 +85,12 @@ class Conversion(ScoredRun):
         if not (self._pools or self.prune or self.quantize):
             ways = "heads=mqa, num_kv_heads=N, prune=N or quantize=int8"
             raise UserError(f"convert needs to know what to change: add {ways}")
+        if not self.slots or not set(self.slots) <= set(SLOTS):
+            raise UserError(f"slots must be some of {', '.join(SLOTS)}, got {self.slots}")
+        if not self._pools and set(self.slots) < set(SLOTS):
+            raise UserError(
+                "slots are those whose heads are pooled; leave them out, or add heads=mqa"
+            )
         if self.uptrain_steps and not (self._pools or self.prune):
             raise UserError("uptrain_steps follows fewer heads; leave it out, or add heads=mqa")
 
@@ -149,8 +155,6 @@ class Conversion(ScoredRun):
 
     def _grouped(self, config: dict[str, Any]) -> dict[str, Any]:
         """The configuration with so many key heads in the attentions of the slots."""
-        if not self.slots or not set(self.slots) <= set(SLOTS):
-            raise UserError(f"slots must be some of {', '.join(SLOTS)}, got {self.slots}")
         shared, count = config["attention"], self.num_kv_heads or 1
         own = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
         if set(self.slots) == set(SLOTS) and not any(own.values()):
