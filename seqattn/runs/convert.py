@@ -62,7 +62,7 @@ class Conversion(ScoredRun):
         scores: whether it is scored before and after, where the data can be read.
 
     Raises:
-        UserError: for heads that are not said, or twice.
+        UserError: for heads that are not said, or twice; for what would not be used.
     """
 
     output: str
@@ -80,6 +80,8 @@ class Conversion(ScoredRun):
             raise UserError(f"heads=mqa has one key head; leave {kept} out")
         if self.heads == "gqa" and self.num_kv_heads is None:
             raise UserError("heads=gqa needs to know how many key heads: add num_kv_heads=N")
+        if self.ensemble:
+            raise UserError("convert takes one bundle; leave ensemble out")
         if self._pools and self.prune:
             raise UserError("heads are pooled or pruned, one after the other; leave prune out")
         if not (self._pools or self.prune or self.quantize):

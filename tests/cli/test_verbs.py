@@ -429,13 +429,6 @@ def test_the_bundles_own_search_is_used_until_the_user_says_otherwise(capfd, bun
     assert yaml.safe_load(succeed(capfd, "generate", *words))["bundle"] == str(loaded.path)
 
 
-@pytest.mark.parametrize("words", [["batch_size=1"], ["batch_size=0", "batch_tokens=20"]])
-def test_batches_change_no_output(capfd, bundle, corpus, words):
-    source = f"input={corpus / 'test.en'}"
-    usual = succeed(capfd, "generate", bundle, source)
-    assert succeed(capfd, "generate", bundle, source, *(f"generation.{w}" for w in words)) == usual
-
-
 def test_sampling_is_the_seeds(capfd, bundle, corpus):
     words = [bundle, f"input={corpus / 'test.en'}", "generation=sampling"]
     first, again = (succeed(capfd, "generate", *words) for _ in range(2))
