@@ -24,7 +24,6 @@ from seqattn.server.schemas import (
     Answers,
     ExplainRequest,
     ExplainResponse,
-    Generated,
     GenerateRequest,
     SentenceRequest,
 )
@@ -66,22 +65,6 @@ def pairs_of(asked: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
     if len(questions) > limits.inputs:
         raise too_many("questions", limits.inputs, len(questions))
     return list(zip(questions, contexts, strict=True))
-
-
-def as_generation(asked: AnswerRequest, limits: Limits) -> GenerateRequest:
-    """The same for a bundle that writes its answers."""
-    sources = [question_source(*pair) for pair in pairs_of(asked, limits)]
-    return GenerateRequest.model_construct(  # whose checks would make plain texts of them
-        inputs=sources, generation=asked.generation, n_best=asked.n_best
-    )
-
-
-def written(results: Sequence[Generated]) -> list[Answers]:
-    """Answers in the model's own words."""
-    return [
-        Answers(answers=[Answer(text=one.text, score=one.score) for one in result.outputs])
-        for result in results
-    ]
 
 
 @dataclass(frozen=True)

@@ -13,23 +13,19 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.data.reading import question_source
 from seqattn.errors import UserError
 from seqattn.report.document_types import SentenceDocument
-from seqattn.server.answers import (
-    Spans,
-    as_generation,
-    explained,
-    reads_questions,
-    source_of,
-    written,
-)
+from seqattn.server.answers import Spans, explained, pairs_of, reads_questions, source_of
 from seqattn.server.figures import Figures
 from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Alone, Job, ModelThread
 from seqattn.server.page_documents import Sentences
 from seqattn.server.schemas import (
+    Answer,
     AnswerRequest,
     AnswerResponse,
+    Answers,
     ExplainRequest,
     ExplainResponse,
     Generated,
@@ -86,8 +82,17 @@ class Service:
             jobs = await run_in_threadpool(self.reader.jobs, asked)
             found = await self._done(jobs, request)
             return AnswerResponse(results=list(map(self.reader.told, jobs, found)))
-        texts, asked_for = self.writer(asks=True), as_generation(asked, self.limits)
-        return AnswerResponse(results=written(await self._outputs(texts, asked_for, request)))
+        texts = self.writer(asks=True)
+        sources = [question_source(*pair) for pair in pairs_of(asked, self.limits)]
+        of_texts = GenerateRequest.model_construct(  # whose checks would make plain texts of them
+            inputs=sources, generation=asked.generation, n_best=asked.n_best
+        )
+        return AnswerResponse(
+            results=[
+                Answers(answers=[Answer(text=one.text, score=one.score) for one in found.outputs])
+                for found in await self._outputs(texts, of_texts, request)
+            ]
+        )
 
     async def explain(self, asked: ExplainRequest, request: Request) -> ExplainResponse:
         """Contributions to an output."""

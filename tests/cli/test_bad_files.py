@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.cli.forked import run_forked
-from tests.cli.small import sampled
+from tests.cli.small import listing, sampled
 
 DEEP, DEEPER = b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000
 LONG_LINE, LONG_NAME = b"x" * 1_000_001, "x" * 300
@@ -166,10 +166,6 @@ CASES = [
                    "attention@cross_attention=mqa")],
 ]
 # fmt: on
-
-
-def listing(folder):
-    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize(("verb", "word", "make", "text"), sampled(CASES, every=2))

@@ -7,6 +7,7 @@ import pytest
 from filelock import FileLock
 
 from tests.cli.small import (
+    listing,
     pairs,
     refusal,
     refused_before_work,
@@ -147,10 +148,6 @@ def test_an_attention_that_cannot_serve_a_slot_names_those_it_fits(refused, monk
 
 
 # --- run directories ----------------------------------------------------------------------------
-
-
-def listing(directory):
-    return {path: path.read_bytes() if path.is_file() else None for path in directory.rglob("*")}
 
 
 def test_a_run_directory_that_holds_a_run_is_left_as_it_is(capfd, corpus, trained):
