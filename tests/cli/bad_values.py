@@ -263,7 +263,7 @@ KINDS = (
     ("train", "~checkpoint", "checkpoint must be given; leave ~checkpoint out"),
     ("train", "~run_dir", "Interpolation key 'run_dir' not found full_key:"),
     ("train", "~name", "name must be given; leave ~name out"),
-    ("train", "~resume", "Could not delete from config. 'resume' does not"),
+    ("train", "~resume", "resume must be given; leave ~resume out"),
     ("train", "model.dim=${model.dim}", "Recursive interpolation detected"),
     ("train", "model.dim=${oc.env:NOPE}", 'KeyError raised while resolving interpolation: "'),
     ("train", "model.dim=${foo:1}", "Unsupported interpolation type foo"),

@@ -49,7 +49,10 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
     assert str(refused.value) == f"serve needs {missing}: pip install 'seqattn[serve]'"
 
 
-@pytest.mark.parametrize("run", [Serving, partial(Conversion, output="new", heads="mqa")])
+WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}
+
+
+@pytest.mark.parametrize("run", [Serving, partial(Conversion, **WORK)])
 def test_an_ensemble_that_would_be_ignored_is_refused(run):
     with pytest.raises(UserError, match="takes one bundle; leave ensemble out"):
         run(bundle="one", ensemble=["other"])
