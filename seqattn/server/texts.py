@@ -179,11 +179,7 @@ class Texts:
         gone: threading.Event,
     ) -> Alone:
         """One job for all inputs, which tells of each step, and stops where the client has gone."""
-
-        def work() -> list[Generated]:
-            return [self.result(asked, one, Watch(one, tell, gone)) for one in inputs]
-
-        return Alone(work)
+        return Alone(lambda: [self.result(asked, one, Watch(one, tell, gone)) for one in inputs])
 
 
 def too_many(what: str, most: int, came: int) -> HTTPException:
