@@ -313,7 +313,7 @@ NAMES = (
     ("search", "spac.heads=[2]", "there is no key spac"),
     ("generate", "processor=[no_repeat]", "there is no processor=no_repeat; did you mea"),
     ("generate", "+foo=1", "there is no key foo; it takes bundle, ensemb"),
-    ("generate", "generation._target_=os.getcwd", "there is no key generation.limit; it takes n"),
+    ("generate", "generation._target_=os.getcwd", "there is no key generation."),
     ("generate", "generation.processors={a:5}", "there is no key generation.processors.a; did"),
     ("generate", "generation=[beam,greedy]", "there is no key generation.beam_size; did y"),
     ("generate", "++generation.foo=1", "there is no key generation.foo; it takes lim"),
