@@ -11,7 +11,12 @@ SHOWN = (206, 241, 391)  # lines of the test split, each with what training neve
 
 def main() -> int:
     """Trains (unless that is done), scores, translates, draws; gives the exit code."""
-    run = Path(next((a.partition("=")[2] for a in sys.argv[1:] if "=" in a), "runs/demo"))
+    words = sys.argv[1:]
+    if len(words) > 1 or any(not word.startswith("run_dir=") for word in words):
+        asks_help = {"-h", "--help"} & {*words}
+        print("usage: python scripts/demo.py [run_dir=DIR]", file=None if asks_help else sys.stderr)
+        return 0 if asks_help else 2
+    run = Path(words[0].partition("=")[2] if words else "runs/demo")
     bundle = f"bundle={run / 'model'}"
     if (run / "model" / "config.yaml").is_file():
         print(f"{run} holds a trained model already; remove it to train again\n")

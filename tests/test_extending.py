@@ -3,6 +3,8 @@
 import importlib
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from seqattn.cli.main import run_verb
 from seqattn.errors import UserError
 from seqattn.positions import RotaryPosition, Stack
 from tests.cli.small import SIZES, checked_training, pairs
-from tests.pages import PAGES, commands, files
+from tests.pages import PAGES, ROOT, commands, files
 
 PAGE = "extending.md"
 FILES = files(PAGE)
@@ -108,6 +110,13 @@ def test_the_commands_on_the_bundle_run(command, bundle, capfd):
     script, *words = shlex.split(command)[1:]
     words = [word.replace("RUN/model", str(bundle)) for word in words]
     assert run_verb(Path(script).stem, words) == 0, capfd.readouterr().err
+
+
+def test_a_package_is_found_in_the_folder_that_one_is_in(bundle, home):
+    script = ROOT / "scripts" / "generate.py"  # whose own folder is searched, not this one
+    words = [sys.executable, script, f"bundle={bundle}", "input=FILE", "trust=[mine]"]
+    done = subprocess.run(words, cwd=home, capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
 
 
 @pytest.mark.parametrize("command", commands("python train.py", PAGE))

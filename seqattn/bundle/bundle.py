@@ -156,7 +156,7 @@ class TextBundle(Bundle):
             generation: a search, see `search`; None for the bundle's own.
             **settings: of the search.
         """
-        pairs = zip(_several(questions), _several(contexts), strict=True)
+        pairs = zip(*_as_many(questions, contexts), strict=True)
         return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
 
     def hypotheses(
@@ -208,7 +208,7 @@ class SpanBundle(Bundle):
             generation: a search, see `search`; None for the bundle's own.
             **settings: of the search, such as answers=3.
         """
-        asked = _several(questions), _several(contexts)
+        asked = _as_many(questions, contexts)
         return self.answerer(generation, **settings).answer(*asked)
 
     def answerer(self, generation: Choice = None, **settings: Any) -> Answerer:
@@ -225,6 +225,14 @@ def _several(texts: Texts) -> Sequence[str]:
     return [texts] if isinstance(texts, str) else texts
 
 
+def _as_many(questions: Texts, contexts: Texts) -> tuple[Sequence[str], Sequence[str]]:
+    """Questions and the context of each."""
+    asked, read = _several(questions), _several(contexts)
+    if len(asked) != len(read):
+        raise UserError(f"each of {len(asked)} questions needs a context, got {len(read)}")
+    return asked, read
+
+
 def load_bundle(
     path: str | Path,
     device: str = "cpu",
@@ -238,6 +246,7 @@ def load_bundle(
             where those of an ensemble have other vocabularies, or answer by spans.
     """
     if ensemble:
+        ensemble = [ensemble] if isinstance(ensemble, str | Path) else ensemble
         return _joined([load_bundle(one, device, trust) for one in (path, *ensemble)])
     path = Path(path).expanduser()
     config = read_config(path, trust)

@@ -30,7 +30,7 @@ def with_paths(data: Node, bundle: Path) -> Node:
     """
     try:
         run = yaml.safe_load((bundle.parent / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):  # ValueError of a date, too
         return data
     theirs = run.get("data") if isinstance(run, dict) else None
     if not isinstance(theirs, dict) or theirs.get(TARGET) != data.get(TARGET):

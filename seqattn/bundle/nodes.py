@@ -46,7 +46,12 @@ def build(node: Node, where: str = "") -> Any:
     if not isinstance(is_factory, bool):
         raise UserError(f"{_join(where, PARTIAL)} must be true or false, got {shown(is_factory)}")
     named = {name: part for name, part in node.items() if name not in (TARGET, PARTIAL)}
-    takes = inspect.signature(target).parameters
+    try:
+        takes = inspect.signature(target).parameters
+    except ValueError as error:
+        raise UserError(
+            f"{_join(where, TARGET)}={node[TARGET]} does not say what it takes"
+        ) from error
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
     for name in named:
         if name not in takes and not takes_all:

@@ -14,10 +14,15 @@ from seqattn.attention.base import Attention
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
 from seqattn.bundle.bundle import TextBundle
-from seqattn.bundle.choices import SLOTS
 from seqattn.bundle.nodes import Node, build, describe
 from seqattn.errors import UserError
 
+_PLACES = {
+    "encoder": ("encoder", "self"),
+    "decoder": ("decoder", "self"),
+    "cross": ("decoder", "cross"),
+}
+"""For each slot the stack that has it, and what its attention is called there."""
 Heads = Mapping[str, Sequence[int]]
 """For each attention, by its name, some of the heads that it has now, counted from 0."""
 
@@ -115,17 +120,12 @@ def pruned(bundle: TextBundle, kept: Heads) -> TextBundle:
 def _config(bundle: TextBundle, kept: Heads) -> dict[str, Node]:
     """The configuration in which each layer of a slot says which heads it has."""
     config, shared = dict(bundle.config), bundle.config["attention"]
-    for slot in SLOTS:
+    for slot, (stack, kind) in _PLACES.items():
         own = f"{slot}_attention"
         node = config.get(own) or (cross_node(shared) if slot == "cross" else shared)
         nodes = node if isinstance(node, list) else [node]
-        name = "encoder.layers.{}.self_attention"
-        if slot != "encoder":
-            name = f"decoder.layers.{{}}.{'cross' if slot == 'cross' else 'self'}_attention"
-        names = [
-            name.format(number)
-            for number in range(len(getattr(bundle.model, name.partition(".")[0]).layers))
-        ]
+        layers = getattr(bundle.model, stack).layers
+        names = [f"{stack}.layers.{number}.{kind}_attention" for number in range(len(layers))]
         if any(name in kept for name in names):
             config[own] = [
                 _of_layer(nodes[number % len(nodes)], kept.get(name))

@@ -73,7 +73,11 @@ def nearest(wrong: str, options: Iterable[str]) -> str:
         return f"; did you mean {_MEANT[last]}?"
     found = [one for one in options if one.rpartition(".")[2] == last and one != last]
     if not found or "." in wrong:
-        near = difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
+        place, dot, _ = wrong.rpartition(".")
+        beside = [one.rpartition(".")[2] for one in options if one.rpartition(".")[0] == place]
+        ends = difflib.get_close_matches(last, beside, n=1, cutoff=0.5) if dot else []
+        near = [f"{place}.{end}" for end in ends]
+        near = near or difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
         found = near or found
     if not found:  # nearly the right key in the wrong place
         endings = {option.rpartition(".")[2]: option for option in options}

@@ -25,19 +25,16 @@ from seqattn.runs.rendezvous import rendezvous
 CONF = shipped("conf")
 Settings = dict[str, Any]
 """A verb's keys with plain values, interpolations resolved."""
+_SCORED = {"generation": "generation", "data": "data", "scorer": "task.scorer"}
 CARRIED = {
     "train": {
         **{group: group for group in ("model", "position", "attention")},
         **{f"attention@{node}": node for node in SLOT_NODES},
     },
     "generate": {"generation": "generation"},
-    "evaluate": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
     "distil": {"generation": "generation", "data": "data"},
     "backtranslate": {"generation": "generation", "data": "data"},
-    "explain": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
-    "convert": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
-    "report": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
-    "heads": {"generation": "generation", "data": "data", "scorer": "task.scorer"},
+    **dict.fromkeys(("evaluate", "explain", "convert", "report", "heads"), _SCORED),
     "probe": {"data": "data"},
 }
 """For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
@@ -247,7 +244,7 @@ def _saved(run: str, name: str, kind: type[list[Any]] | type[dict[str, Any]]) ->
         raise UserError(f"resume={run} is no run: {saved} is not there")
     try:
         found = yaml.safe_load(saved.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (ValueError, yaml.YAMLError, RecursionError):  # ValueError of a date, too
         found = None
     if not isinstance(found, kind) or not all(isinstance(one, str) for one in found):
         raise UserError(f"{saved} cannot be read; start a run anew")

@@ -61,7 +61,7 @@ class Conversion(ScoredRun):
         scores: whether it is scored before and after, where the data can be read.
 
     Raises:
-        UserError: for heads that are not said, or twice.
+        UserError: for heads that are not said, or twice; for what would not be used.
     """
 
     output: str
@@ -79,11 +79,19 @@ class Conversion(ScoredRun):
             raise UserError(f"heads=mqa has one key head; leave {kept} out")
         if self.heads == "gqa" and self.num_kv_heads is None:
             raise UserError("heads=gqa needs to know how many key heads: add num_kv_heads=N")
+        if self.ensemble:
+            raise UserError("convert takes one bundle; leave ensemble out")
         if self._pools and self.prune:
             raise UserError("heads are pooled or pruned, one after the other; leave prune out")
         if not (self._pools or self.prune or self.quantize):
             ways = "heads=mqa, num_kv_heads=N, prune=N or quantize=int8"
             raise UserError(f"convert needs to know what to change: add {ways}")
+        if not self.slots or not set(self.slots) <= set(SLOTS):
+            raise UserError(f"slots must be some of {', '.join(SLOTS)}, got {self.slots}")
+        if not self._pools and set(self.slots) < set(SLOTS):
+            raise UserError(
+                "slots are those whose heads are pooled; leave them out, or add heads=mqa"
+            )
         if self.uptrain_steps and not (self._pools or self.prune):
             raise UserError("uptrain_steps follows fewer heads; leave it out, or add heads=mqa")
 
@@ -148,8 +156,6 @@ class Conversion(ScoredRun):
 
     def _grouped(self, config: dict[str, Any]) -> dict[str, Any]:
         """The configuration with so many key heads in the attentions of the slots."""
-        if not self.slots or not set(self.slots) <= set(SLOTS):
-            raise UserError(f"slots must be some of {', '.join(SLOTS)}, got {self.slots}")
         shared, count = config["attention"], self.num_kv_heads or 1
         own = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
         if set(self.slots) == set(SLOTS) and not any(own.values()):

@@ -30,7 +30,7 @@ class Serving(BundleRun):
         limits: what it takes.
 
     Raises:
-        UserError: for languages that are not two.
+        UserError: for languages that are not two, or an ensemble.
     """
 
     host: str = "127.0.0.1"
@@ -44,6 +44,8 @@ class Serving(BundleRun):
         if len(self.languages) not in (0, 2):
             came = ", ".join(self.languages)
             raise UserError(f"languages must be the source's and the target's, got [{came}]")
+        if self.ensemble:
+            raise UserError("serve takes one bundle; leave ensemble out")
 
     def run(self) -> None:
         """Serves.

@@ -15,27 +15,39 @@ from seqattn.data.reading import question_source
 from seqattn.errors import UserError
 from seqattn.generation.span_search import Answered
 from seqattn.server.figures import Figures
-from seqattn.server.limits import Limits, too_many
+from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Shared
-from seqattn.server.outputs import numbers, whole
+from seqattn.server.outputs import numbers
 from seqattn.server.schemas import (
     Answer,
     AnswerRequest,
     Answers,
     ExplainRequest,
     ExplainResponse,
-    Generated,
     GenerateRequest,
+    SentenceRequest,
 )
 from seqattn.server.searches import search_for
-from seqattn.server.texts import Texts
+from seqattn.server.texts import Texts, too_many
+from seqattn.tokens import EOS
 
 
 def reads_questions(bundle: Bundle) -> bool:
     """Whether it was trained on questions with contexts."""
     node = bundle.config.get("task")
     task = import_path(node[TARGET], "task") if isinstance(node, dict) else None
-    return getattr(task, "reads", "pairs") == "questions"
+    return isinstance(bundle, SpanBundle) or getattr(task, "reads", "pairs") == "questions"
+
+
+def source_of(asked: ExplainRequest | SentenceRequest, asks: bool) -> str:
+    """The text of a request, or its question with the context.
+
+    Raises:
+        UserError: for a context that is not there, or not asked for.
+    """
+    if asks != (asked.context is not None):
+        raise UserError("a question needs its context" if asks else "this bundle takes no context")
+    return asked.text if asked.context is None else question_source(asked.text, asked.context)
 
 
 def pairs_of(asked: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
@@ -55,22 +67,6 @@ def pairs_of(asked: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
     return list(zip(questions, contexts, strict=True))
 
 
-def as_generation(asked: AnswerRequest, limits: Limits) -> GenerateRequest:
-    """The same for a bundle that writes its answers."""
-    sources = [question_source(*pair) for pair in pairs_of(asked, limits)]
-    return GenerateRequest.model_construct(  # whose checks would make plain texts of them
-        inputs=sources, generation=asked.generation, n_best=asked.n_best
-    )
-
-
-def written(results: Sequence[Generated]) -> list[Answers]:
-    """Answers in the model's own words."""
-    return [
-        Answers(answers=[Answer(text=one.text, score=one.score) for one in result.outputs])
-        for result in results
-    ]
-
-
 @dataclass(frozen=True)
 class Spans:
     """Answers by spans. Args: bundle: the model; limits: of a request; figures: told of tokens."""
@@ -83,7 +79,7 @@ class Spans:
         """A job for each question, which gives an `Answered`.
 
         Raises:
-            Refused: for too many questions or tokens.
+            HTTPException: 413 for too many questions or tokens.
             UserError: for anything else that does not fit.
         """
         pairs = pairs_of(asked, self.limits)
@@ -115,7 +111,7 @@ def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainRespon
     """Contributions to an output; runs the model.
 
     Raises:
-        Refused: for too many tokens.
+        HTTPException: 413 for too many tokens.
         UserError: for a method that is not there or cannot be had, or a text of no words.
     """
     bundle, tokenizer = texts.bundle, texts.bundle.tokenizer
@@ -124,7 +120,7 @@ def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainRespon
         raise UserError("text must hold some words")
     if asked.output is None:
         inputs = texts.read(GenerateRequest.model_construct(inputs=[source]))
-        target = whole(texts.search(inputs[0].search, inputs)[0][0].ids)
+        target = [*texts.search(inputs[0].search, inputs)[0][0].ids, EOS]
     else:
         target = tokenizer.encode_target([asked.output])[0]
         if len(target) > texts.limits.tokens:

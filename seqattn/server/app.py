@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -26,7 +27,6 @@ from seqattn.errors import UserError
 from seqattn.report.single_file import page
 from seqattn.server.guard import Guard
 from seqattn.server.libretranslate import router
-from seqattn.server.limits import Refused
 from seqattn.server.schemas import (
     AnswerRequest,
     AnswerResponse,
@@ -177,6 +177,7 @@ def _add_errors(app: FastAPI) -> None:
     """Each error is one line of JSON."""
 
     def problem(status: int, line: str, headers: Any = None) -> JSONResponse:
+        line = line.encode(errors="backslashreplace").decode()  # half a surrogate pair
         content = {"error": " ".join(line.split())}
         return JSONResponse(content, status_code=status, headers=headers)
 
@@ -184,18 +185,16 @@ def _add_errors(app: FastAPI) -> None:
     async def user(request: Request, error: UserError) -> JSONResponse:
         return problem(422, str(error))
 
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> JSONResponse:
-        return problem(error.status, error.line, error.headers)
-
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         return problem(*worded(error.errors()))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:
-        where = f": {request.method} {request.url.path}" if error.status_code in (404, 405) else ""
-        return problem(error.status_code, f"{error.detail}{where}", error.headers)
+        line, status = error.detail, error.status_code
+        if status in (404, 405) and line == HTTPStatus(status).phrase:
+            line = f"{line}: {request.method} {request.url.path}"
+        return problem(status, line, error.headers)
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> JSONResponse:

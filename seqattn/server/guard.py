@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import time
 from collections.abc import Collection
 from typing import Any
 
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqattn.server.figures import Figures
-from seqattn.server.limits import Refused
 
 
 class Guard:
@@ -58,11 +59,13 @@ class Guard:
             self.figures.request(path, status, time.perf_counter() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
         try:
-            self._check_host(scope)
-            body = await self._body(scope, receive)
-        except Refused as error:
-            await _say(error, send)
+            self._check_host(headers.get("host", ""))
+            body = await self._body(headers.get("content-length", ""), receive)
+        except HTTPException as error:
+            said = JSONResponse({"error": error.detail}, error.status_code, error.headers)
+            await said(scope, receive, send)
             return
         if body is None:
             return  # the client has gone
@@ -73,24 +76,21 @@ class Guard:
 
         await self.app(scope, again, send)
 
-    def _check_host(self, scope: Scope) -> None:
-        given = _header(scope, b"host")
+    def _check_host(self, given: str) -> None:
         name = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() else given
         name = name.strip("[]").lower().rstrip(".")
         try:
             ipaddress.ip_address(name)
         except ValueError:
             if name not in self.hosts:
-                raise Refused(
+                raise HTTPException(
                     400, f"this server does not go by {name!r}; start it with hosts=[{name}]"
                 ) from None
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body; None where the client has gone."""
-        too_long = Refused(
-            413, f"a request may have {self.body_bytes:,} bytes; split it", {"Connection": "close"}
-        )
-        told = _header(scope, b"content-length")
+    async def _body(self, told: str, receive: Receive) -> bytes | None:
+        """The whole body, of the length that is told; None where the client has gone."""
+        line = f"a request may have {self.body_bytes:,} bytes; split it"
+        too_long = HTTPException(413, line, {"Connection": "close"})
         if told.isdigit() and int(told) > self.body_bytes:
             raise too_long
         body, more = bytearray(), True
@@ -103,16 +103,3 @@ class Guard:
                 raise too_long
             more = message.get("more_body", False)
         return bytes(body)
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    found = [value for key, value in scope["headers"] if key == name]
-    return found[0].decode("latin-1") if found else ""
-
-
-async def _say(error: Refused, send: Send) -> None:
-    body = json.dumps({"error": error.line}).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body))}
-    lines = [(k.lower().encode(), v.encode()) for k, v in {**headers, **error.headers}.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": lines})
-    await send({"type": "http.response.body", "body": body})

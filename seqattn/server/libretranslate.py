@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from seqattn.server.limits import Refused
+from seqattn.checking import shown
 from seqattn.server.schemas import GenerateRequest
 from seqattn.server.service import Service
 
@@ -40,7 +42,9 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
 
     def pair() -> tuple[str, str]:
         if not languages:
-            raise Refused(404, "this server knows no languages; start it with languages=[en,de]")
+            raise HTTPException(
+                404, "this server knows no languages; start it with languages=[en,de]"
+            )
         return languages[0], languages[1]
 
     @routes.get("/languages")
@@ -62,13 +66,13 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
         texts: Any = given.get("q")
         several = isinstance(texts, list)
         if not all(isinstance(one, str) for one in (texts if several else [texts])):
-            raise Refused(400, "q must be a text or a list of texts")
+            raise HTTPException(400, "q must be a text or a list of texts")
         for key, codes in (("source", (source, "auto")), ("target", (target,))):
             if given.get(key, codes[0]) not in codes:
                 known = " or ".join(codes)
-                raise Refused(400, f"{key} must be {known}, got {given[key]!r}")
+                raise HTTPException(400, f"{key} must be {known}, got {shown(given[key])}")
         if given.get("format", "text") != "text":
-            raise Refused(400, f"format must be text, got {given['format']!r}")
+            raise HTTPException(400, f"format must be text, got {shown(given['format'])}")
         others = _count(given.get("alternatives") or 0)
         asked = GenerateRequest.model_construct(inputs=texts, n_best=others + 1)
         found = (await service.generate(asked, request)).results
@@ -109,26 +113,32 @@ _BODY = {
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or not str(value).isdecimal() or int(value) > 99:
-        raise Refused(400, f"alternatives must be a whole number up to 99, got {value!r}")
+    if not re.fullmatch(r"\d{1,2}", str(value)):
+        raise HTTPException(
+            400, f"alternatives must be a whole number up to 99, got {shown(value)}"
+        )
     return int(value)
 
 
 async def _values(request: Request) -> dict[str, Any]:
     """The keys of a request: of its address, and of a body of JSON or of a form."""
     body = await request.body()
-    given: dict[str, Any] = {}
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == "application/json":
-            given = json.loads(body)
+            given: Any = json.loads(body)
         elif kind == "multipart/form-data":
-            raise Refused(400, "send JSON, or a form as application/x-www-form-urlencoded")
+            raise HTTPException(400, "send JSON, or a form as application/x-www-form-urlencoded")
         else:
-            fields = parse_qs(body.decode(), keep_blank_values=True)
-            given = {key: found[0] if len(found) == 1 else found for key, found in fields.items()}
-    except ValueError as error:
-        raise Refused(400, f"the body cannot be read: {error}") from error
+            given = _fields(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the body cannot be read: {error}") from error
     if not isinstance(given, dict):
-        raise Refused(400, "the body must be an object with q, source and target")
-    return {**dict(request.query_params), **given}
+        raise HTTPException(400, "the body must be an object with q, source and target")
+    return {**_fields(request.url.query), **given}
+
+
+def _fields(form: str) -> dict[str, Any]:
+    """A form's keys; one that is given several times has a list."""
+    fields = parse_qs(form, keep_blank_values=True)
+    return {key: found[0] if len(found) == 1 else found for key, found in fields.items()}

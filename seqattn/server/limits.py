@@ -1,7 +1,6 @@
-"""What a server takes at once, and how it says no."""
+"""What a server takes at once."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from seqattn.checking import Count, NotNegative, checked
 
@@ -26,26 +25,3 @@ class Limits:
     queue: Count = 512
     batch_tokens: Count = 4_096
     batch_wait: NotNegative = 3.0
-
-
-@dataclass
-class Refused(Exception):
-    """A request that gets no answer.
-
-    Args:
-        status: of HTTP.
-        line: what must be mended.
-        headers: of the response.
-    """
-
-    status: int
-    line: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return self.line
-
-
-def too_many(what: str, most: int, came: int) -> Refused:
-    """413: a request that must be split."""
-    return Refused(413, f"a request may have {most:,} {what}, got {came:,}; split it")

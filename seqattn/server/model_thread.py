@@ -10,7 +10,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqattn.server.limits import Limits, Refused
+from starlette.exceptions import HTTPException
+
+from seqattn.server.limits import Limits
 
 Together = Callable[[Any, list[Any]], Sequence[Any]]
 """Searches several inputs with one search: a result for each."""
@@ -74,12 +76,15 @@ class ModelThread:
         """Queues all of them, or none.
 
         Raises:
-            Refused: with 503 where there is no room for them.
+            HTTPException: 503 where there is no room for them.
         """
         with self._changed:
+            wanted = (job for job in self._waiting if not job.done.cancelled())
+            self._waiting = deque(wanted)  # of clients that have gone nothing fills the queue
             if self._closed or len(self._waiting) + len(jobs) > self._limits.queue:
                 why = "is stopping" if self._closed else "has too much to do"
-                raise Refused(503, f"the server {why}; try again in a second", {"Retry-After": "1"})
+                line = f"the server {why}; try again in a second"
+                raise HTTPException(503, line, {"Retry-After": "1"})
             self._waiting.extend(jobs)
             self._changed.notify()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,8 +16,8 @@ from seqattn.bundle.bundle import TextBundle
 from seqattn.generation.base import Hypothesis
 from seqattn.report.arrays import packed
 from seqattn.server.interventions import intervened
-from seqattn.server.schemas import Alignment, Intervention, Maps, Output
-from seqattn.tokens import BOS, EOS
+from seqattn.server.schemas import Alignment, GenerateRequest, Maps, Output
+from seqattn.tokens import BOS
 
 
 def different(
@@ -31,23 +31,12 @@ def different(
     return list(best.items())[:most]
 
 
-def output_of(text: str, hypothesis: Hypothesis, parts: Collection[str]) -> Output:
-    """An output without what needs another pass of the model."""
-    output = Output(text=text)
-    if "scores" in parts:
-        output.score = round(hypothesis.score, 6)
-        output.log_probability = round(hypothesis.log_probability, 6)
-    return output
-
-
 def look_into(
     output: Output,
     bundle: TextBundle,
     source: Sequence[int],
     target: Sequence[int],
-    parts: Collection[str],
-    asked: Intervention | None,
-    as_lists: bool,
+    asked: GenerateRequest,
 ) -> None:
     """Adds alignment and attention to an output, as the model reads it whole.
 
@@ -56,19 +45,18 @@ def look_into(
         bundle: the model.
         source: ids, end included.
         target: ids, end included.
-        parts: those that are wanted.
-        asked: what is changed in the model.
-        as_lists: numbers, or 16-bit ones in base64.
+        asked: which of both, in which form, and what is changed in the model.
     """
     device = next(bundle.model.parameters()).device
     ids = (torch.tensor([list(row)], device=device) for row in (source, [BOS, *target[:-1]]))
-    with torch.no_grad(), intervened(bundle.model, asked), capture(bundle.model) as maps:
+    with torch.no_grad(), intervened(bundle.model, asked.intervene), capture(bundle.model) as maps:
         bundle.model(*ids)
     weights = {name: torch.cat(calls, dim=2)[0] for name, calls in maps.items() if calls}
-    if "attention" in parts:
-        given = {name: numbers(one) if as_lists else packed(one) for name, one in weights.items()}
+    if "attention" in asked.parts:
+        form = numbers if asked.attention_as == "lists" else packed
+        given = {name: form(one) for name, one in weights.items()}
         output.attention = Maps(maps=given, without=maps.without)  # type: ignore[arg-type]
-    if "alignment" in parts:
+    if "alignment" in asked.parts:
         output.alignment = _alignment(bundle, source, target, weights, maps)
 
 
@@ -92,8 +80,3 @@ def numbers(values: Tensor) -> list[Any]:
     """Nested lists of six decimals."""
     found: list[Any] = values.double().round(decimals=6).tolist()
     return found
-
-
-def whole(ids: Sequence[int]) -> list[int]:
-    """Target ids with their end."""
-    return [*ids, EOS]

@@ -8,8 +8,6 @@ from functools import partial
 from typing import TypedDict
 
 from seqattn.analysis.importance import gate_sizes
-from seqattn.bundle.bundle import SpanBundle, TextBundle
-from seqattn.data.reading import question_source
 from seqattn.errors import UserError
 from seqattn.report.document_types import (
     AnswerLookDocument,
@@ -21,7 +19,7 @@ from seqattn.report.question_document import QuestionLook
 from seqattn.report.run_document import bundle_document
 from seqattn.report.sentences import looks_into
 from seqattn.report.text_document import TextLook
-from seqattn.server.answers import Spans
+from seqattn.server.answers import Spans, source_of
 from seqattn.server.interventions import intervened
 from seqattn.server.model_thread import Alone, Shared
 from seqattn.server.schemas import AnswerRequest, GenerateRequest, SentenceRequest
@@ -45,6 +43,7 @@ class PageDocument(TypedDict):
 
 
 _WRITING = ("greedy", "beam", "sampling")
+_OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
 
 
 @dataclass(frozen=True)
@@ -52,29 +51,27 @@ class Sentences:
     """Looks into what a bundle makes of single sentences.
 
     Args:
-        bundle: of texts or spans.
-        texts: reads and searches, of a bundle that writes.
-        spans: of one that answers by spans.
+        reader: reads and searches.
         asks: whether a sentence is a question with its context.
     """
 
-    bundle: TextBundle | SpanBundle
-    texts: Texts | None
-    spans: Spans | None
+    reader: Texts | Spans
     asks: bool
 
     def page(self) -> PageDocument:
         """What the page asks for first."""
-        own = self.bundle.search()
-        look = looks_into([self.bundle], own)[0]
-        named = {"spans": own} if self.spans else {n: self.bundle.search(n) for n in _WRITING}
-        name = self.bundle.path.resolve().parent.name
+        bundle = self.reader.bundle
+        own = bundle.search()
+        look = looks_into([bundle], own)[0]
+        spans = isinstance(self.reader, Spans)
+        named = {"spans": own} if spans else {name: bundle.search(name) for name in _WRITING}
+        name = bundle.path.resolve().parent.name
         run: RunDocument = {
             "title": name,
             "split": "",
             "score": "",
             "source_use": look.measure if isinstance(look, TextLook) else "",
-            "bundles": [bundle_document(name, self.bundle)],
+            "bundles": [bundle_document(name, bundle)],
             "sentences": [],
         }
         return {
@@ -82,26 +79,20 @@ class Sentences:
             "asks": self.asks,
             "search": next(name for name, one in named.items() if type(one) is type(own)),
             "searches": list(named),
-            "heads": gate_sizes(self.bundle.model),
+            "heads": gate_sizes(bundle.model),
         }
 
     def read(self, asked: SentenceRequest) -> Input | Shared:
         """The sentence of a request.
 
         Raises:
-            Refused: for too many tokens.
+            HTTPException: 413 for too many tokens.
             UserError: for anything else that does not fit.
         """
-        if self.asks != (asked.context is not None):
-            line = "a question needs its context" if self.asks else "this bundle takes no context"
-            raise UserError(line)
-        if self.texts is not None:
-            keys = asked.model_dump(include={"prefix", "stream"})
-            keys |= {"inputs": [self._source(asked)], "intervene": asked.intervene}
-            return self.texts.read(
-                GenerateRequest.model_construct(generation=asked.generation, **keys)
-            )[0]
-        assert self.spans is not None
+        source = source_of(asked, self.asks)
+        if isinstance(self.reader, Texts):
+            keys = {name: getattr(asked, name) for name in _OF_A_TEXT}
+            return self.reader.read(GenerateRequest.model_construct(inputs=[source], **keys))[0]
         if asked.prefix is not None:
             raise UserError("this bundle answers by spans and writes nothing; leave prefix out")
         if asked.intervene is not None and asked.intervene.weights:
@@ -109,7 +100,7 @@ class Sentences:
         question = AnswerRequest.model_construct(
             question=asked.text, context=asked.context, generation=asked.generation, n_best=1
         )
-        return self.spans.jobs(question)[0]
+        return self.reader.jobs(question)[0]
 
     def job(
         self,
@@ -121,39 +112,36 @@ class Sentences:
         """Makes a `SentenceDocument`, and tells of each step on the way."""
         if isinstance(one, Shared):
             return Alone(partial(self._answer, asked, one))
-        watch = Watch(one.place, tell if len(one.windows) == 1 else None, gone or threading.Event())
+        watch = Watch(one, tell, gone or threading.Event())
         return Alone(partial(self._text, asked, one, watch))
 
     def event(self, one: Input | Shared, event: Event) -> str:
         """What a client is told of a step."""
-        assert self.texts is not None
+        assert isinstance(self.reader, Texts)
         assert isinstance(one, Input)
-        return self.texts.event([one], event)
-
-    def _source(self, asked: SentenceRequest) -> str:
-        return asked.text if asked.context is None else question_source(asked.text, asked.context)
+        return self.reader.event([one], event)
 
     def _text(self, asked: SentenceRequest, one: Input, watch: Watch) -> SentenceDocument:
-        model, source, search = self.bundle.model, self._source(asked), watched(one.search, watch)
-        found = looks_into([self.bundle], search)[0]
+        bundle, source = self.reader.bundle, source_of(asked, self.asks)
+        model, search = bundle.model, watched(one.search, watch)
+        found = looks_into([bundle], search)[0]
         assert isinstance(found, TextLook)
         look = replace(found, passes=partial(intervened, model, asked.intervene))
         with intervened(model, asked.intervene, beams_of(search)):
             searched = look.searched(source)
         best = searched.hypotheses[0]
         check_prefix(one, best)
-        assert self.texts is not None
-        self.texts.figures.tokens(one.size, len(best.ids) + 1)
+        self.reader.figures.tokens(one.size, len(best.ids) + 1)
         return _document(asked, look.looked(source, searched, []))
 
     def _answer(self, asked: SentenceRequest, one: Shared) -> SentenceDocument:
-        look = looks_into([self.bundle], one.search)[0]
+        bundle = self.reader.bundle
+        look = looks_into([bundle], one.search)[0]
         assert isinstance(look, QuestionLook)
-        assert self.spans is not None
-        with intervened(self.bundle.model, asked.intervene):
+        with intervened(bundle.model, asked.intervene):
             made = look.document(asked.text, asked.context or "", [])
         made["score"] = None  # nobody says what is right
-        self.spans.figures.tokens(one.tokens, 0)
+        self.reader.figures.tokens(one.tokens, 0)
         return _document(asked, made)
 
 

@@ -10,6 +10,8 @@ SENTENCE = "He buys these books."
 CROSS = "decoder.layers.0.cross_attention"
 Part = Literal["scores", "tokens", "alignment", "attention"]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Gate = Annotated[float, Field(ge=-1e6, le=1e6)]
+"""A head's factor; with much larger ones the model gives no numbers."""
 Numbers = list[Any]
 """Nested lists of numbers."""
 Filled = Annotated[str, StringConstraints(min_length=1)]
@@ -66,7 +68,7 @@ class Intervention(Request):
     """What is changed inside the model while it works. A name is an attention's, or a pattern such
     as `decoder.*`; the parts act in the order in which they stand here."""
 
-    gates: dict[str, list[Number]] = Field(
+    gates: dict[str, list[Gate]] = Field(
         default={}, description="a factor for each head", examples=[{CROSS: [1, 0, 1, 1]}]
     )
     uniform: list[str] = Field(default=[], description="the same weight on every key")

@@ -8,22 +8,24 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
 
-from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
 from seqattn.report.document_types import SentenceDocument
-from seqattn.server.answers import Spans, as_generation, explained, reads_questions, written
+from seqattn.server.answers import Spans, explained, pairs_of, reads_questions, source_of
 from seqattn.server.figures import Figures
-from seqattn.server.limits import Limits, Refused
+from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Alone, Job, ModelThread
 from seqattn.server.page_documents import Sentences
 from seqattn.server.schemas import (
+    Answer,
     AnswerRequest,
     AnswerResponse,
+    Answers,
     ExplainRequest,
     ExplainResponse,
     Generated,
@@ -48,15 +50,13 @@ class Service:
         self.figures = Figures(lambda: len(self.thread))
         self.asks = reads_questions(bundle)
         self.limits = limits
-        self.texts = self.spans = None
+        self.reader: Texts | Spans
         if isinstance(bundle, SpanBundle):
-            self.spans = Spans(bundle, limits, self.figures)
+            self.reader = Spans(bundle, limits, self.figures)
         else:
-            self.texts = Texts(bundle, limits, self.figures)
-        asks = self.asks or self.spans is not None
-        self.sentences = Sentences(bundle, self.texts, self.spans, asks)
-        together: Any = (self.spans or self.texts).search  # type: ignore[union-attr]
-        self.thread = ModelThread(together, limits, self.figures.batch)
+            self.reader = Texts(bundle, limits, self.figures)
+        self.sentences = Sentences(self.reader, self.asks)
+        self.thread = ModelThread(self.reader.search, limits, self.figures.batch)
 
     def writer(self, asks: bool) -> Texts:
         """What makes outputs, of questions or of texts.
@@ -67,9 +67,9 @@ class Service:
         if self.asks != asks:
             kind = "questions; ask /v1/answer" if self.asks else "texts; ask /v1/generate"
             raise UserError(f"this bundle takes {kind}")
-        if self.texts is None:
+        if isinstance(self.reader, Spans):
             raise UserError("this bundle answers by spans and writes nothing; ask /v1/answer")
-        return self.texts
+        return self.reader
 
     async def generate(self, asked: GenerateRequest, request: Request) -> GenerateResponse:
         """Outputs for texts."""
@@ -78,23 +78,25 @@ class Service:
 
     async def answer(self, asked: AnswerRequest, request: Request) -> AnswerResponse:
         """Answers to questions."""
-        if self.spans is None:
-            texts = self.writer(asks=True)
-            asked_for = as_generation(asked, self.limits)
-            return AnswerResponse(results=written(await self._outputs(texts, asked_for, request)))
-        jobs = await run_in_threadpool(self.spans.jobs, asked)
-        found = await self._done(jobs, request)
-        return AnswerResponse(results=list(map(self.spans.told, jobs, found)))
+        if isinstance(self.reader, Spans):
+            jobs = await run_in_threadpool(self.reader.jobs, asked)
+            found = await self._done(jobs, request)
+            return AnswerResponse(results=list(map(self.reader.told, jobs, found)))
+        texts = self.writer(asks=True)
+        sources = [question_source(*pair) for pair in pairs_of(asked, self.limits)]
+        of_texts = GenerateRequest.model_construct(  # whose checks would make plain texts of them
+            inputs=sources, generation=asked.generation, n_best=asked.n_best
+        )
+        return AnswerResponse(
+            results=[
+                Answers(answers=[Answer(text=one.text, score=one.score) for one in found.outputs])
+                for found in await self._outputs(texts, of_texts, request)
+            ]
+        )
 
     async def explain(self, asked: ExplainRequest, request: Request) -> ExplainResponse:
         """Contributions to an output."""
-        texts, source = self.writer(asks=self.asks), asked.text
-        if self.asks != (asked.context is not None):
-            raise UserError(
-                "a question needs its context" if self.asks else "this bundle takes no context"
-            )
-        if asked.context is not None:
-            source = question_source(asked.text, asked.context)
+        texts, source = self.writer(asks=self.asks), source_of(asked, self.asks)
         job = Alone(lambda: explained(texts, asked, source))
         return (await self._done([job], request))[0]
 
@@ -116,7 +118,7 @@ class Service:
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
-                raise Refused(499, "the client has gone")
+                raise HTTPException(499, "the client has gone")
             return await work
         finally:
             gone.cancel()
@@ -132,7 +134,7 @@ class Service:
             self.thread,
             partial(texts.stream, asked, inputs),
             partial(texts.event, inputs),
-            lambda results: dumped(GenerateResponse(results=results)),
+            lambda found: GenerateResponse(results=found).model_dump_json(exclude_none=True),
         )
 
     async def sentence(self, asked: SentenceRequest, request: Request) -> SentenceDocument:
@@ -151,11 +153,6 @@ class Service:
             partial(sentences.event, one),
             lambda document: json.dumps(document, ensure_ascii=False, allow_nan=False),
         )
-
-
-def dumped(response: BaseModel) -> str:
-    """JSON without what is not there."""
-    return response.model_dump_json(exclude_none=True)
 
 
 async def _disconnected(request: Request) -> None:

@@ -38,8 +38,8 @@ def address_of(made: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: Any, on: socket.socket, seconds: int = 30) -> None:
-    """Answers until SIGINT or SIGTERM; requests that run then have so many seconds to end.
+def serve(app: Any, on: socket.socket) -> None:
+    """Answers until SIGINT or SIGTERM; requests that run then have half a minute to end.
 
     Raises:
         KeyboardInterrupt: after SIGINT.
@@ -52,6 +52,6 @@ def serve(app: Any, on: socket.socket, seconds: int = 30) -> None:
     signal.signal(signal.SIGTERM, terminated)  # uvicorn hands the signal on when all is done
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=seconds
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=30
     )
     uvicorn.Server(config).run(sockets=[on])

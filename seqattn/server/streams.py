@@ -40,7 +40,7 @@ def streamed(
         last: the data of the last one, of what comes of the job.
 
     Raises:
-        Refused: where the queue is full.
+        HTTPException: where the queue is full.
     """
     loop, gone = asyncio.get_running_loop(), threading.Event()
     events: asyncio.Queue[Event | None] = asyncio.Queue()

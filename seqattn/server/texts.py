@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from seqattn.bundle.bundle import TextBundle
@@ -18,12 +19,13 @@ from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.processors import Processor
 from seqattn.server.figures import Figures
 from seqattn.server.interventions import intervened
-from seqattn.server.limits import Limits, too_many
+from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Alone, Shared
-from seqattn.server.outputs import different, look_into, output_of, whole
-from seqattn.server.schemas import Generated, GenerateRequest
+from seqattn.server.outputs import different, look_into
+from seqattn.server.schemas import Generated, GenerateRequest, Output
 from seqattn.server.searches import beams_of, forced, prefix_ids, processors_of, search_for
 from seqattn.server.streams import Event, Tell, sent
+from seqattn.tokens import EOS
 
 Windows = list[list[int]]
 """The ids of a source, in one part or in several."""
@@ -65,7 +67,7 @@ class Texts:
         """The inputs of a request.
 
         Raises:
-            Refused: for too many inputs or tokens.
+            HTTPException: 413 for too many inputs or tokens.
             UserError: for anything else that does not fit.
         """
         texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
@@ -142,21 +144,22 @@ class Texts:
         if best:
             check_prefix(one, best[0][1])
         self.figures.tokens(one.size, sum(len(h.ids) + 1 for _, h in best))
-        outputs = [output_of(text, hypothesis, asked.parts) for text, hypothesis in best]
-        result = Generated(outputs=outputs)
+        result = Generated(outputs=[])
         if len(one.windows) > 1:
             result.windows = len(one.windows)
         source, tokenizer = one.windows[0], self.bundle.tokenizer
         if "tokens" in asked.parts:
             result.tokens = tokenizer.source_pieces(source)
-        for output, (_, hypothesis) in zip(outputs, best, strict=True):
+        for text, hypothesis in best:
+            output = Output(text=text)
+            if "scores" in asked.parts:
+                output.score = round(hypothesis.score, 6)
+                output.log_probability = round(hypothesis.log_probability, 6)
             if "tokens" in asked.parts:
                 output.tokens = tokenizer.target_pieces(hypothesis.ids)
             if source and looks(asked):
-                as_lists = asked.attention_as == "lists"
-                target = whole(hypothesis.ids)
-                parts = asked.parts, asked.intervene, as_lists
-                look_into(output, self.bundle, source, target, *parts)
+                look_into(output, self.bundle, source, [*hypothesis.ids, EOS], asked)
+            result.outputs.append(output)
         return result
 
     def event(self, inputs: Sequence[Input], event: Event) -> str:
@@ -176,15 +179,12 @@ class Texts:
         gone: threading.Event,
     ) -> Alone:
         """One job for all inputs, which tells of each step, and stops where the client has gone."""
+        return Alone(lambda: [self.result(asked, one, Watch(one, tell, gone)) for one in inputs])
 
-        def work() -> list[Generated]:
-            results = []
-            for one in inputs:
-                watch = Watch(one.place, tell if len(one.windows) == 1 else None, gone)
-                results.append(self.result(asked, one, watch))
-            return results
 
-        return Alone(work)
+def too_many(what: str, most: int, came: int) -> HTTPException:
+    """413: a request that must be split."""
+    return HTTPException(413, f"a request may have {most:,} {what}, got {came:,}; split it")
 
 
 def check_prefix(one: Input, best: Hypothesis) -> None:
@@ -209,8 +209,9 @@ def watched(search: Search, watch: Processor) -> Search:
 class Watch(Processor):
     """Forbids nothing: tells what the best hypothesis has said, or ends the search."""
 
-    def __init__(self, place: int, tell: Tell | None, gone: threading.Event) -> None:
-        self.place, self.tell, self.gone = place, tell, gone
+    def __init__(self, one: Input, tell: Tell | None, gone: threading.Event) -> None:
+        self.place, self.gone = one.place, gone
+        self.tell = tell if len(one.windows) == 1 else None
 
     def __call__(self, scores: Tensor, said: Tensor) -> None:
         if self.gone.is_set():

@@ -134,6 +134,8 @@ def test_other_models_load_and_answer(tmp_path, tokenizer, model):
     else:
         (answered,) = found.answer("a dog", "the cat sees a dog")
         assert 0 <= answered.no_answer <= 1
+    with pytest.raises(UserError, match="each of 2 questions needs a context, got 1"):
+        found.answer(["a dog"] * 2, "the cat")
 
 
 def test_a_search_of_a_node_is_used_in_place_of_the_bundles_own(loaded):
@@ -341,6 +343,11 @@ def test_an_ensemble_answers_as_its_models_together(bundle, tokenizer, tmp_path)
     search = BeamSearch(beam_size=3)
     found = Generator(models, search).generate([one[0] for one in pair.encode(TEXTS)])
     assert pair.hypotheses(TEXTS, search) == found != alone.hypotheses(TEXTS, search)
+
+
+def test_one_path_is_an_ensemble_of_two(bundle):
+    pair = seqattn.load(bundle, ensemble=str(bundle))
+    assert pair.generate(TEXTS) == seqattn.load(bundle).generate(TEXTS)
 
 
 def test_an_ensemble_of_several_vocabularies_is_refused(bundle, tmp_path):

@@ -5,7 +5,7 @@ import torch
 
 from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
 from seqattn.bundle.choices import choices, types, types_at, with_new_keys
-from seqattn.bundle.data_paths import MISSING, without_paths
+from seqattn.bundle.data_paths import MISSING, with_paths, without_paths
 from seqattn.bundle.nodes import build, describe, import_path
 from seqattn.errors import UserError
 
@@ -162,6 +162,13 @@ def test_a_factory_of_something_else_is_refused():
     wrong = Architecture(found.model, linear, cross_attention=linear)
     with pytest.raises(UserError, match="this attention makes a Linear, which is no Mixer"):
         wrong.check()
+
+
+def test_a_run_whose_settings_cannot_be_read_knows_no_paths(tmp_path):
+    kept = without_paths({**choices("data")["parallel_text"], "root": "/texts"})
+    for content in (b"{", b"\xff", b"data: 2020-13-45"):
+        (tmp_path / "config.yaml").write_bytes(content)
+        assert with_paths(kept, tmp_path / "model") == kept
 
 
 def test_a_bundle_keeps_no_alignments_and_its_data_may_be_given_them():

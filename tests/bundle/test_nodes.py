@@ -113,6 +113,7 @@ def test_a_partial_makes_what_is_nested_in_it_anew_at_each_call():
             {"_target_": f"{HERE}.HERE"},
             f"model._target_={HERE}.HERE must name a class or a function",
         ),
+        ({"_target_": "builtins.dict"}, "model._target_=builtins.dict does not say what it takes"),
         (node("Shape", _partial_=1, dim=2), "model._partial_ must be true or false, got 1"),
         (
             node("Part", size="x" * 10_000),

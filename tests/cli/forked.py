@@ -9,17 +9,10 @@ import traceback
 from typing import NamedTuple, TextIO
 
 from seqattn.cli.main import run_verb
+from tests.cli.small import Ended
 
 SECONDS = 60
 """After which a command counts as one that hangs."""
-
-
-class Ended(NamedTuple):
-    """How a command ended: its exit code, or minus the signal, and what it printed."""
-
-    code: int
-    out: str
-    err: str
 
 
 class Running(NamedTuple):

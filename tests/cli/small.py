@@ -127,8 +127,13 @@ def sampled(cases, every):
         yield pytest.param(*case, marks=pytest.mark.exhaustive if number % every else ())
 
 
+def listing(folder):
+    """All that is below a folder, with what the files hold."""
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
 class Ended(NamedTuple):
-    """How a command ended: its exit code and what it printed."""
+    """How a command ended: its exit code, or minus the signal, and what it printed."""
 
     code: int
     out: str

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.cli.forked import run_forked
-from tests.cli.small import sampled
+from tests.cli.small import listing, sampled
 
 DEEP, DEEPER = b"[" * 100_000 + b"]" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000
 LONG_LINE, LONG_NAME = b"x" * 1_000_001, "x" * 300
@@ -97,7 +97,8 @@ CASES = [
         (DEEP, "t.jsonl line 1 is not JSON"), (b'{"question":5,"context":"x"}', "t.jsonl line 1"),
         (b'{"question":" ","context":"x"}', "t.jsonl line 1 has an empty question"),
         (b'{"question":"\\ud800","context":"x"}', "t.jsonl line 1 is not JSON"),
-        (b'{"question":"a"}', "t.jsonl line 1 lacks"), (LONG_LINE, "t.jsonl must have lines of"),
+        (b'{"question":"a"}', "t.jsonl line 1 lacks"), (b"[1]", "t.jsonl line 1 is not a JSON ob"),
+        (LONG_LINE, "t.jsonl must have lines of"),
         (b'{"question":"a","context":null}', "t.jsonl line 1 lacks a question or a context"),
     )],
     ("analyze", f"text={'a|' * 2000}", nothing, "text has 4,0"),
@@ -165,10 +166,6 @@ CASES = [
                    "attention@cross_attention=mqa")],
 ]
 # fmt: on
-
-
-def listing(folder):
-    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize(("verb", "word", "make", "text"), sampled(CASES, every=2))

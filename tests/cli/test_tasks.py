@@ -114,15 +114,6 @@ def test_documents_of_several_lines_come_as_json_and_their_summaries_leave_in_on
     assert [row["output"].replace("\n", " ") for row in found] == lines
 
 
-def test_a_line_that_is_no_document_is_named(folder, capfd):
-    run_dir = summarizing(folder, "plain", "model.ffn_dim=16", "loader.max_source_length=64")
-    source = folder / "wrong.jsonl"
-    source.write_text('{"document": "Ann met Dan."}\n\n{"title": "Ann"}\n')
-    told = refusal(capfd, "generate", f"bundle={run_dir / 'model'}", f"input={source}")
-    assert f"{source} line 3 has no text under source, document, article" in told
-    assert 'expected {"document": "..."}' in told
-
-
 @pytest.mark.parametrize("column", ["body", "mail.body"])
 def test_documents_are_found_under_the_name_that_is_asked_for(folder, column):
     outer, _, inner = column.partition(".")
@@ -251,23 +242,6 @@ def test_a_picture_shows_what_the_context_asks(folder, capfd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{broken", "is not JSON; expected"),
-        ("[1]", "is not a JSON object; expected"),
-        ('{"question": "Who?"}', "lacks a question or a context; expected"),
-        ('{"question": " ", "context": "a"}', "has an empty question; expected"),
-    ],
-)
-def test_a_line_that_asks_nothing_is_named(folder, capfd, tmp_path, content, message):
-    source = tmp_path / "asked.jsonl"
-    source.write_text(f'{{"question": "Who?", "context": "Ann."}}\n{content}\n')
-    words = [f"bundle={answering(folder) / 'model'}", f"input={source}"]
-    text = refusal(capfd, "generate", *words)
-    assert text.startswith(f"{source} line 2 {message}")
-
-
-@pytest.mark.parametrize(
     ("words", "message"),
     [
         (
@@ -281,21 +255,7 @@ def test_a_line_that_asks_nothing_is_named(folder, capfd, tmp_path, content, mes
         ),
         ("task=qa generation=beam", "task=qa cannot use generation=beam; it takes spans"),
         ("task=summarization loader=spans", "task=summarization cannot use loader=spans; it takes"),
-        ("task=qa position=rope", "model=span_rnn knows positions by its recurrence"),
-        (
-            "task=qa attention=[mha,gqa]",
-            "model=span_rnn has one attention; choose it as attention=NAME, of ",
-        ),
-        (
-            "task=qa attention=sliding_window",
-            "model=span_rnn cannot use attention=sliding_window; it takes entmax,",
-        ),
-        (
-            "task=qa model=span_transformer attention@decoder_attention=mha",
-            "model=span_transformer has no decoder; choose attention=NAME, or",
-        ),
         ("task=summarization checkpoint.monitor=val/bleu", "checkpoint.monitor must be one of"),
-        ("model.copy=true tokenizer.joint=false", "model."),
         ("model=rnn attention=none model.copy=true", "model.copy=true needs an attention"),
     ],
 )

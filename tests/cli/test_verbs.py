@@ -19,10 +19,7 @@ import seqattn
 from seqattn.__main__ import ABOUT, main
 from seqattn.analysis import capture
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.bundle.bundle import load_bundle
-from seqattn.bundle.files import write_bundle
 from seqattn.cli.verbs import VERBS
-from seqattn.errors import UserError
 from tests.cli.forked import start_forked
 from tests.cli.small import (
     checkpoint,
@@ -432,13 +429,6 @@ def test_the_bundles_own_search_is_used_until_the_user_says_otherwise(capfd, bun
     assert yaml.safe_load(succeed(capfd, "generate", *words))["bundle"] == str(loaded.path)
 
 
-@pytest.mark.parametrize("words", [["batch_size=1"], ["batch_size=0", "batch_tokens=20"]])
-def test_batches_change_no_output(capfd, bundle, corpus, words):
-    source = f"input={corpus / 'test.en'}"
-    usual = succeed(capfd, "generate", bundle, source)
-    assert succeed(capfd, "generate", bundle, source, *(f"generation.{w}" for w in words)) == usual
-
-
 def test_sampling_is_the_seeds(capfd, bundle, corpus):
     words = [bundle, f"input={corpus / 'test.en'}", "generation=sampling"]
     first, again = (succeed(capfd, "generate", *words) for _ in range(2))
@@ -580,50 +570,6 @@ def test_analyze_shows_the_sentence_that_was_typed(capfd, bundle, tmp_path):
 # --- bundles in Python --------------------------------------------------------------------------
 
 
-def test_a_bundle_written_and_loaded_gives_the_same_logits(loaded, tmp_path):
-    write_bundle(tmp_path / "copy", loaded.config, loaded.model, loaded.tokenizer, loaded.scores)
-    again = load_bundle(tmp_path / "copy")
-    source = torch.tensor(loaded.tokenizer.encode_source(TEXTS[:1]))
-    target = torch.tensor([[2, *loaded.tokenizer.encode_target(["ein Hund"])[0]]])
-    assert torch.equal(again.model(source, target), loaded.model(source, target))
-    assert again.generate(TEXTS) == loaded.generate(TEXTS)
-    assert not again.model.training
-    assert again.scores == loaded.scores
-    assert again.tokenizer.fingerprint == loaded.tokenizer.fingerprint
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_a_bundle_that_cannot_be_written_leaves_the_old_one(loaded, tmp_path, monkeypatch):
-    path = tmp_path / "copy"
-    write_bundle(path, loaded.config, loaded.model, loaded.tokenizer, {"first": 1})
-
-    def full(*args, **options):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr("seqattn.bundle.files.save_weights", full)
-    with pytest.raises(UserError, match="no space left"):
-        write_bundle(path, loaded.config, loaded.model, loaded.tokenizer, {"second": 2})
-    assert load_bundle(path).scores == {"first": 1}
-
-
-def test_tied_weights_are_one_after_loading(loaded):
-    model = loaded.model
-    assert model.head.linear.weight is model.source_embedding.table.weight
-    assert model.target_embedding.table is model.source_embedding.table
-
-
-def test_a_bundle_loads_without_pickle(trained, monkeypatch):
-    import pickle
-
-    def never(*args, **options):
-        raise AssertionError("unpickled")
-
-    for name in ("load", "loads", "Unpickler"):
-        monkeypatch.setattr(pickle, name, never)
-    monkeypatch.setattr(torch, "load", never)
-    assert len(seqattn.load(trained / "model").generate(TEXTS)) == 2
-
-
 def test_capture_watches_a_loaded_bundle(loaded):
     plain_texts = loaded.generate(TEXTS)
     with capture(loaded.model) as maps:
@@ -651,6 +597,17 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
             assert all(choice in out for choice in choices)
     if verb == "convert":
         assert succeed(capfd, verb, "-h") == out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["--help"], 0), (["name=mine"], 2), (["run_dir=a", "seed=2"], 2)]
+)
+def test_the_demo_takes_a_run_directory_alone(capfd, monkeypatch, words, code):
+    monkeypatch.setattr(sys, "argv", ["scripts/demo.py", *words])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(ROOT / "scripts" / "demo.py"), run_name="__main__")
+    assert end.value.code == code
+    assert "usage: python scripts/demo.py [run_dir=DIR]" in "".join(capfd.readouterr())
 
 
 def test_help_without_a_verb_lists_the_verbs(capfd):

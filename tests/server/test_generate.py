@@ -205,6 +205,7 @@ def test_a_weight_of_a_recurrent_decoder_is_set_too(recurrent):
     ("intervention", "line"),
     [
         ({"gates": {"x": [1]}}, "no attention is called x; there are"),
+        ({"gates": {OWN: [1, 1e38, 1, 1]}}, f"intervene.gates.{OWN}.1 should be less than or equ"),
         ({"gates": {OWN: [1]}}, f"{OWN} has 4 heads, got gates for 1"),
         ({"without_heads": {OWN: [4]}}, "heads must be from 0 to 3, got [4]"),
         ({"weights": [[CROSS, None, 50, 0]]}, f"intervene.weights: step 50 of {CROSS} was not re"),
@@ -262,6 +263,7 @@ def test_a_request_that_cannot_be_is_refused_in_words(client, keys, line):
         (b'{"inputs": "a', 400, "the body is not JSON: Unterminated string"),
         (b"\xff", 400, "There was an error parsing the body"),
         (b'{"inputs": "\\ud800"}', 422, "a text must be Unicode, number 1 has half"),
+        (b'{"inputs": "a", "generation": "\\ud800"}', 422, "there is no generation=\\ud800; it"),
         (b"3", 422, "the body must be a JSON object, sent with Content-Type: application/json"),
         (b"[" * 100_000, 400, "There was an error parsing the body"),
     ],

@@ -119,6 +119,7 @@ def test_a_fault_of_ours_is_no_traceback(client, bundle, monkeypatch):
     assert outputs(client, inputs=TEXT)
 
 
+NINES = "9" * 79 + "..."
 FORM = {"q": TEXT, "source": "en", "target": "de", "format": "text", "api_key": "x"}
 
 
@@ -135,8 +136,9 @@ def test_libretranslates_lists_alternatives_and_detection(client, bundle):
     assert found["translatedText"] == bundle.generate(texts)
     assert [len(others) for others in found["alternatives"]] == [2, 2]
     assert found["detectedLanguage"] == [{"confidence": 100, "language": "en"}] * 2
-    form = client.post("/translate", data={**keys, "alternatives": "2"}).json()
-    assert form == found
+    for how in ("data", "params"):
+        form = client.post("/translate", **{how: {**keys, "alternatives": "2"}}).json()
+        assert form == found
     assert client.post("/translate", json={**keys, "q": []}).json()["translatedText"] == []
     languages = client.get("/languages").json()
     assert languages[0] == {"code": "en", "name": "en", "targets": ["de"]}
@@ -152,6 +154,10 @@ def test_libretranslates_lists_alternatives_and_detection(client, bundle):
         ({"target": "en"}, "target must be de, got 'en'"),
         ({"format": "html"}, "format must be text, got 'html'"),
         ({"alternatives": "x"}, "alternatives must be a whole number up to 99, got 'x'"),
+        (
+            {"alternatives": "9" * 5_000},
+            f"alternatives must be a whole number up to 99, got '{NINES}",
+        ),
     ],
 )
 def test_what_libretranslate_would_take_and_this_does_not_is_said(client, changed, line):
@@ -164,7 +170,11 @@ def test_bodies_that_are_no_form_and_servers_without_languages_say_so(client, bu
     sent = client.post("/translate", files={"q": b"x"})
     assert sent.json()["error"].startswith("send JSON, or a form as application/x-www-form-url")
     kind = {"Content-Type": "application/json"}
-    for body, line in ((b"{", "the body cannot be read: "), (b"[]", "the body must be an object ")):
+    for body, line in (
+        (b"{", "the body cannot be read: "),
+        (b"[" * 100_000, "the body cannot be read: "),
+        (b"[]", "the body must be an object "),
+    ):
         response = client.post("/translate", content=body, headers=kind)
         assert (response.status_code, response.json()["error"][: len(line)]) == (400, line)
     with client_of(bundle) as other:

@@ -3,8 +3,9 @@
 import threading
 
 import pytest
+from starlette.exceptions import HTTPException
 
-from seqattn.server.limits import Limits, Refused
+from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Alone, ModelThread, Shared
 
 
@@ -93,11 +94,22 @@ def test_what_nobody_waits_for_is_not_done(thread, search):
 def test_a_full_queue_takes_all_of_a_request_or_nothing(thread, search):
     held(thread, search)
     thread.submit([Shared("a", str(n), 1) for n in range(4)])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HTTPException) as refused:
         thread.submit([Shared("a", str(n), 1) for n in range(3)])
-    assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
-    assert refused.value.line == "the server has too much to do; try again in a second"
+    assert (refused.value.status_code, refused.value.headers) == (503, {"Retry-After": "1"})
+    assert refused.value.detail == "the server has too much to do; try again in a second"
     assert len(thread) == 4
+
+
+def test_those_that_nobody_waits_for_fill_no_queue(thread, search):
+    held(thread, search)
+    left = [Shared("a", str(n), 1) for n in range(6)]
+    thread.submit(left)
+    assert all(job.done.cancel() for job in left)
+    thread.submit([last := Shared("a", "6", 1)])
+    assert len(thread) == 1
+    search.go.set()
+    assert found([last]) == ["a 6"]
 
 
 def test_closing_waits_for_what_waits_and_takes_no_more(thread, search):
@@ -107,7 +119,7 @@ def test_closing_waits_for_what_waits_and_takes_no_more(thread, search):
     threading.Timer(0.05, search.go.set).start()
     thread.close()
     assert found([first, last]) == ["first 0", "a 1"]
-    with pytest.raises(Refused, match="the server is stopping"):
+    with pytest.raises(HTTPException, match="the server is stopping"):
         thread.submit([Shared("a", "2", 1)])
 
 

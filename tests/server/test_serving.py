@@ -2,10 +2,12 @@
 
 import socket
 import sys
+from functools import partial
 
 import pytest
 
 from seqattn.errors import UserError
+from seqattn.runs.convert import Conversion
 from seqattn.runs.serve import Serving
 from seqattn.server.serving import address_of, bound
 
@@ -47,17 +49,13 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
     assert str(refused.value) == f"serve needs {missing}: pip install 'seqattn[serve]'"
 
 
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"languages": ["en"]}, "languages must be the source's and the target's, got [en]"),
-        ({"port": 70_000}, "port must be a whole number from 0 to 65,535, got 70000"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_in_words(settings, line):
-    with pytest.raises(UserError) as refused:
-        Serving(bundle="nowhere", **settings)
-    assert str(refused.value) == line
+WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}
+
+
+@pytest.mark.parametrize("run", [Serving, partial(Conversion, **WORK)])
+def test_an_ensemble_that_would_be_ignored_is_refused(run):
+    with pytest.raises(UserError, match="takes one bundle; leave ensemble out"):
+        run(bundle="one", ensemble=["other"])
 
 
 def test_a_bundle_that_is_not_there_is_said_and_its_port_is_free_again():

@@ -71,7 +71,7 @@ def test_a_client_that_goes_ends_the_search(bundle):
         told.append(event)
         gone.set()
 
-    job = service.texts.stream(asked, service.texts.read(asked), tell, gone)
+    job = service.reader.stream(asked, service.reader.read(asked), tell, gone)
     service.thread.submit([job])
     assert isinstance(job.done.exception(timeout=10), Gone)
     assert len(told) == 1
