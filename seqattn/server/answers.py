@@ -116,6 +116,7 @@ def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainRespon
     """
     bundle, tokenizer = texts.bundle, texts.bundle.tokenizer
     windows = texts.encode([source])[0]
+    texts.check_shown(windows[0])
     if not windows[0]:
         raise UserError("text must hold some words")
     if asked.output is None:
@@ -123,8 +124,7 @@ def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainRespon
         target = [*texts.search(inputs[0].search, inputs)[0][0].ids, EOS]
     else:
         target = tokenizer.encode_target([asked.output])[0]
-        if len(target) > texts.limits.tokens:
-            raise too_many("tokens", texts.limits.tokens, len(target))
+    texts.check_shown(windows[0], target)
     device = next(bundle.model.parameters()).device
     read, said = (torch.tensor([row], device=device) for row in (windows[0], target))
     found = explain(bundle.model, read, said, asked.method)

@@ -92,7 +92,9 @@ class Sentences:
         source = source_of(asked, self.asks)
         if isinstance(self.reader, Texts):
             keys = {name: getattr(asked, name) for name in _OF_A_TEXT}
-            return self.reader.read(GenerateRequest.model_construct(inputs=[source], **keys))[0]
+            one = self.reader.read(GenerateRequest.model_construct(inputs=[source], **keys))[0]
+            self.reader.check_shown(one.windows[0])
+            return one
         if asked.prefix is not None:
             raise UserError("this bundle answers by spans and writes nothing; leave prefix out")
         if asked.intervene is not None and asked.intervene.weights:
@@ -122,6 +124,7 @@ class Sentences:
         return self.reader.event([one], event)
 
     def _text(self, asked: SentenceRequest, one: Input, watch: Watch) -> SentenceDocument:
+        assert isinstance(self.reader, Texts)
         bundle, source = self.reader.bundle, source_of(asked, self.asks)
         model, search = bundle.model, watched(one.search, watch)
         found = looks_into([bundle], search)[0]
@@ -132,6 +135,7 @@ class Sentences:
         best = searched.hypotheses[0]
         check_prefix(one, best)
         self.reader.figures.tokens(one.size, len(best.ids) + 1)
+        self.reader.check_shown(one.windows[0], best.ids)
         return _document(asked, look.looked(source, searched, []))
 
     def _answer(self, asked: SentenceRequest, one: Shared) -> SentenceDocument:

@@ -82,6 +82,9 @@ class Texts:
         ]
         if asked.intervene is not None and any(len(one.windows) > 1 for one in inputs):
             raise UserError("intervene takes texts that are read in one part; shorten them")
+        if asked.intervene is not None or looks(asked):
+            for one in inputs:
+                self.check_shown(one.windows[0])
         if asked.stream and beams_of(search) > 1 and not hasattr(search, "beam_size"):
             raise UserError("stream gives one sample; leave n_best out")
         return inputs
@@ -101,6 +104,16 @@ class Texts:
                     "shorten it"
                 )
         return read
+
+    def check_shown(self, source: Sequence[int], output: Sequence[int] = ()) -> None:
+        """A `UserError` for more tokens than a look into the model takes."""
+        came = len(source) + len(output)
+        if came > self.limits.shown_tokens:
+            what = "with its output " if output else ""
+            raise UserError(
+                f"attention is shown of at most {self.limits.shown_tokens:,} tokens, the text "
+                f"{what}has {came:,}; shorten it"
+            )
 
     def _prefixes(self, given: str | list[str] | None, count: int) -> list[tuple[int, ...]]:
         if given is None:
@@ -158,6 +171,7 @@ class Texts:
             if "tokens" in asked.parts:
                 output.tokens = tokenizer.target_pieces(hypothesis.ids)
             if source and looks(asked):
+                self.check_shown(source, hypothesis.ids)
                 look_into(output, self.bundle, source, [*hypothesis.ids, EOS], asked)
             result.outputs.append(output)
         return result

@@ -10,6 +10,7 @@ from seqattn.analysis import capture, intervene
 from seqattn.analysis.intervene import permuted, uniform, without_heads, without_keys
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
+from seqattn.server.limits import Limits
 from seqattn.tokens import BOS, EOS
 from tests.report.made import unpacked
 from tests.server.conftest import SMALL, TEXT, ask, client_of, outputs, refusal
@@ -313,3 +314,33 @@ def test_a_text_in_windows_says_so_and_takes_no_intervention(bundle):
         )
         line = refusal(client, inputs=TEXT, intervene={"uniform": ["*"]})
     assert line == "intervene takes texts that are read in one part; shorten them"
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("/v1/generate", {"return": ["attention"]}),
+        ("/v1/generate", {"return": ["alignment"]}),
+        ("/v1/generate", {"intervene": {"uniform": ["*"]}}),
+        ("/v1/sentence", {}),
+        ("/v1/explain", {"method": "attention"}),
+    ],
+)
+def test_attention_of_a_long_text_or_output_is_refused(bundle, path, keys):
+    size = len(bundle.encode([TEXT])[0][0])
+    name = "inputs" if path == "/v1/generate" else "text"
+    for most, what, longer in ((size - 1, "text has", False), (size, "text with its output", True)):
+        if longer and "intervene" in keys:
+            continue  # whose output may be as long as the search lets it
+        with client_of(bundle, Limits(shown_tokens=most)) as client:
+            line = refusal(client, path, **{name: TEXT}, **keys)
+            assert line.startswith(f"attention is shown of at most {most} tokens, the {what}")
+            assert ask(client, inputs=TEXT)
+
+
+def test_a_stream_says_that_an_output_is_too_long_to_be_shown(bundle):
+    size = len(bundle.encode([TEXT])[0][0])
+    with client_of(bundle, Limits(shown_tokens=size)) as client:
+        response = client.post("/v1/sentence", json={"text": TEXT, "stream": True})
+    assert "event: error" in response.text
+    assert "the text with its output has" in response.text
