@@ -16,8 +16,8 @@ from seqattn.benchmarks.suite import Sample, timed
 from seqattn.benchmarks.transformer_models import parameters_of
 from seqattn.data.batch import Batch
 from seqattn.models.base import Seq2SeqModel
-from seqattn.tasks.options import Optimization
 from seqattn.tasks.seq2seq import Seq2SeqTask
+from seqattn.tasks.settings import Optimization
 from seqattn.tokens import PAD
 from seqattn.training.callbacks import Throughput
 from seqattn.training.optim import adamw

@@ -61,14 +61,16 @@ class Truecaser:
             found: dict[str, tuple[float, list[str]]] = {}
             for form, score in self._scored(place[0]):
                 kind = _kind(form)
-                total, before = max(
-                    (score + value + self._following[last, kind], last)
+                totals = {
+                    last: score + value + self._following[last, kind]
                     for last, (value, _) in best.items()
-                )
+                }
+                before = max(totals, key=totals.__getitem__)
+                total = totals[before]
                 if kind not in found or total > found[kind][0]:
                     found[kind] = total, [*best[before][1], form]
             best = found
-        written = iter(max(best.values())[1])
+        written = iter(max(best.values(), key=lambda one: one[0])[1])
         return _WORD.sub(lambda _: next(written), text)
 
     def _scored(self, word: str) -> list[tuple[str, float]]:

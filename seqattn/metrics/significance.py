@@ -1,4 +1,4 @@
-"""What scores of several seeds and sentences say of systems: intervals, tests and groups."""
+"""What scores of several seeds and sentences say of systems: intervals, and tests of two."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def sentence_tests(
     metric = next(iter(systems.values()))[0]
     counts = {name: np.mean([one.counts for one in seeds], 0) for name, seeds in systems.items()}
     if metric.compute is _mean:
-        gaps = {(a, b): (counts[a] - counts[b])[:, 0] for a, b in all_pairs(list(systems))}
+        gaps = {(a, b): (counts[a] - counts[b])[:, 0] for a, b in combinations(systems, 2)}
         return {pair: _tests_of_means(gap, resamples, trials) for pair, gap in gaps.items()}
     found = {}
     named = [(name, rows.astype(np.float32)) for name, rows in counts.items()]
@@ -234,40 +234,3 @@ class _Counted(Metric):
         raise NotImplementedError
 
     _extract_reference_info = _compute_segment_statistics = _preprocess_segment  # type: ignore[assignment]
-
-
-def holm(p_values: Mapping[Pair, float]) -> dict[Pair, float]:
-    """p for all pairs together: below a level, with that probability, none errs (Holm 1979)."""
-    found, largest = {}, 0.0
-    for number, pair in enumerate(sorted(p_values, key=lambda pair: p_values[pair])):
-        largest = max(largest, min(1.0, (len(p_values) - number) * p_values[pair]))
-        found[pair] = largest
-    return {pair: found[pair] for pair in p_values}
-
-
-def groups(names: Sequence[str], told_apart: set[Pair]) -> list[list[str]]:
-    """The largest sets of systems of which no two can be told apart, in the order of `names`.
-
-    Args:
-        names: of systems, the best first.
-        told_apart: pairs in either order.
-    """
-    apart = {frozenset(pair) for pair in told_apart}
-    found: list[list[str]] = []
-    for name in names:
-        grown = [
-            [one for one in group if {one, name} not in apart] + [name] for group in [*found, []]
-        ]
-        found = _largest([*found, *grown])
-    return found
-
-
-def _largest(sets: Sequence[list[str]]) -> list[list[str]]:
-    """Those that are part of no other, each once."""
-    distinct = [list(one) for one in dict.fromkeys(map(tuple, sets))]
-    return [one for one in distinct if not any(set(one) < set(other) for other in distinct)]
-
-
-def all_pairs(names: Sequence[str]) -> list[Pair]:
-    """Each two, in their order."""
-    return list(combinations(names, 2))

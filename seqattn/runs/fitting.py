@@ -36,8 +36,8 @@ from seqattn.runs.bundle_run import answers_to, outputs_for
 from seqattn.runs.environment import environment
 from seqattn.runs.starting import Start
 from seqattn.runs.task_options import FinalOptions
-from seqattn.tasks.options import Optimization, Validation
 from seqattn.tasks.seq2seq import Seq2SeqTask, TextValidation
+from seqattn.tasks.settings import Optimization, Validation
 from seqattn.tasks.span_task import SpanTask, SpanValidation
 from seqattn.training.callbacks import Throughput
 from seqattn.training.samples import SampleTable

@@ -11,8 +11,8 @@ from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.nodes import PARTIAL, build
 from seqattn.data.module import Seq2SeqData
 from seqattn.runs.task_options import task_class
-from seqattn.tasks.options import Optimization
 from seqattn.tasks.seq2seq import Seq2SeqTask
+from seqattn.tasks.settings import Optimization
 from seqattn.training.schedules import constant
 
 

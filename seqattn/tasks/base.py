@@ -17,7 +17,7 @@ from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
 from seqattn.ops.memory import ran_out
 from seqattn.tasks.halving import BatchLoss, by_halves
-from seqattn.tasks.options import Optimization, Sample, Validation
+from seqattn.tasks.settings import Optimization, Sample, Validation
 from seqattn.training.agreement import Agreement
 from seqattn.training.place import draw_seed
 

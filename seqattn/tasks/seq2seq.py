@@ -16,7 +16,7 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.ops.vocabulary_loss import TokenLoss
 from seqattn.tasks.base import SummedTask
 from seqattn.tasks.halving import BatchLoss
-from seqattn.tasks.options import Optimization, Sample, Validation
+from seqattn.tasks.settings import Optimization, Sample, Validation
 from seqattn.tokens import PAD
 
 

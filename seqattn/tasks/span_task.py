@@ -17,7 +17,7 @@ from seqattn.models.span_base import SpanModel, SpanScores
 from seqattn.ops.vocabulary_loss import symmetric_divergence
 from seqattn.tasks.base import SummedTask
 from seqattn.tasks.halving import BatchLoss
-from seqattn.tasks.options import Optimization, Sample, Validation
+from seqattn.tasks.settings import Optimization, Sample, Validation
 
 
 @checked

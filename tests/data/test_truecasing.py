@@ -46,7 +46,7 @@ def test_signs_spaces_and_words_that_nobody_saw_stay():
     assert caser("re:  ena (gas) - 12/30 deal!") == "RE:  ENA (gas) - 12/30 Deal!"
     assert [caser(text) for text in ("", " -- ")] == ["", " -- "]
     assert caser("zzyzx 東京").casefold() == "zzyzx 東京"
-    assert Truecaser.learnt([])("some text").casefold() == "some text"
+    assert Truecaser.learnt([])("some text") == "some text"
 
 
 @pytest.mark.parametrize("joint", [True, False])

@@ -9,14 +9,13 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
+from seqattn.metrics.multiple_comparisons import groups, holm
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.significance import (
     SeedVariance,
     SentenceCounts,
     difference,
-    groups,
-    holm,
     seed_interval,
     sentence_tests,
     student_p,

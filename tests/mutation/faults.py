@@ -384,7 +384,7 @@ LOSS_FAULTS = [
           "if smoothing:\n            gradient.sub_(", "if False:\n            gradient.sub_(",
           LOSS),
     Fault("l02", "copied tokens' gradient has the other sign",
-          "-torch.expm1(-more) * (wanted", "torch.expm1(-more) * (wanted", LOSS),
+          "copied = -torch.expm1(-more) * wanted", "copied = torch.expm1(-more) * wanted", LOSS),
     Fault("l03", "units of earlier steps count on",
           "self.window_units = torch.zeros_like(self.window_units)", "pass", LOSS),
     Fault("l04", "an auxiliary loss counts once a batch",
@@ -476,8 +476,7 @@ LOOKING_FAULTS = [
           "        for one in edits:\n            weights",
           "        for one in edits[:1]:\n            weights", ("analysis/test_intervene.py",)),
     Fault("i02", "a gate is on the next head",
-          "context = context * self.gates.to(context.dtype)[:, None, None]",
-          "context = context * self.gates.roll(1).to(context.dtype)[:, None, None]",
+          "else self.gates.to(rows.dtype)", "else self.gates.roll(1).to(rows.dtype)",
           ("analysis/test_intervene.py", "analysis/test_importance.py")),
     Fault("i03", "uniform weights are on hidden keys too",
           "seen = torch.ones_like(weights) if visible is None else "

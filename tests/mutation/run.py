@@ -1,10 +1,10 @@
 """Applies each seeded fault to a copy of the tree and reports whether the tests catch it.
 
-    python -m tests.mutation.run [--out FILE] [--only ID ...] [--tree DIR] [--check]
+    python -m tests.mutation.run [--out FILE] [--only ID ...] [--tree DIR]
 
 Each fault is run in a fork of one process that holds the third-party packages already, with `-x`.
-`--check` only says which faults find their text: a fault whose code was rewritten is anchored again
-by giving its `old` and `new` the words that the code has now, under the same id and description.
+A fault whose code was rewritten is anchored again by giving its `old` and `new` the words that the
+code has now, under the same id and description.
 """
 
 import argparse
@@ -130,22 +130,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="where verdicts are written as they come")
     parser.add_argument("--only", nargs="*", help="ids of faults")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the tree to try them on")
-    parser.add_argument("--check", action="store_true", help="only look for their texts")
     asked = parser.parse_args()
     chosen = [fault for fault in FAULTS if not asked.only or fault.id in asked.only]
-    if asked.check:
-        lost = 0
-        for fault in chosen:
-            try:
-                anchor(fault, asked.tree / "seqattn")
-            except LookupError as error:
-                lost += 1
-                print(error)
-            absent = [x for x in fault.tests if not (asked.tree / "tests" / x).exists()]
-            if absent:
-                print(f"{fault.id}: no {', '.join(absent)}")
-        print(f"{len(chosen) - lost} of {len(chosen)} faults find their text")
-        return 1 if lost else 0
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"

@@ -18,7 +18,7 @@ from seqattn.metrics.qa import exact_match, f1
 from seqattn.models.span_recurrent import SpanRecurrentConfig
 from seqattn.models.transformer import Slots
 from seqattn.positions import Position
-from seqattn.tasks.options import Optimization
+from seqattn.tasks.settings import Optimization
 from seqattn.tasks.span_task import SpanTask, SpanValidation
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant

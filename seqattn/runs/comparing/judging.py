@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
+from seqattn.metrics.multiple_comparisons import groups, holm
 from seqattn.metrics.significance import (
     LEVEL,
     SeedVariance,
     SentenceCounts,
     SentenceTests,
-    all_pairs,
     difference,
-    groups,
-    holm,
     seed_interval,
     sentence_tests,
 )
@@ -143,7 +142,7 @@ def _pairs(
     tests: Mapping[tuple[str, str], SentenceTests],
     pooled: SeedVariance | None,
 ) -> list[PairFigures]:
-    found = {(a, b): difference(ranked[a], ranked[b], pooled) for a, b in all_pairs(list(ranked))}
+    found = {(a, b): difference(ranked[a], ranked[b], pooled) for a, b in combinations(ranked, 2)}
     p = holm({pair: one.p for pair, one in found.items() if one.p is not None})
     bootstrap = holm({pair: one.bootstrap for pair, one in tests.items()})
     randomization = holm({pair: one.randomization for pair, one in tests.items()})
