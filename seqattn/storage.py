@@ -57,6 +57,18 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
         yield file  # type: ignore[misc]
 
 
+def user_path(name: str | Path) -> Path:
+    """A path as a person writes it, where "~" is the home folder.
+
+    Raises:
+        UserError: "~NAME" of nobody.
+    """
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{name}: there is no such home folder; write the whole path") from error
+
+
 def kind_of(path: Path) -> str:
     """What a file's name says it is, such as ".json" of "a.json" and "a.json.gz"."""
     return Path(path.name.removesuffix(".gz")).suffix

@@ -8,7 +8,7 @@ import pytest
 from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import claimed
-from seqattn.storage import write_whole
+from seqattn.storage import user_path, write_whole
 
 
 def failing():
@@ -60,3 +60,8 @@ def test_the_lock_of_a_run_follows_no_link(tmp_path):
     with pytest.raises(UserError, match="symbolic links"), claimed(tmp_path / "run"):
         pass
     assert (tmp_path / "mine").read_text() == "years of work"
+
+
+def test_the_home_of_nobody_is_refused():
+    with pytest.raises(UserError, match="~nobody-here/x: there is no such home folder"):
+        user_path("~nobody-here/x")

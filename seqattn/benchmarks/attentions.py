@@ -37,6 +37,7 @@ from seqattn.errors import UserError
 from seqattn.models.transformer import PositionFactory
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.positions.base import Position, Stack
+from seqattn.storage import user_path
 
 Length = Annotated[int, Ge(1), Le(10**8)]
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -138,7 +139,7 @@ class AttentionSuite(AttentionChoices):
             kind = str(_TYPES[precision]).removeprefix("torch.")
             title = f"{'causal' if causal else 'bidirectional'}, {kind}"
             if self.plots is not None:
-                _draw(costs, title, Path(self.plots).expanduser())
+                _draw(costs, title, user_path(self.plots))
             rows = [
                 {**cost.row, "time grows as n^": exponent(found)}
                 for found in costs.values()

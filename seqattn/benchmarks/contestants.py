@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from seqattn.benchmarks.suite import Cell, Row, Sample, rates, ratios
 from seqattn.benchmarks.transformer_models import Shape
 from seqattn.errors import UserError
+from seqattn.storage import user_path
 
 ContestantName = Literal["seqattn", "lightning", "plain", "marian", "joey", "eole", "ctranslate2"]
 Precision = Literal["fp32", "bf16", "int8"]
@@ -116,7 +117,7 @@ class Contestant:
         self.peer = peer
         python, home = sys.executable, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         if peer.extra == "peers" and setting.peer_python is not None:
-            python, home = str(Path(setting.peer_python).expanduser()), {"PYTHONPATH": ""}
+            python, home = str(user_path(setting.peer_python)), {"PYTHONPATH": ""}
         kept = _KEPT if entry.allocator == "keeps" else {}
         workers = setting.workers if entry.name in _SHARING else 1
         threads = setting.threads * setting.workers // workers

@@ -27,6 +27,7 @@ from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 from seqattn.ops.int8 import round_weights
+from seqattn.storage import user_path
 
 Texts = str | Sequence[str]
 """One, or several."""
@@ -248,7 +249,7 @@ def load_bundle(
     if ensemble:
         ensemble = [ensemble] if isinstance(ensemble, str | Path) else ensemble
         return _joined([load_bundle(one, device, trust) for one in (path, *ensemble)])
-    path = Path(path).expanduser()
+    path = user_path(path)
     config = read_config(path, trust)
     for part in ("model", "attention", "position", "loader", "generation"):
         part_of(config, part, path)

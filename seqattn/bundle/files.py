@@ -18,7 +18,7 @@ from seqattn.bundle.nodes import Node
 from seqattn.bundle.weights import save_weights
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, flush, is_file, read_json, write_whole
+from seqattn.storage import file_faults, flush, is_file, read_json, user_path, write_whole
 
 CARD = "README.md"
 _LARGEST, _DEEPEST = 1 << 20, 8
@@ -53,7 +53,7 @@ def write_bundle(
     }
     card = model_card(yaml.safe_load(document), sizes, scores, cost or {})
     _check_finite(model)
-    path = path.expanduser().resolve()
+    path = user_path(path).resolve()
     is_empty = path.is_dir() and not any(path.iterdir())
     if path.exists() and not is_empty and not (path / CONFIG).is_file():
         raise UserError(f"{path} is there already and is no bundle; name another directory")
@@ -166,7 +166,7 @@ def part_of(config: Mapping[str, Node], name: str, path: str | Path) -> Node:
     value: Node = config
     for key in name.split("."):
         if not isinstance(value, dict) or value.get(key) is None:
-            file = Path(path).expanduser() / CONFIG
+            file = user_path(path) / CONFIG
             raise UserError(f"{file} lacks {name}; the bundle is damaged: train again")
         value = value[key]
     return value

@@ -12,9 +12,11 @@ from omegaconf import DictConfig
 
 from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.nodes import TARGET, build
-from seqattn.config.compose import as_values, choices, is_filled, settle
+from seqattn.config.compose import choices, settle
+from seqattn.config.overrides import as_values, is_filled
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import remove_empty
+from seqattn.storage import user_path
 
 _NAMED = {"attentions": "attention", "positions": "position"}
 """Keys of a suite that name choices, by the group of these."""
@@ -89,7 +91,7 @@ def search(config: DictConfig) -> None:
 def benchmark(config: DictConfig) -> None:
     """Runs a suite; writes its figures where that is asked for."""
     settings = settle("benchmark", config)
-    output = settings["output"] and Path(settings["output"]).expanduser()
+    output = settings["output"] and user_path(settings["output"])
     if output and not output.parent.is_dir():
         raise UserError(f"output={output}: its directory is not there; make it first")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler tells of every start

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from seqattn.data.reading import Headed
 from seqattn.errors import UserError
-from seqattn.storage import is_file
+from seqattn.storage import is_file, user_path
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -122,7 +122,7 @@ class FileOrHub(Source):
             strings = isinstance(names, Sequence) and all(n and isinstance(n, str) for n in names)
             if not strings or not names:
                 raise UserError(f"data.files.{split} must be a file's name, got {named!r}")
-            self.paths[split] = [Path(name).expanduser() for name in names]
+            self.paths[split] = [user_path(name) for name in names]
         self.dataset = dataset
         self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 

@@ -11,7 +11,7 @@ from seqattn.data.reading import joined_source
 from seqattn.data.squad_format import read_questions as read_squad
 from seqattn.data.text_files import decoded, read_lines
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, kind_of, read_json, write_whole
+from seqattn.storage import file_faults, kind_of, read_json, user_path, write_whole
 
 LONGEST = 500_000
 """Bytes of a line at most; a longer one would be searched for minutes."""
@@ -114,7 +114,7 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
         for line in lines:
             print(line, flush=True)
         return
-    path = Path(output).expanduser()
+    path = user_path(output)
     with file_faults("write", path):
         if path.is_dir():
             raise UserError(f"output={path} is a directory; name a file")

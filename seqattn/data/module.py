@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
@@ -23,6 +22,7 @@ from seqattn.data.token_dataset import SubwordSampling, TokenDataset, tokenize
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
+from seqattn.storage import user_path
 
 
 class TextData(LightningDataModule):
@@ -64,7 +64,7 @@ class TextData(LightningDataModule):
         self.tokenizer_config = tokenizer_config
         self.options = options or self.default_options()
         default = os.environ.get("SEQATTN_CACHE") or "~/.cache/seqattn"
-        self.cache_dir = Path(cache_dir or default).expanduser()
+        self.cache_dir = user_path(cache_dir or default)
         self.seed = seed
         self._tokenizer = tokenizer
         self._splits: dict[str, TokenRows[Any]] = {}

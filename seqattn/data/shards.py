@@ -28,6 +28,7 @@ from seqattn.data.shard_windows import Passes, ShardedCorpus, WindowSampler
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
+from seqattn.storage import user_path
 
 Weights = Callable[[Sequence[int]], Sequence[float] | None]
 """From how many batches each corpus has to its weight."""
@@ -136,7 +137,7 @@ class Shards(Source):
         temperature: Positive = 1.0,
         window: Count = 4,
     ) -> None:
-        self.roots = [Path(one).expanduser() for one in ([root] if isinstance(root, str) else root)]
+        self.roots = [user_path(one) for one in ([root] if isinstance(root, str) else root)]
         if not self.roots or len(set(self.roots)) < len(self.roots):
             raise UserError("data.root must name different prepared directories")
         if weights is not None and len(weights) != len(self.roots):

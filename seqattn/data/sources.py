@@ -16,7 +16,7 @@ from seqattn.data.table import Table
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.errors import UserError
 from seqattn.places import shipped
-from seqattn.storage import file_faults, is_file
+from seqattn.storage import file_faults, is_file, user_path
 
 
 @checked
@@ -49,7 +49,7 @@ class ParallelText(Source):
         alignments: str | None = None,
     ) -> None:
         self.alignments = alignments
-        self.root = Path(root).expanduser()
+        self.root = user_path(root)
         self.suffixes = {"source": source_suffix}
         if target_suffix is not None:
             self.suffixes["target"] = target_suffix
@@ -74,7 +74,7 @@ class ParallelText(Source):
         return [path for paths in self._files(split) for path in paths]
 
     def alignments_of(self, split: str) -> Path | None:
-        return None if self.alignments is None else Path(self.alignments).expanduser()
+        return None if self.alignments is None else user_path(self.alignments)
 
     def origin(self, split: str) -> str:
         return several(self.files(split))

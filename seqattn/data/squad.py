@@ -18,7 +18,7 @@ from seqattn.data.reading import question_source
 from seqattn.data.squad_format import EVENTS, Question, mended, read_questions
 from seqattn.errors import UserError
 from seqattn.places import shipped
-from seqattn.storage import is_file, opened
+from seqattn.storage import is_file, opened, user_path
 
 NO_ANSWER = "unanswerable"
 _FILES = {"train": "train.json", "val": "dev.json", "test": "test.json"}
@@ -64,7 +64,7 @@ class Squad(FileOrHub):
                 f"dataset={dataset}; set what is not meant to null"
             )
         if root is not None:
-            found = {split: [Path(root).expanduser() / name] for split, name in _FILES.items()}
+            found = {split: [user_path(root) / name] for split, name in _FILES.items()}
             self.paths = {**found, **self.paths}
         self._told: dict[str, list[str]] = {}
 

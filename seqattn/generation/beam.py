@@ -44,7 +44,7 @@ class BeamSearch(Search):
 
     beam_size: Annotated[int, Ge(1), Le(1_000)] = 5
     n_best: Count = 1
-    length_penalty: NotNegative = 1.0
+    length_penalty: Annotated[float, Ge(0), Le(10)] = 1.0
     early_stopping: bool = True
     coverage_penalty: NotNegative = 0.0
 

@@ -24,6 +24,7 @@ from seqattn.data.span_text import cut_words
 from seqattn.errors import UserError
 from seqattn.runs.bundle_run import BundleRun
 from seqattn.runs.task_options import task_class
+from seqattn.storage import user_path
 from seqattn.tokens import PAD
 
 _LONGEST = 400  # tokens of a side; labels of thousands take minutes to draw
@@ -104,7 +105,7 @@ class Analysis(BundleRun):
         return self._saved(draw_question(bundle, question, context, self.heads))
 
     def _saved(self, figures: Mapping[str, Figure]) -> list[Path]:
-        folder = Path(self.output).expanduser()
+        folder = user_path(self.output)
         pictures = [
             save(figure, folder / f"{name}.{self.format}") for name, figure in figures.items()
         ]

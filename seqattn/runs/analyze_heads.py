@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -34,7 +33,7 @@ from seqattn.runs.evaluate import ScoredRun
 from seqattn.runs.explaining.head_importance import pairs_of
 from seqattn.runs.explaining.head_tables import ablation_table, heads_table, print_heads
 from seqattn.runs.tables import keep_tables, print_tables
-from seqattn.storage import write_json
+from seqattn.storage import user_path, write_json
 from seqattn.training.screen import progress
 
 RANDOM = 3
@@ -85,7 +84,7 @@ class HeadAnalysis(ScoredRun):
             "ablation": None if curve is None else curve._asdict(),
             "generation": describe(self.generation),
         }
-        directory = Path(self.output).expanduser()
+        directory = user_path(self.output)
         save(head_map(attentions, f"heads of {self.bundle}"), directory / "heads.png")
         write_json(directory / "heads.json", results)
         tables = {"heads": heads_table(attentions, self.split, len(pairs))}

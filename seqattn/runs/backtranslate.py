@@ -13,6 +13,7 @@ from seqattn.data.base import Texts
 from seqattn.data.reading import joined_source
 from seqattn.data.text_files import read_lines, scan_text
 from seqattn.runs.synthetic import SyntheticCorpus
+from seqattn.storage import user_path
 
 _BLANK = "_"
 _FARTHEST = 3
@@ -51,7 +52,7 @@ class BackTranslation(SyntheticCorpus):
 
     @property
     def _file(self) -> Path:
-        return Path(self.input).expanduser()
+        return user_path(self.input)
 
     def turned(self, texts: Texts) -> Texts:
         return Texts(texts.targets, texts.sources, [[text] for text in texts.sources], None)

@@ -41,7 +41,7 @@ from seqattn.runs.evaluate import Split
 from seqattn.runs.run_directory import remove_empty
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
-from seqattn.storage import file_faults, write_whole
+from seqattn.storage import file_faults, user_path, write_whole
 
 _OF_SPEED = ("accelerator", "devices", "num_nodes")
 """Settings of the trainer that change how long training takes and nothing else."""
@@ -99,7 +99,7 @@ class Comparison:
         """
         if self.output is None:
             return self._run(None)
-        home = Path(self.output).expanduser()
+        home = user_path(self.output)
         with file_faults("write", home):  # before what takes time
             home.mkdir(parents=True, exist_ok=True)
         try:

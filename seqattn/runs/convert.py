@@ -29,6 +29,7 @@ from seqattn.runs.bundle_run import answers_to, outputs_for
 from seqattn.runs.evaluate import ScoredRun
 from seqattn.runs.explaining.head_importance import pruned_by_importance
 from seqattn.runs.tables import print_table
+from seqattn.storage import user_path
 from seqattn.tokens import BOS, EOS
 
 
@@ -105,7 +106,7 @@ class Conversion(ScoredRun):
         Raises:
             UserError: where the bundle cannot be used, or its attentions not have fewer heads.
         """
-        output = Path(self.output).expanduser()
+        output = user_path(self.output)
         if output.exists():
             raise UserError(f"output={output} is there already; name another directory")
         bundle = self.load(self.generation)
@@ -206,8 +207,7 @@ class Conversion(ScoredRun):
             rows[f"{self.split} {one.name}"] = values
             notes.append(f"{one.name}: {one.signature}")
         before, now = (
-            (Path(path).expanduser() / WEIGHTS).stat().st_size
-            for path in (self.bundle, self.output)
+            (user_path(path) / WEIGHTS).stat().st_size for path in (self.bundle, self.output)
         )
         notes.append(f"written to {self.output}, {WEIGHTS} of {now:,} bytes ({before:,} before)")
         if self.quantize and not multiplies_int8():

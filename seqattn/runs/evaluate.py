@@ -25,7 +25,7 @@ from seqattn.runs.reranking import Reranking
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.runs.tuning import Tuning, grid_of, show
-from seqattn.storage import write_json, write_whole
+from seqattn.storage import user_path, write_json, write_whole
 from seqattn.training.screen import progress
 
 Split = Literal["train", "val", "test"]
@@ -112,16 +112,17 @@ class Evaluation(ScoredRun):
             )
         if self.tune and self.lengths is not None:
             raise UserError("tune scores whole splits; leave lengths out")
-        if self.store and (not self.tune or self.ensemble):
+        if self.store and (not self.tune or self.ensemble or self.rerank.bundle):
             raise UserError(
-                "store=true keeps in one bundle what tune finds: give tune, no ensemble"
+                "store=true keeps in one bundle what tune finds for it alone: give tune, no "
+                "ensemble and no rerank"
             )
 
     @property
     def directory(self) -> Path:
         """Where the scores go."""
         default = Path(self.bundle).parent / "evaluation" / ("tune" if self.tune else self.split)
-        return Path(self.output or default).expanduser()
+        return user_path(self.output or default)
 
     def run(self, silent: bool = False) -> dict[str, Any]:
         """Generates or answers, scores, writes and prints; returns what is in scores.json.

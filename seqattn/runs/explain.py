@@ -27,7 +27,7 @@ from seqattn.runs.explaining.explained_tables import (
 from seqattn.runs.explaining.explained_text import explain_text
 from seqattn.runs.run_directory import distinct_names
 from seqattn.runs.tables import keep_tables, print_tables
-from seqattn.storage import write_json
+from seqattn.storage import user_path, write_json
 
 Found = Mapping[str, Any]
 """What explanations.json holds of each bundle, by its name."""
@@ -107,7 +107,7 @@ class Explaining:
     def directory(self) -> Path:
         """Where everything is written."""
         default = Path(self.paths[0]).parent / "explanations" / self.split
-        return Path(self.output or default).expanduser()
+        return user_path(self.output or default)
 
     def run(self) -> dict[str, Any]:
         """Explains, judges, writes and prints; returns what is in explanations.json.
@@ -115,7 +115,7 @@ class Explaining:
         Raises:
             UserError: where a bundle or the data cannot be used.
         """
-        labels = distinct_names([Path(path).expanduser() for path in self.paths])
+        labels = distinct_names([user_path(path) for path in self.paths])
         each: dict[str, dict[str, Any]] = {}
         results = {
             "split": self.split,

@@ -23,6 +23,7 @@ from seqattn.generation.span_search import Answered, SpanSearch
 from seqattn.runs.bundle_run import BundleRun, outputs_for
 from seqattn.runs.reranking import Reranker, Reranking
 from seqattn.runs.task_options import task_class
+from seqattn.storage import user_path
 
 
 @checked
@@ -88,7 +89,7 @@ class Generation(BundleRun):
         Raises:
             UserError: where a file or the bundle cannot be used.
         """
-        source = None if self.input is None else Path(self.input).expanduser()
+        source = None if self.input is None else user_path(self.input)
         if source is not None and (source.is_dir() or not source.exists()):
             raise UserError(f"input={source} is not a file")
         bundle: Any = self.load(self.generation)

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.runs.prepared import MAKING, check_same, held, print_prepared, timed, vocabulary_of
-from seqattn.storage import file_faults, is_file, read_json, write_whole
+from seqattn.storage import file_faults, is_file, read_json, user_path, write_whole
 from seqattn.training.screen import progress
 
 _FREE = (TARGET, "output", "workers", "cache_dir")
@@ -86,7 +86,7 @@ class Preparation:
     @property
     def home(self) -> Path:
         """The directory that is made."""
-        return Path(self.output).expanduser()
+        return user_path(self.output)
 
     @property
     def processes(self) -> int:
@@ -102,7 +102,7 @@ class Preparation:
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("prepare takes pairs of texts; questions are trained on as they are")
         if self.vocabulary is not None:  # before the long work
-            theirs = vocabulary_of(Path(self.vocabulary).expanduser())[1]
+            theirs = vocabulary_of(user_path(self.vocabulary))[1]
             if self.tokenizer not in (TokenizerConfig(), theirs):
                 raise UserError(f"vocabulary={self.vocabulary} is there; leave tokenizer out")
         settings = {k: v for k, v in describe(self).items() if k not in _FREE}
@@ -191,8 +191,10 @@ class Preparation:
         splits = {}
         with _or_hold_out():
             splits["val"] = write_split(self.home, "val", self._texts("val"))
-        with suppress(UserError):  # there need be none
+        try:
             splits["test"] = write_split(self.home, "test", self._texts("test"))
+        except UserError as error:  # there need be none
+            print(f"without a test split: {error}", file=sys.stderr)
         return splits
 
     def _texts(self, split: str) -> pa.Table:
@@ -226,7 +228,7 @@ class Preparation:
     def _vocabulary(self, left: list[int], out: list[int]) -> tuple[Tokenizer, TokenizerConfig]:
         home, config = self.home / TOKENIZER, self.tokenizer
         if self.vocabulary is not None:
-            tokenizer, config = vocabulary_of(Path(self.vocabulary).expanduser())
+            tokenizer, config = vocabulary_of(user_path(self.vocabulary))
             tokenizer.save(home)
         elif is_file(home / f"{TOKENIZER}.json"):
             tokenizer = Tokenizer.load(home)

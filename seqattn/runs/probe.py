@@ -26,7 +26,7 @@ from seqattn.runs.bundle_run import BundleRun
 from seqattn.runs.evaluate import Split
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
-from seqattn.storage import write_json
+from seqattn.storage import user_path, write_json
 from seqattn.tokens import EOS
 
 _SHOWN = 4  # places of a word
@@ -90,11 +90,11 @@ class Probing(BundleRun):
         if labels is not None:
             results["probe"] = self._probe(bundle, read, labels)
         if self.output:
-            write_json(Path(self.output).expanduser(), results)
+            write_json(user_path(self.output), results)
         return results
 
     def _labels(self, read: Sequence[WordPieces]) -> Labels:
-        path = Path(str(self.labels)).expanduser()
+        path = user_path(str(self.labels))
         lines = list(read_lines(path))
         if len(lines) < len(read):
             raise UserError(f"{path} has {len(lines):,} lines for {len(read):,} sentences")

@@ -20,7 +20,7 @@ from seqattn.report.single_file import page
 from seqattn.report.text_document import TextLook
 from seqattn.runs.evaluate import ScoredRun
 from seqattn.runs.run_directory import distinct_names
-from seqattn.storage import file_faults, write_whole
+from seqattn.storage import file_faults, user_path, write_whole
 from seqattn.training.screen import progress
 
 
@@ -78,7 +78,7 @@ class Report(ScoredRun):
         return path
 
     def _path(self) -> Path:
-        path = Path(self.output).expanduser()
+        path = user_path(self.output)
         if path.suffix not in (".html", ".htm") or path.is_dir():
             raise UserError(f"output must be a file such as report.html, got {self.output}")
         with file_faults("write", path):

@@ -17,6 +17,7 @@ from seqattn.errors import UserError
 from seqattn.runs.resuming import SHAPING, differences, settings_before
 from seqattn.runs.run_directory import rank
 from seqattn.runs.training_options import TrainingOptions
+from seqattn.storage import user_path
 from seqattn.training.checkpoint_files import newest_whole, step_batches
 
 _FREE = ("dropout", "checkpoint_activations", "batch_size")
@@ -51,7 +52,7 @@ class Start(NamedTuple):
             UserError: where they do not fit, with what would make them fit.
         """
         if self.run.embeddings and not self.run.resume:
-            path = Path(self.run.embeddings).expanduser()
+            path = user_path(self.run.embeddings)
             _tell(*fill_embeddings(model, tokenizer, path))
         if self.bundle is None:
             return

@@ -22,7 +22,7 @@ from seqattn.runs.bundle_run import BundleRun
 from seqattn.runs.run_directory import claimed
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
-from seqattn.storage import file_faults, is_file, read_json, write_json, write_whole
+from seqattn.storage import file_faults, is_file, read_json, user_path, write_json, write_whole
 from seqattn.training.screen import progress
 
 _PART = 2_000
@@ -82,7 +82,7 @@ class SyntheticCorpus(BundleRun):
         if isinstance(bundle, SpanBundle):
             raise UserError(f"{self.bundle} answers by spans; {self.verb} takes one that writes")
         splits, told = self._read(bundle)
-        directory = Path(self.output).expanduser()
+        directory = user_path(self.output)
         with claimed(directory, "output"):
             self._check(directory)
             told = self._make(bundle, splits, directory) | told
@@ -126,7 +126,7 @@ class SyntheticCorpus(BundleRun):
     def settings(self) -> dict[str, Any]:
         """All that decides what is written."""
         search = describe(self.search, "generation")
-        models = [str(Path(path).expanduser().resolve()) for path in (self.bundle, *self.ensemble)]
+        models = [str(user_path(path).resolve()) for path in (self.bundle, *self.ensemble)]
         return {
             "verb": self.verb,
             "models": models,

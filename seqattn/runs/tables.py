@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +10,7 @@ from rich.table import Table
 from seqattn.bundle.documents import CONFIG
 from seqattn.report.document_types import TableDocument
 from seqattn.report.run_tables import write_table
+from seqattn.storage import user_path
 
 
 def print_table(
@@ -45,7 +45,7 @@ def keep_tables(bundle: str, tables: Mapping[str, TableDocument]) -> None:
     Raises:
         UserError: where the directory cannot be written.
     """
-    run = Path(bundle).expanduser().parent
+    run = user_path(bundle).parent
     if (run / CONFIG).is_file():
         for name, table in tables.items():
             write_table(run, name, table)

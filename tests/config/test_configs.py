@@ -4,8 +4,10 @@ import re
 
 import pytest
 import yaml
+from hydra.core.hydra_config import HydraConfig
 
-from seqattn.config.compose import CONF, _quoted
+from seqattn.config.compose import CONF
+from seqattn.config.overrides import _quoted
 from tests.cli.small import checked_training, composed, groups
 
 NEEDED = {
@@ -114,3 +116,10 @@ def test_the_examples_of_training_compose():
 )
 def test_a_quoted_text_comes_back_as_it_is(text):
     assert composed("train", f"name={_quoted(text)}")[0]["name"] == text
+
+
+def test_a_path_in_a_home_folder_needs_no_quotes(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert composed("train", "cache_dir=~/my cache")[0]["cache_dir"] == "~/my cache"
+    composed("train", "run_dir=~/my run")
+    assert HydraConfig.get().run.dir == str(tmp_path / "my run")

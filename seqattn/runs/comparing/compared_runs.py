@@ -19,7 +19,7 @@ from seqattn.errors import UserError
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.runs.evaluate import SENTENCES, Evaluation, Split
 from seqattn.runs.resuming import RESULT, settings_before
-from seqattn.storage import file_faults, is_file
+from seqattn.storage import file_faults, is_file, user_path
 
 _SCORES, _CONFIG = "scores.json", "config.yaml"
 
@@ -79,7 +79,7 @@ class ComparedRun:
     @property
     def bundle(self) -> Path | None:
         """The model; None where it is not there, or others answered with it."""
-        path = Path(self.results.bundle).expanduser() if self.home is None else self.home / "model"
+        path = user_path(self.results.bundle) if self.home is None else self.home / "model"
         alone = not self.results.ensemble and self.results.rerank is None
         return path if alone and (path / WEIGHTS).is_file() else None
 
@@ -108,7 +108,7 @@ class Reading:
         """
         if is_file(path / _SCORES) and is_file(path / SENTENCES):
             found = _results(path)
-            bundle = Path(found.bundle).expanduser()
+            bundle = user_path(found.bundle)
             run = bundle.parent
             if bundle.name != "model" or not is_file(run / _CONFIG):  # made from another
                 return self._evaluated(path, path, None, {"bundle": found.bundle})
@@ -232,7 +232,7 @@ def _results(directory: Path) -> Results:
 
 def find_runs(paths: Sequence[str]) -> Iterator[Path]:
     """Runs and evaluations; of a multirun's folder those of its jobs."""
-    for path in (Path(name).expanduser() for name in paths):
+    for path in (user_path(name) for name in paths):
         with file_faults("read", path):
             jobs = [one for one in path.iterdir() if one.name.isdigit()] if path.is_dir() else []
         if is_file(path / _CONFIG) or not jobs:

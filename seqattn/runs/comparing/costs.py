@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -84,7 +85,10 @@ def measure_costs(
     }
     decoders = {}
     for name, bundle in bundles.items():
-        if rounds and isinstance(bundle, TextBundle):
+        if not isinstance(bundle, TextBundle):
+            if rounds:
+                print(f"{name} answers by spans; its speed is not measured", file=sys.stderr)
+        elif rounds:
             first = systems[name][0]
             search = trusted(first.results.generation, "generation", first.path, trust)
             decoders[name] = partial(outputs_for, bundle, search)

@@ -26,10 +26,13 @@ def explain_text(
         target: the output; None for the bundle's own.
     """
     output = bundle.generate(text) if target is None else target
-    source, said = bundle.encode([text])[0][0], bundle.tokenizer.encode_target([output])[0]
+    windows, said = bundle.encode([text])[0], bundle.tokenizer.encode_target([output])[0]
+    source = windows[0]
     read = bundle.tokenizer.source_pieces(source, text)
     predicted = bundle.tokenizer.target_pieces(said, output)
     print(f"source:  {text}\noutput:  {output}")
+    if len(windows) > 1:
+        print(f"windows: {len(windows)}, of which the first is explained")
     device = next(bundle.model.parameters()).device
     ids = (torch.tensor([source], device=device), torch.tensor([said], device=device))
     found: dict[str, Any] = {"source": read, "output": predicted, "methods": {}}

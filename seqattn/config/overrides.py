@@ -1,0 +1,168 @@
+"""What a user's overrides become: grammar quoted, and what a run or a bundle brings put first."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import yaml
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString, Sweep
+
+from seqattn.bundle import nodes
+from seqattn.bundle.choices import SLOT_NODES, with_new_keys
+from seqattn.errors import UserError
+from seqattn.storage import user_path
+
+_SCORED = {"generation": "generation", "data": "data", "scorer": "task.scorer"}
+CARRIED = {
+    "train": {
+        **{group: group for group in ("model", "position", "attention")},
+        **{f"attention@{node}": node for node in SLOT_NODES},
+    },
+    "generate": {"generation": "generation"},
+    "distil": {"generation": "generation", "data": "data"},
+    "backtranslate": {"generation": "generation", "data": "data"},
+    **dict.fromkeys(("evaluate", "explain", "convert", "report", "heads"), _SCORED),
+    "probe": {"data": "data"},
+}
+"""For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
+OWN = r"bundle\d+_"
+"""What the choices that a bundle fills begin with, before the names that they had there."""
+_SENTENCES = ("text", "target", "question", "context")
+
+
+def complete(verb: str, overrides: Sequence[str]) -> list[str]:
+    """A user's overrides behind those that `resume=RUN`, `bundle=` or `init_from=PATH` bring.
+
+    A run brings the overrides that it was started with. A bundle brings its nodes, as choices of
+    names such as `bundle0_gqa`, unless the user chose another member of that group.
+
+    Raises:
+        UserError: where there is no such run or bundle.
+    """
+    overrides = [_home_quoted(override) for override in overrides]
+    if verb in ("analyze", "generate", "explain"):
+        overrides = [_as_text(override) for override in overrides]
+    if verb == "evaluate":  # keys of the search, whatever it is
+        overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
+    a_run = verb == "train" and _value(overrides, "resume") not in ("auto", True, False)
+    run = _path(overrides, "resume") if a_run else None
+    if run is not None:
+        before = [one for one in _resumed(run, overrides) if one not in overrides]
+        overrides = [*before, *overrides]
+    given = _value(overrides, "init_from") if verb == "train" else _path(overrides, "bundle")
+    several = _value(overrides, "bundles") if verb == "explain" and given is None else None
+    if isinstance(several, list) and several:  # on the data of the first
+        given = str(getattr(several[0], "text", several[0]))
+    if verb not in CARRIED or not isinstance(given, str):
+        return list(overrides)
+    if run is not None:  # which has the settings of its bundle, wherever that is now
+        return [*_filled(verb, overrides, _saved(run, "config", dict), run), *overrides]
+    from seqattn.bundle.files import read_config
+
+    trust = _value(overrides, "trust")
+    trusted = trust if isinstance(trust, list) else ()
+    bundle = read_config(user_path(given), trust=trusted)
+    return [*_filled(verb, overrides, bundle, given), *overrides]
+
+
+def is_filled(override: str) -> bool:
+    """Whether `complete` added an override for a bundle's node."""
+    return re.match(rf"[^=]+=\[?{OWN}", override) is not None
+
+
+def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path: str) -> list[str]:
+    """Overrides that choose a bundle's nodes for the groups of which the user chose no member."""
+    from seqattn.bundle.data_paths import MISSING, with_paths
+    from seqattn.bundle.files import part_of
+
+    brought, numbers = [], count()
+    for group, origin in CARRIED[verb].items():
+        absent = origin in SLOT_NODES and bundle.get(origin) is None
+        if absent or isinstance(_value(overrides, group), str | list | Sweep):
+            continue
+        node = part_of(bundle, origin, path)
+        if group == "data":
+            node = with_paths(node, user_path(path))
+        if group == "data" and (verb == "convert" or _value(overrides, "text") is not None):
+            # which needs no data
+            node = {key: "DIR" if value == MISSING else value for key, value in node.items()}
+        was = str((bundle.get("choices") or {}).get(group))
+        names = []
+        for part in node if isinstance(node, list) else [node]:
+            if isinstance(part.get("processors"), list):  # by names, to put others beside them
+                listed = {str(number): one for number, one in enumerate(part["processors"])}
+                part = {**part, "processors": listed}
+            names.append(f"bundle{next(numbers)}_{was if was.isidentifier() else 'NAME'}")
+            home = group.partition("@")[0]
+            ConfigStore.instance().store(group=home, name=names[-1], node=with_new_keys(home, part))
+        chosen = f"[{','.join(names)}]" if isinstance(node, list) else names[0]
+        brought.append(f"{group}={chosen}")
+    return brought
+
+
+def as_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Overrides as plain values by their keys."""
+
+    def plain(value: Any) -> Any:
+        return getattr(value, "text", nodes.each(lambda part, _: plain(part), value, ""))
+
+    parse = OverridesParser.create().parse_override
+    return {one.partition("=")[0]: plain(parse(one).value()) for one in overrides}
+
+
+def _resumed(run: str, overrides: Sequence[str]) -> list[str]:
+    """The overrides that a run was started with, but for those that are given anew."""
+    before = _saved(run, "overrides", list)
+    replaced = {"run_dir", *(override.partition("=")[0] for override in overrides)}
+    kept = [one for one in before if one.partition("=")[0] not in replaced]
+    return [*kept, f"run_dir={_quoted(run)}"]
+
+
+def _saved(run: str, name: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
+    """A list or dict of texts that a run has written down."""
+    saved = user_path(run) / f"{name}.yaml"
+    if not saved.is_file():
+        raise UserError(f"resume={run} is no run: {saved} is not there")
+    try:
+        found = yaml.safe_load(saved.read_text(encoding="utf-8"))
+    except (ValueError, yaml.YAMLError, RecursionError):  # ValueError of a date, too
+        found = None
+    if not isinstance(found, kind) or not all(isinstance(one, str) for one in found):
+        raise UserError(f"{saved} cannot be read; start a run anew")
+    return found
+
+
+def _value(overrides: Sequence[str], key: str) -> Any:
+    """The value that a user gave a key last; None where there is none."""
+    given = [override for override in overrides if override.partition("=")[0] == key]
+    return OverridesParser.create().parse_override(given[-1]).value() if given else None
+
+
+def _path(overrides: Sequence[str], key: str) -> str | None:
+    """The path that a key is given; None where there is none yet, or several."""
+    given = _value(overrides, key)
+    if given is not None and not isinstance(given, str | Sweep):
+        raise UserError(f"{key} must be text, got {given!r}")
+    return given if isinstance(given, str) else None
+
+
+def _quoted(text: str) -> str:
+    """A text in Hydra's grammar of overrides, whatever characters it holds."""
+    quoted = QuotedString(text, Quote.single).with_quotes()
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", quoted)  # no interpolation
+
+
+def _as_text(override: str) -> str:
+    """Quotes a sentence, so that its commas and colons are no grammar of Hydra's."""
+    key, _, value = override.partition("=")
+    as_it_is = value == "null" or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\"")
+    return override if key not in _SENTENCES or as_it_is else f"{key}={_quoted(value)}"
+
+
+def _home_quoted(override: str) -> str:
+    """Quotes a path in a home folder: Hydra's grammar has no bare "~"."""
+    found = re.fullmatch(r"([^=]+)=(~[^,'\"\[\]{}]*)", override)
+    return f"{found[1]}={_quoted(found[2])}" if found else override
