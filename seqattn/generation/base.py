@@ -97,6 +97,11 @@ class Search(ABC):
 
     output: ClassVar[str] = "text"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.processors, Mapping):  # a bundle has each by a name
+            named = {str(number): one for number, one in enumerate(self.processors)}
+            object.__setattr__(self, "processors", named)
+
     def over(self, model: SearchModel) -> "Generator":
         """The search over any number of sources."""
         from seqattn.generation.generator import Generator  # which knows what a search is

@@ -49,6 +49,7 @@ class BeamSearch(Search):
     coverage_penalty: NotNegative = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.n_best > self.beam_size:
             raise UserError(
                 f"n_best must be from 1 to generation.beam_size ({self.beam_size}), got "

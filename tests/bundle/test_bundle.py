@@ -23,6 +23,7 @@ from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, Sampling
 from seqattn.generation.ensemble import Ensemble
+from seqattn.generation.processors import NoRepeatNgram
 from tests.bundle.conftest import configuration, corpus, untrained
 
 TEXTS = ["a dog sees the cat", "", "two birds"]
@@ -123,6 +124,12 @@ def test_objects_are_written_as_the_nodes_that_make_them(loaded, tmp_path):
     made = {"attention": heads, "position": SinusoidalPosition}
     again = seqattn.load(copied(loaded, tmp_path / "copy", **made))
     assert again.generate(TEXTS) == loaded.generate(TEXTS)
+
+
+def test_a_search_keeps_a_list_of_processors(loaded, tmp_path):
+    search = BeamSearch(processors=[NoRepeatNgram(2)])
+    again = seqattn.load(copied(loaded, tmp_path / "copy", generation=search))
+    assert isinstance(again.search().processors["0"], NoRepeatNgram)
 
 
 @pytest.mark.parametrize("model", ["rnn", "span_rnn"])
