@@ -1,6 +1,5 @@
 """How many threads a training on a CPU gets."""
 
-import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from seqattn.runs.run_directory import world_size
 from seqattn.runs.trainer_options import TrainerOptions
 
 _ROUNDS = 5
-_SECONDS = 0.02  # of each number of threads in a round
+_SECONDS = 0.05  # of each number of threads in a round
+_WORTH = 1.2  # times as fast that more threads must be
 
 
 @contextmanager
@@ -42,18 +42,22 @@ def threads_of(trainer: TrainerOptions, before: int | None) -> Iterator[None]:
 
 
 def _quickest(most: int) -> int:
-    """The number of threads, halved from `most` on down to 1, that multiplies fastest now."""
+    """The number of threads, halved from `most` on down to 1, that does most work now, or nearly.
+
+    The work of all rounds counts, not a typical round's: threads that wait for a busy core do well
+    at times, and a training is as fast as its mean.
+    """
     counts = [most >> n for n in range(most.bit_length())]
     if len(counts) == 1:
         return most
     left, right = torch.randn(1024, 128), torch.randn(128, 128)
-    rates: dict[int, list[float]] = {count: [] for count in counts}
+    rates = dict.fromkeys(counts, 0.0)
     for _ in range(_ROUNDS):
         for count in counts:
             torch.set_num_threads(count)
-            products, began = 0, time.perf_counter()
+            done, began = 0, time.perf_counter()
             while time.perf_counter() < began + _SECONDS:
-                left @ right
-                products += 1
-            rates[count].append(products / (time.perf_counter() - began))
-    return max(counts, key=lambda count: statistics.median(rates[count]))
+                torch.relu(left @ right)
+                done += 1
+            rates[count] += done / (time.perf_counter() - began)
+    return min(count for count in counts if rates[count] * _WORTH > max(rates.values()))
