@@ -67,7 +67,7 @@ class Bundle:
         """A search: the bundle's own or the chosen one, with some of its settings changed.
 
         Args:
-            generation: "greedy", "beam", "sampling" or "spans"; an object of
+            generation: "greedy", "beam", "sampling", "mbr" or "spans"; an object of
                 `seqattn.generation`; a node such as `conf/generation/beam.yaml`; None for the
                 bundle's own.
             **settings: of the search, such as beam_size=2.

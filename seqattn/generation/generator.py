@@ -47,7 +47,7 @@ class Generator:
 
     Args:
         model: the model, a module.
-        search: greedy, beam or sampling.
+        search: greedy, beam, sampling or minimum Bayes risk.
         batch_size: sources in a batch at most; 0 for no such limit.
         batch_tokens: padded source tokens in a batch at most; 0 for no such limit.
         workers: processes of one thread each that share out the batches on a CPU, as many as there

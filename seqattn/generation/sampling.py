@@ -59,41 +59,50 @@ class Sampling(Search):
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        most = self.limit.of(memory, model.max_target_length)
-        uniform = self._uniform(numbers, int(most.max())).to(most.device)  # (B, K, longest)
+        return [_distinct(found) for found in self.draw(model, memory, numbers, self.n_best)]
 
-        def draw(scores: Tensor, held: Tensor, step: int) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, model: SearchModel, memory: Memory, numbers: Sequence[int], count: int
+    ) -> list[list[Hypothesis]]:
+        """So many samples of each sentence, of which some may be equal. Args: as `search`."""
+        most = self.limit.of(memory, model.max_target_length)
+        uniform = self._uniform(numbers, int(most.max()), count).to(most.device)  # (B, K, longest)
+
+        def choose(scores: Tensor, held: Tensor, step: int) -> tuple[Tensor, Tensor]:
             drawn = self._draw(scores.flatten(0, 1), uniform[held, :, step].flatten())
             return drawn[0].view(scores.shape[:2]), drawn[1].view(scores.shape[:2])
 
-        stepper = Stepper(self, model, memory, self.n_best)
-        return [_distinct(found) for found in extend(stepper, most, self.n_best, draw)]
+        stepper = Stepper(self, model, memory, count)
+        return extend(stepper, most, count, choose)
 
-    def _uniform(self, numbers: Sequence[int], steps: int) -> Tensor:
+    def _uniform(self, numbers: Sequence[int], steps: int, count: int) -> Tensor:
         """Uniform numbers (B, K, steps) in [0, 1); more steps leave the first ones as they are."""
         drawn = []
         for number in numbers:
             source = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-            drawn.append(torch.rand(steps, self.n_best, generator=source).T)
+            drawn.append(torch.rand(steps, count, generator=source).T)
         return torch.stack(drawn)
 
     def _draw(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """One token a row (R,) by inversion, after its log-probability under the whole model."""
-        ordered, order = scores.sort(dim=-1, descending=True, stable=True)
-        probabilities = (ordered / max(self.temperature, _COLDEST)).softmax(dim=-1)
         if self.top_k:
-            probabilities[:, self.top_k :] = 0
+            kept = min(self.top_k, scores.shape[-1])
+            scores, order = scores.topk(kept, dim=-1)
+        elif self.top_p < 1:
+            scores, order = scores.sort(dim=-1, descending=True, stable=True)
+        else:
+            order = None
+        probabilities = (scores / max(self.temperature, _COLDEST)).softmax(dim=-1)
         if self.top_p < 1:
             before = probabilities.cumsum(dim=-1) - probabilities
-            probabilities = probabilities.masked_fill(
-                before >= self.top_p * probabilities.sum(dim=-1, keepdim=True), 0
-            )
+            probabilities = probabilities.masked_fill(before >= self.top_p, 0)
         reached = probabilities.cumsum(dim=-1)
-        threshold = uniform[:, None] * reached[:, -1:]
+        most = reached[:, -1:]
+        below = torch.nextafter(most, torch.zeros_like(most))  # rounding may reach the most itself
+        threshold = (uniform[:, None] * most).minimum(below)
         place = torch.searchsorted(reached, threshold, right=True)
-        last = (probabilities > 0).sum(dim=-1, keepdim=True) - 1  # rounding may step past it
-        place = place.minimum(last)
-        return ordered.gather(1, place)[:, 0], order.gather(1, place)[:, 0]
+        drawn = place if order is None else order.gather(1, place)
+        return scores.gather(1, place)[:, 0], drawn[:, 0]
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

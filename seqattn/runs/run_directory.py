@@ -70,7 +70,8 @@ def remove_empty(path: Path) -> None:
 
 def distinct_names(directories: Sequence[Path]) -> list[str]:
     """The parts of each path that tell it from the others."""
-    from_the_end = zip_longest(*(path.parts[::-1] for path in directories), fillvalue="")
+    named = [path.relative_to(path.anchor).parts for path in directories]
+    from_the_end = zip_longest(*(parts[::-1] for parts in named), fillvalue="")
     telling = [parts for parts in reversed([*from_the_end]) if len(set(parts)) > 1]
     return [
         "/".join(parts[number] for parts in telling if parts[number]) or str(path)

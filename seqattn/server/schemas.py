@@ -34,7 +34,7 @@ class LimitSettings(Request):
 class SearchSettings(Request):
     """A search: the bundle's own or the named one, with some of its settings changed."""
 
-    name: str | None = Field(default=None, description="greedy, beam, sampling or spans")
+    name: str | None = Field(default=None, description="greedy, beam, sampling, mbr or spans")
     beam_size: Annotated[int, Field(ge=1, le=100)] | None = None
     length_penalty: Number | None = None
     early_stopping: bool | None = None

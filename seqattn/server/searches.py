@@ -55,7 +55,8 @@ def processors_of(search: Search) -> tuple[Processor, ...]:
 
 def beams_of(search: Any) -> int:
     """How many hypotheses of a source it follows."""
-    return int(getattr(search, "beam_size", getattr(search, "n_best", 1)))
+    known = ("beam_size", "samples", "n_best")
+    return next((int(getattr(search, name)) for name in known if hasattr(search, name)), 1)
 
 
 def prefix_ids(bundle: Bundle, prefix: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from seqattn.generation import (
     GreedySearch,
     Hypothesis,
     LengthLimit,
+    MinimumBayesRisk,
     Sampling,
 )
 from seqattn.generation.generator import generate_from_windows
@@ -24,6 +25,7 @@ SEARCHES = {
     "exact-beam": lambda **limit: BeamSearch(LengthLimit(**limit), 3, early_stopping=False),
     "sampling": lambda **limit: Sampling(LengthLimit(**limit), n_best=2, seed=3),
     "cut-sampling": lambda **limit: Sampling(LengthLimit(**limit), 1.3, top_k=6, top_p=0.9),
+    "mbr": lambda **limit: MinimumBayesRisk(LengthLimit(**limit), n_best=2, seed=3, samples=4),
 }
 searches = pytest.mark.parametrize("make", SEARCHES.values(), ids=SEARCHES)
 
