@@ -360,7 +360,7 @@ SEARCH_FAULTS = [
           "before = probabilities.cumsum(dim=-1) - probabilities",
           "before = probabilities.cumsum(dim=-1)", SEARCH),
     Fault("s14", "a sample's probability is the sharpened one",
-          "ordered.gather(1, place)[:, 0]", "(ordered / self.temperature).gather(1, place)[:, 0]",
+          "scores.gather(1, place)[:, 0]", "(scores / self.temperature).gather(1, place)[:, 0]",
           SEARCH),
     Fault("s15", "looking twice covers more", "clamp(min=least, max=1.0)", "clamp(min=least)",
           SEARCH),
