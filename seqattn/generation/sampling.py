@@ -16,6 +16,7 @@ from seqattn.ops.topk import largest
 from seqattn.tokens import BOS, EOS
 
 _COLDEST = 1e-30  # of temperatures: below it all logits may become infinite
+_FEW = 128  # tokens, among which most nuclei end
 Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 
@@ -85,24 +86,40 @@ class Sampling(Search):
 
     def _draw(self, scores: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
         """One token a row (R,) by inversion, after its log-probability under the whole model."""
+        order = None
+        logits = scores / max(self.temperature, _COLDEST)
         if self.top_k:
-            kept = min(self.top_k, scores.shape[-1])
-            scores, order = scores.topk(kept, dim=-1)
-        elif self.top_p < 1:
-            scores, order = scores.sort(dim=-1, descending=True, stable=True)
-        else:
-            order = None
-        probabilities = (scores / max(self.temperature, _COLDEST)).softmax(dim=-1)
+            logits, order = logits.topk(min(self.top_k, scores.shape[-1]), dim=-1)
+        probabilities = logits.softmax(dim=-1)
         if self.top_p < 1:
-            before = probabilities.cumsum(dim=-1) - probabilities
-            probabilities = probabilities.masked_fill(before >= self.top_p, 0)
+            probabilities, places = _nucleus(probabilities, self.top_p)
+            order = places if order is None else order.gather(1, places)
         reached = probabilities.cumsum(dim=-1)
         most = reached[:, -1:]
         below = torch.nextafter(most, torch.zeros_like(most))  # rounding may reach the most itself
         threshold = (uniform[:, None] * most).minimum(below)
         place = torch.searchsorted(reached, threshold, right=True)
         drawn = place if order is None else order.gather(1, place)
-        return scores.gather(1, place)[:, 0], drawn[:, 0]
+        return scores.gather(1, drawn)[:, 0], drawn[:, 0]
+
+
+def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens of each row (R, V) that reach a share together; 0 for the others.
+
+    Rows whose likeliest few reach it are not sorted.
+
+    Returns:
+        Probabilities (R, N), the largest first, and their tokens.
+    """
+    ordered, order = probabilities.topk(min(_FEW, probabilities.shape[-1]), dim=-1)
+    wide = (ordered.sum(dim=-1) < share).nonzero()[:, 0]
+    if len(wide):
+        few, first = ordered, order
+        ordered, order = torch.zeros_like(probabilities), torch.zeros_like(probabilities).long()
+        ordered[:, : few.shape[1]], order[:, : few.shape[1]] = few, first
+        ordered[wide], order[wide] = probabilities[wide].sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(dim=-1) - ordered
+    return ordered.masked_fill(before >= share, 0), order
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

@@ -7,6 +7,7 @@ import torch
 
 from seqattn.generation import Generator, LengthLimit, Sampling
 from seqattn.generation.generator import generate_from_windows
+from seqattn.generation.sampling import _nucleus
 from seqattn.tokens import EOS, PAD
 from tests.builders import POSITIONS, make_transformer
 from tests.generation.table_model import TableModel
@@ -126,3 +127,17 @@ def test_samples_of_a_source_are_distinct_sorted_and_scored_as_a_full_pass_score
         total = logits.log_softmax(-1).gather(1, torch.tensor(ended)[:, None]).sum().item()
         assert hypothesis.log_probability == pytest.approx(total, abs=1e-4)
         assert hypothesis.score == pytest.approx(total / len(ended), abs=1e-4)
+
+
+@pytest.mark.parametrize("spreads", [(9.0, 4.0), (9.0, 0.5, 4.0), (0.1, 0.2)])
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_a_nucleus_is_that_of_the_whole_vocabulary_sorted(spreads, share):
+    logits = torch.randn(3, len(spreads), 1000, generator=torch.Generator().manual_seed(7))
+    probabilities = (logits * torch.tensor(spreads)[:, None]).flatten(0, 1).softmax(dim=-1)
+    ordered, order = probabilities.sort(dim=-1, descending=True)
+    kept = ordered.cumsum(dim=-1) - ordered < share
+    found, tokens = _nucleus(probabilities, share)
+    for row in range(len(probabilities)):
+        of = found[row] > 0
+        assert tokens[row][of].tolist() == order[row][kept[row]].tolist()
+        assert found[row][of].tolist() == ordered[row][kept[row]].tolist()
