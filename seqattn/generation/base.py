@@ -26,6 +26,11 @@ Progress = Callable[[int, int], object]
 """Told after each batch how many sources are done, and how many there are."""
 
 
+def listed(processors: Processors) -> list[Processor]:
+    """Processors in their order, without their names."""
+    return list(processors.values() if isinstance(processors, Mapping) else processors)
+
+
 class SearchModel(Protocol):
     """A module that says what follows: a `Seq2SeqModel`, or several of them together."""
 

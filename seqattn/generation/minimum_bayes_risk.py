@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from seqattn.checking import checked
+from seqattn.checking import CountOrNone, checked
 from seqattn.generation.base import Hypothesis, SearchModel
 from seqattn.generation.sampling import Sampling
 from seqattn.models.base import Memory
@@ -26,11 +26,13 @@ class MinimumBayesRisk(Sampling):
 
     Args:
         limit, processors, temperature, top_k, top_p, seed: as `Sampling`.
+        batch_size: of sentences, each of them `samples` rows.
         n_best: hypotheses given for each source; they are distinct, so there may be fewer.
         samples: drawn of each source.
         order: the longest n.
     """
 
+    batch_size: CountOrNone = field(default=16, kw_only=True)
     samples: Annotated[int, Ge(1), Le(1_000)] = 48
     order: Annotated[int, Ge(1), Le(8)] = 2
 

@@ -1,12 +1,10 @@
 """Decoding steps: what follows each hypothesis of a batch, asked of a model token by token."""
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
 from seqattn.errors import UserError
-from seqattn.generation.base import Search, SearchModel
+from seqattn.generation.base import Search, SearchModel, listed
 from seqattn.generation.processors import MinimumLength
 from seqattn.models.base import Memory
 from seqattn.tokens import EOS, PAD
@@ -34,8 +32,7 @@ class Stepper:
         beams: int,
         need_weights: bool = False,
     ) -> None:
-        given, minimum = search.processors, search.limit.minimum
-        self.processors = list(given.values() if isinstance(given, Mapping) else given)
+        self.processors, minimum = listed(search.processors), search.limit.minimum
         if minimum:
             self.processors.insert(0, MinimumLength(minimum))
         self.model = model

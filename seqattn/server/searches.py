@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.nodes import describe
 from seqattn.errors import UserError
-from seqattn.generation.base import Search
-from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram, Processor
+from seqattn.generation.base import Search, listed
+from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
 from seqattn.generation.span_search import SpanSearch
 from seqattn.server.schemas import SearchSettings
 from seqattn.tokens import UNK
@@ -37,7 +36,7 @@ def search_for(bundle: Bundle, asked: str | SearchSettings | None, n_best: int) 
             raise UserError("a search of spans has no limit and no no_repeat_ngram; leave them out")
         return replace(made, answers=n_best)
     if ngram is not None:
-        made = replace(made, processors=(*processors_of(made), NoRepeatNgram(ngram)))
+        made = replace(made, processors=[*listed(made.processors), NoRepeatNgram(ngram)])
     if hasattr(made, "n_best"):
         # hypotheses that differ in tokens may read the same: the whole beam is asked for
         whole = max(n_best, made.beam_size) if hasattr(made, "beam_size") and n_best > 1 else n_best
@@ -45,12 +44,6 @@ def search_for(bundle: Bundle, asked: str | SearchSettings | None, n_best: int) 
     elif n_best > 1:
         raise UserError("generation=greedy gives one hypothesis; n_best needs beam or sampling")
     return replace(made, workers=1)
-
-
-def processors_of(search: Search) -> tuple[Processor, ...]:
-    """What its hypotheses may say next, in order."""
-    given = search.processors
-    return tuple(given.values() if isinstance(given, Mapping) else given)
 
 
 def beams_of(search: Any) -> int:
@@ -75,4 +68,4 @@ def forced(search: Search, prefix: tuple[int, ...]) -> Search:
     """The same search among the outputs that begin with these tokens."""
     if not prefix:
         return search
-    return replace(search, processors=(ForcedPrefix(prefix, processors_of(search)),))
+    return replace(search, processors=(ForcedPrefix(prefix, listed(search.processors)),))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqattn.bundle.bundle import TextBundle
 from seqattn.errors import UserError
-from seqattn.generation.base import Hypothesis, Search
+from seqattn.generation.base import Hypothesis, Search, listed
 from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.processors import Processor
 from seqattn.server.figures import Figures
@@ -23,7 +23,7 @@ from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Alone, Shared
 from seqattn.server.outputs import different, look_into
 from seqattn.server.schemas import Generated, GenerateRequest, Output
-from seqattn.server.searches import beams_of, forced, prefix_ids, processors_of, search_for
+from seqattn.server.searches import beams_of, forced, prefix_ids, search_for
 from seqattn.server.streams import Event, Tell, sent
 from seqattn.tokens import EOS
 
@@ -217,7 +217,7 @@ def looks(asked: GenerateRequest) -> bool:
 
 def watched(search: Search, watch: Processor) -> Search:
     """The same search, with one more processor."""
-    return replace(search, processors=(*processors_of(search), watch))
+    return replace(search, processors=[*listed(search.processors), watch])
 
 
 class Watch(Processor):

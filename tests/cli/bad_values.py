@@ -220,6 +220,8 @@ KINDS = (
     ("evaluate", "rerank.weight=1", "rerank needs another model: add rerank.bundle=PATH"),
     ("generate", "rerank.direction=forward", "rerank needs another model: add rerank.bundle"),
     ("evaluate", "store=true", "store=true keeps in one bundle what tune finds for it alone"),
+    ("evaluate", "split=val tune.beam_size=[2] store=true rerank.bundle=x", "store=true keeps in"),
+    ("generate", "generation.length_penalty=11", "generation.length_penalty must be a number"),
     ("evaluate", "generation=greedy rerank.bundle=x", "there is no bundle at x"),
     ("generate", "ensemble=5", "ensemble must be a list of texts, got 5"),
     ("distil", "ensemble=[gone]", "there is no bundle at gone; training writes one"),

@@ -1,12 +1,14 @@
 """From a corpus to shards, from shards to a bundle, its scores, and on from there."""
 
 import json
+import shutil
 
 import pytest
 import yaml
 from safetensors.torch import load_file
 
-from tests.cli.small import SIZES, data_of, pairs, refusal, succeed, train, write_split
+from seqattn.data.shard_files import read_manifest
+from tests.cli.small import SIZES, data_of, pairs, refusal, run, succeed, train, write_split
 
 OWN = [word for word in SIZES if not word.startswith(("tokenizer.", "loader.max_tokens"))]
 FEW = ["shard_pairs=20", "workers=1", "tokenizer.vocab_size=60"]
@@ -135,6 +137,16 @@ def test_questions_are_not_prepared(capfd, tmp_path):
     told = refusal(capfd, "prepare", "data=demo_qa", f"output={tmp_path}/out")
     assert told == "prepare takes pairs of texts; questions are trained on as they are"
     assert not (tmp_path / "out").exists()
+
+
+def test_a_test_split_that_cannot_be_read_is_left_out_in_words(capfd, corpus, tmp_path):
+    copied = tmp_path / "copied"
+    shutil.copytree(corpus, copied)
+    (copied / "test.de").write_text("eine Zeile\n", encoding="utf-8")
+    ended = run(capfd, "prepare", *data_of(copied), *FEW, f"output={tmp_path}/out")
+    assert ended.code == 0
+    assert "without a test split: both sides must have as many lines" in ended.err
+    assert list(read_manifest(tmp_path / "out").splits) == ["val"]
 
 
 def test_what_is_unfinished_is_not_trained_on(capfd, prepared, tmp_path):

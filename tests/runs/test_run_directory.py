@@ -11,7 +11,7 @@ from seqattn.runs.run_directory import distinct_names
     ("paths", "names"),
     [
         (["runs/a/model", "runs/b/model"], ["a", "b"]),
-        (["/work/a/study/one/model", "/work/b/two/model"], ["work/a/study/one", "work/b/two"]),
+        (["/a/study/one/model", "/b/two/model"], ["a/study/one", "b/two"]),
         (["/runs/a", "runs/a"], ["/runs/a", "runs/a"]),
     ],
 )
