@@ -180,34 +180,40 @@ def _over_blocks(
     rows = max(64, _BLOCK_NUMBERS // len(weight))
     if r_drop:
         rows -= rows % 2  # a pair stays together
+    memory = narrow.new_empty(min(rows, len(x)), len(weight))  # every block's logits
     for start in range(0, len(x), rows):
         block = slice(start, start + rows)
-        logits, gold = (narrow[block] @ output.T).to(exact), targets[block, None]
+        features, gold = narrow[block], targets[block, None]
+        logits = torch.mm(features, output.T, out=memory[: len(features)]).to(exact)
         part = None if mixture is None else Mixture(*(whole[block] for whole in mixture))
         found = _block(logits, gold, smoothing, part, r_drop)
         sums += found.sums
         if not learn:
             continue
-        gradient = found.probabilities
         if found.apart is not None:
             pull[block] = r_drop / 2 * found.apart.sum(dim=1, keepdim=True)
-        if part is not None and lost is not None and found.copied is not None:
+        held = 1 - pull[block]
+        if lost is not None and found.copied is not None:
             lost[block] = found.copied
-            held = 1 - pull[block] - found.copied.sum(dim=1, keepdim=True)
-            gradient.mul_(held).scatter_add_(1, part.ids, found.copied)
-        elif found.apart is not None:
-            gradient.mul_(1 - pull[block])
+            held = held - found.copied.sum(dim=1, keepdim=True)
+        gradient = found.exponentials.mul_(held / found.total)
+        if part is not None and found.copied is not None:
+            gradient.scatter_add_(1, part.ids, found.copied)
         if found.apart is not None:
             gradient.add_(found.apart, alpha=r_drop / 2)
-        if smoothing:
-            gradient.sub_(smoothing / len(weight))
         gradient.scatter_add_(1, gold, gradient.new_full((), smoothing - 1).expand_as(gold))
         gradient = gradient.to(compute)
         gradients[0][block] = (gradient @ output).to(x.dtype)
         if compute == exact:
-            gradients[1].addmm_(gradient.T, narrow[block])
+            gradients[1].addmm_(gradient.T, features)
         else:
-            gradients[1] += gradient.T @ narrow[block]
+            gradients[1] += gradient.T @ features
+    # the smoothed target's share of every token is one number, so its passes need no logits
+    features_sum, weight_sum = x.sum(dim=0, dtype=exact), weight.sum(dim=0, dtype=exact)
+    sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
+    if learn and smoothing:
+        gradients[0] -= smoothing / len(weight) * weight_sum
+        gradients[1] -= smoothing / len(weight) * features_sum
     if learn and lost is not None:
         gradients += [lost.sum(dim=1) - 1 + pull[:, 0], -lost]
     return sums, gradients
@@ -215,8 +221,11 @@ def _over_blocks(
 
 class _Block(NamedTuple):
     sums: Tensor
-    probabilities: Tensor
-    """(N, V) of the vocabulary, q."""
+    """As of all tokens, but spread still lacks the logits' mean."""
+    exponentials: Tensor
+    """(N, V) what softmax divides by `total`."""
+    total: Tensor
+    """(N, 1)"""
     copied: Tensor | None
     """(N, S) what -g_w (1 - s_w) is for the tokens w that may be copied."""
     apart: Tensor | None
@@ -226,37 +235,43 @@ class _Block(NamedTuple):
 def _block(
     logits: Tensor, gold: Tensor, smoothing: float, mixture: Mixture | None, r_drop: float
 ) -> _Block:
-    """What the sums of a block's tokens and their gradients are made of.
+    """What the sums of a block's tokens and their gradients are made of. The logits' memory is
+    taken.
 
     The loss is -sum_w t_w log P(w), t the smoothed target and P(w) = e^generate q_w + copied_w,
     with the divergence of pairs. Its gradient at log P(w) is g_w = h_w - t_w. With s_w the
     vocabulary's share of P(w), which is 1 for what is not copied, the gradient at logit v is
     g_v s_v - q_v sum_w g_w s_w, and that at `generate` is the sum.
     """
-    peak = logits.amax(dim=-1, keepdim=True)
-    probabilities = logits.softmax(dim=-1)
-    # log-sum-exp from the likeliest token's probability, which saves a pass of exp
-    norm = peak - probabilities.amax(dim=-1, keepdim=True).log()
+    best = logits.amax(dim=-1, keepdim=True)
+    gold_logit = logits.gather(1, gold)
+    copyable = None if mixture is None else logits.gather(1, mixture.ids)
+    # in place where nothing asks for the logits again: softmax would write another block
+    exponentials = (logits - best).exp_() if r_drop else logits.sub_(best).exp_()
+    total = exponentials.sum(dim=-1, keepdim=True)
+    norm = spread = best + total.log()
     copied = apart = None
     divergence = norm.new_zeros(())
-    if mixture is not None:
+    if mixture is not None and copyable is not None:
         norm = norm - mixture.generate[:, None]
-        more = _gain(logits.gather(1, mixture.ids) - norm, mixture.copy)
-        logits.scatter_add_(1, mixture.ids, more)  # log P(w) is logit - norm from here
-        peak = logits.amax(dim=-1, keepdim=True)
-    gold_logit, mean = logits.gather(1, gold), logits.mean(dim=-1, keepdim=True)
-    right = gold_logit == peak
+        more = _gain(copyable - norm, mixture.copy)  # log P(w) is logit + more - norm
+        here = mixture.ids == gold
+        best = torch.maximum(best, (copyable + more).amax(dim=-1, keepdim=True))
+        gold_logit = gold_logit + torch.where(here, more, 0).sum(dim=-1, keepdim=True)
     if r_drop:
-        likely = probabilities if mixture is None else (logits - norm).exp()
+        if mixture is None:
+            likely = exponentials / total
+        else:
+            likely = (logits.scatter_add_(1, mixture.ids, more) - norm).exp()
         divergence, apart = _apart(logits, norm, likely)
     if mixture is not None:
-        wanted = (mixture.ids == gold).to(more.dtype) * (1 - smoothing)
-        wanted = wanted + smoothing / logits.shape[1]
+        wanted = here.to(more.dtype) * (1 - smoothing) + smoothing / logits.shape[1]
         if apart is not None:
             wanted = wanted - r_drop / 2 * apart.gather(1, mixture.ids)
         copied = -torch.expm1(-more) * wanted
-    parts = (norm - gold_logit).sum(), (norm - mean).sum(), right.sum(), divergence
-    return _Block(torch.stack(parts), probabilities, copied, apart)
+        spread = norm - more.sum(dim=-1, keepdim=True) / logits.shape[1]
+    parts = (norm - gold_logit).sum(), spread.sum(), (gold_logit == best).sum(), divergence
+    return _Block(torch.stack(parts), exponentials, total, copied, apart)
 
 
 def _apart(logits: Tensor, norm: Tensor, likely: Tensor) -> tuple[Tensor, Tensor]:

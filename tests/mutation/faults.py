@@ -381,8 +381,7 @@ SEARCH_FAULTS = [
 
 LOSS_FAULTS = [
     Fault("l01", "smoothing has no gradient",
-          "if smoothing:\n            gradient.sub_(", "if False:\n            gradient.sub_(",
-          LOSS),
+          "if learn and smoothing:", "if False:", LOSS),
     Fault("l02", "copied tokens' gradient has the other sign",
           "copied = -torch.expm1(-more) * wanted", "copied = torch.expm1(-more) * wanted", LOSS),
     Fault("l03", "units of earlier steps count on",
