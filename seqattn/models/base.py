@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from seqattn.layers.embedding import Embedding
 from seqattn.models.head import DecoderOutput, Head, SourceTokens
-from seqattn.ops.vocabulary_loss import TokenLoss
+from seqattn.ops.cross_entropy import TokenLoss
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqattn.errors import UserError
+from seqattn.ops.cross_entropy import Mixture, TokenLoss
 from seqattn.ops.packed import packed
 from seqattn.ops.precision import wide
-from seqattn.ops.vocabulary_loss import Mixture, TokenLoss, blockwise_cross_entropy
+from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.tokens import RESERVED
 
 

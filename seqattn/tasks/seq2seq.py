@@ -13,7 +13,7 @@ from seqattn.generation import Generator
 from seqattn.metrics.means import TokenScores
 from seqattn.metrics.text import Scorer
 from seqattn.models.base import Seq2SeqModel
-from seqattn.ops.vocabulary_loss import TokenLoss
+from seqattn.ops.cross_entropy import TokenLoss
 from seqattn.tasks.base import SummedTask
 from seqattn.tasks.halving import BatchLoss
 from seqattn.tasks.settings import Optimization, Sample, Validation

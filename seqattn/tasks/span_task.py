@@ -14,7 +14,7 @@ from seqattn.generation.span_search import Answerer
 from seqattn.metrics.means import SpanPlaces
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.models.span_base import SpanModel, SpanScores
-from seqattn.ops.vocabulary_loss import symmetric_divergence
+from seqattn.ops.cross_entropy import symmetric_divergence
 from seqattn.tasks.base import SummedTask
 from seqattn.tasks.halving import BatchLoss
 from seqattn.tasks.settings import Optimization, Sample, Validation

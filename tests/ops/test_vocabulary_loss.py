@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.ops import vocabulary_loss as loss_module
-from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, cross_entropy, places
+from seqattn.ops.cross_entropy import cross_entropy
+from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, places
 from tests.builders import padded
 
 B, T, D, V = 2, 5, 6, 11

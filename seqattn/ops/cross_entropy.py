@@ -1,0 +1,77 @@
+"""Cross-entropy over a vocabulary, summed over real tokens, with and without copying: in plain
+words, as tests hold `ops.vocabulary_loss` to it."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqattn.ops.precision import wide
+from seqattn.tokens import PAD
+
+
+class TokenLoss(NamedTuple):
+    """Sums over the real tokens of a batch.
+
+    `smoothed` is what training minimises, `nll` the plain negative log-likelihood, both in nats;
+    `correct` counts tokens that were the likeliest, `tokens` all of them. `divergence` is
+    KL(P1 || P2) + KL(P2 || P1) in nats, where the batch holds two passes over the same tokens.
+    """
+
+    smoothed: Tensor
+    nll: Tensor
+    correct: Tensor
+    tokens: Tensor
+    divergence: Tensor
+
+
+class Mixture(NamedTuple):
+    """How generating and copying share a token's probability; all in nats, in float32 at least."""
+
+    generate: Tensor
+    """(B*K, T) log-probability of generating from the vocabulary."""
+    copy: Tensor
+    """(B*K, T, S) log-probability of copying the token at a place: of all of its places together
+    at its first, -inf at the others."""
+    ids: Tensor
+    """(B*K, T, S) the source's tokens."""
+
+    def log_probabilities(self, logits: Tensor) -> Tensor:
+        """Of every token, (B*K, T, V), where logits (B*K, T, V) are the vocabulary's."""
+        scores = wide(logits).log_softmax(dim=-1) + self.generate[..., None]
+        more = gain(scores.gather(-1, self.ids), self.copy)
+        return scores.scatter_add(-1, self.ids, more)
+
+
+def gain(generated: Tensor, copied: Tensor) -> Tensor:
+    """How much a token's log-probability rises by being copied too: log(1 + copied / generated)."""
+    return torch.logaddexp(torch.zeros_like(generated), copied - generated)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> TokenLoss:
+    """Label-smoothed cross-entropy (Szegedy et al. 2016, arXiv 1512.00567, section 7).
+
+    Args:
+        logits: (..., V), or log-probabilities.
+        targets: (...) ids, 0 where padded.
+        smoothing: share of the target's probability spread over the whole vocabulary.
+    """
+    real = targets != PAD
+    log_probabilities = wide(logits[real]).log_softmax(dim=-1)  # (N, V)
+    gold = targets[real]
+    nll = -log_probabilities.gather(1, gold[:, None]).sum()
+    spread = -log_probabilities.mean(dim=-1).sum()
+    smoothed = (1 - smoothing) * nll + smoothing * spread if smoothing else nll
+    correct = (log_probabilities.argmax(dim=-1) == gold).sum()
+    return TokenLoss(smoothed, nll, correct, real.sum(), nll.new_zeros(()))
+
+
+def symmetric_divergence(log_probabilities: Tensor) -> Tensor:
+    """KL(P1 || P2) + KL(P2 || P1), summed over pairs.
+
+    Args:
+        log_probabilities: (2*N, V) in nats, P2 of a pair N rows after P1. Where both are -inf, or
+            as low as a number can be, they add nothing.
+    """
+    first, second = log_probabilities.clamp(min=torch.finfo(log_probabilities.dtype).min).chunk(2)
+    return ((first.exp() - second.exp()) * (first - second)).sum()
