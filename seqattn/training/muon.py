@@ -11,6 +11,7 @@ from torch.optim import AdamW, Optimizer
 from seqattn.checking import Dropout as Beta
 from seqattn.checking import NotNegative, check
 from seqattn.errors import UserError
+from seqattn.training.optim import table_ids
 
 
 class Muon(Optimizer):
@@ -47,8 +48,8 @@ def muon(
     """Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon), AdamW where it has no meaning.
 
     The momentum of each matrix is made orthogonal, and scaled to the size of a step of AdamW (Liu
-    et al. 2025, arXiv 2502.16982), so that one rate serves both. Embeddings, the output layer,
-    biases and norms are AdamW's.
+    et al. 2025, arXiv 2502.16982), so that one rate serves both. Embeddings, positions, the output
+    layer, biases and norms are AdamW's.
 
     Args:
         model: its parameters are optimised; shared ones once.
@@ -68,7 +69,7 @@ def muon(
         raise UserError("muon needs whole matrices; with trainer=fsdp2 choose optimizer=adamw")
     values = {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps}
     check(muon, {**values, "weight_decay": weight_decay})
-    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    tables = table_ids(model)
     head = getattr(model, "head", None)
     tables |= {id(weight) for weight in head.parameters()} if head is not None else set()
     matrices: list[nn.Parameter] = []

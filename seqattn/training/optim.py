@@ -7,6 +7,13 @@ from torch.optim import AdamW
 
 from seqattn.checking import Dropout as Beta
 from seqattn.checking import NotNegative, check
+from seqattn.positions import Position
+
+
+def table_ids(model: nn.Module) -> set[int]:
+    """The `id` of every weight whose rows are looked up: embeddings, and vectors of positions."""
+    parts = (part for part in model.modules() if isinstance(part, nn.Embedding | Position))
+    return {id(weight) for part in parts for weight in part.parameters(recurse=False)}
 
 
 def adamw(
@@ -19,7 +26,7 @@ def adamw(
 ) -> AdamW:
     """AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101), decay on matrices alone.
 
-    Embeddings, biases and norms are not decayed.
+    Embeddings, positions, biases and norms are not decayed.
 
     Args:
         model: its parameters are optimised; shared ones once.
@@ -34,7 +41,7 @@ def adamw(
         UserError: for a value out of its range.
     """
     check(adamw, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    tables = table_ids(model)
     decayed: list[nn.Parameter] = []
     kept: list[nn.Parameter] = []
     for parameter in model.parameters():

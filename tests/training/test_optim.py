@@ -1,9 +1,12 @@
 """AdamW: which weights decay, and by how much."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from seqattn.training.optim import adamw
+from seqattn.positions import DeBERTaPosition, ShawPosition
+from seqattn.training.optim import adamw, table_ids
 from tests.builders import POSITIONS, make_transformer, random_ids, targets
 
 
@@ -30,6 +33,24 @@ def test_matrices_decay_and_embeddings_norms_biases_and_positions_do_not(sharing
     assert group_of(optimizer, model.head.linear.weight)["weight_decay"] == (
         0.3 if sharing == "none" else 0.0
     )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [
+        (partial(ShawPosition, values=True), {"keys", "values"}),
+        (DeBERTaPosition, {"table"}),
+    ],
+)
+def test_vectors_of_distances_are_tables_and_projections_of_them_are_matrices(scheme, expected):
+    model = make_transformer(position=scheme)
+    tables = table_ids(model)
+    found = {
+        name.rpartition(".")[2]
+        for name, weight in model.named_parameters()
+        if "position" in name and id(weight) in tables
+    }
+    assert found == expected
 
 
 def test_a_model_of_one_kind_of_weight_gets_one_group():
