@@ -19,20 +19,17 @@ from torch.utils.data import Sampler
 
 from seqattn.data.bucketing import BucketSampler, Ints, batch_count
 from seqattn.data.options import BatchLimits, LoaderOptions
-from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, check_whole, digest_of, open_shard
+from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, check_whole, open_shard
 from seqattn.errors import UserError
-from seqattn.storage import is_file
+from seqattn.storage import digest_of, is_file
 
 
 class ShardedCorpus:
     """The training pairs of a prepared directory, as options let them be read.
 
     Args:
-        root: the directory.
-        manifest: what it holds.
         window: shards that are in play at once.
         first: the number of its first pair among those of all corpora.
-        options: of the loader.
 
     Attributes:
         firsts: the number of each shard's first pair among those of all corpora.
@@ -101,9 +98,6 @@ class Passes:
     """Batches of one corpus, pass after pass without end.
 
     Args:
-        corpus: gives the rows.
-        limits: what a batch may hold.
-        seed: of the order.
         step_batches: the batches of every window are a multiple of it.
 
     Raises:
