@@ -112,18 +112,12 @@ class TextData(LightningDataModule):
         self.setup("validate")
         return self._loader("val", shuffle=False)
 
-    def first(self, split: str, rows: int = 16, tokens: int = 2048) -> Any:
-        """The first rows of a split as a batch, whatever batches it is cut into.
-
-        Args:
-            split: that is ready.
-            rows: at most.
-            tokens: padded tokens of a side, at most, where there are two rows.
-        """
+    def first(self, split: str) -> Any:
+        """The first rows of a ready split as a batch: 16 or 2,048 tokens of a side at most."""
         data = self._splits[split]
-        longest = np.maximum(data.source_lengths[:rows], data.target_lengths[:rows])
+        longest = np.maximum(data.source_lengths[:16], data.target_lengths[:16])
         padded = np.maximum.accumulate(longest) * np.arange(1, len(longest) + 1)
-        return data.batch(range(max(1, int((padded <= tokens).sum()))))
+        return data.batch(range(max(1, int((padded <= 2048).sum()))))
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -172,7 +166,7 @@ class Seq2SeqData(TextData):
     unit = "pairs"
 
     def rows(self, split: str) -> Texts:
-        """A split's texts as they came, nothing left out. Args: split: such as val."""
+        """A split's texts as they came, nothing left out."""
         return Texts.of(self._rows(split))
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
@@ -210,7 +204,7 @@ class SpanData(TextData):
         super().__init__(source, tokenizer_config, *rest, **more)
 
     def rows(self, split: str) -> Questions:
-        """A split as it came, nothing left out. Args: split: such as val."""
+        """A split as it came, nothing left out."""
         return Questions.of(self._rows(split))
 
     def encoder(self) -> SpanEncoder:
