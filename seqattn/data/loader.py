@@ -62,8 +62,6 @@ class BatchLoader(DataLoader[BatchT]):
     """Loads the batches that a `BucketSampler` plans, from any step of any epoch on.
 
     Args:
-        data: the rows.
-        limits: what a batch may hold, and who prepares it.
         order: seed, rank, world, shuffle and step_batches of the `BucketSampler`.
     """
 

@@ -75,10 +75,9 @@ class Side:
         """As `encode`, each text in pieces that are drawn by its own random numbers.
 
         Args:
-            texts: N of them.
             alpha: of a unigram model the power of a segmentation's probability with which it is
                 drawn, of BPE the probability that a merge is left out; above 0 and below 1.
-            chances: N, one for each.
+            chances: one for each text.
         """
         normalised: list[str] = self._processor.normalize(self._prepared(texts))
         cut = self._segmentation(self._processor, alpha)
@@ -136,8 +135,7 @@ class Tokenizer:
     """Turns text into ids and ids into text, by serialised sentencepiece models.
 
     Args:
-        source_model: of the source side.
-        target_model: of the target side; None if both sides share `source_model`.
+        target_model: None if both sides share `source_model`.
         truecaser: writes outputs with capital letters, from a target side without; None for not.
 
     Attributes:

@@ -55,8 +55,6 @@ class Seq2SeqTask(SummedTask):
     """Minimises the loss per real target token over the whole effective batch.
 
     Args:
-        model: the encoder-decoder.
-        optimization: optimizer, schedule, label smoothing.
         validation: what is generated; None for the loss alone.
 
     Raises:

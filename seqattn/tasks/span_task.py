@@ -51,8 +51,6 @@ class SpanTask(SummedTask):
     """Minimises the cross-entropy of start and end per window, over the whole effective batch.
 
     Args:
-        model: the span model.
-        optimization: optimizer and schedule.
         validation: what is answered; None for the loss alone.
         every_answer: whether the probability of all right answers together is learnt, in place of
             the first one's.
