@@ -63,7 +63,6 @@ class Architecture:
     Args:
         attention: of every slot that has none of its own; cross-attention keeps its heads with
             the softmax kernel. A list goes through the layers, and again from its start.
-        position: the scheme of each stack.
         encoder_attention, decoder_attention, cross_attention: a slot's own.
         names: what the user chose in each group, for messages.
     """

@@ -152,8 +152,7 @@ def keep_heads(source: nn.Module, target: nn.Module, kept: Heads) -> None:
     What kernels and positions have by head goes with it.
 
     Args:
-        source: a Transformer.
-        target: the same with `kept_heads`.
+        target: as `source`, a Transformer, but with `kept_heads`.
         kept: for each attention that has fewer, those of `source`'s that it has.
     """
     parts: dict[str, tuple[int, Sequence[int]]] = {}

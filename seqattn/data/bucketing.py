@@ -180,8 +180,7 @@ def sizes_of(band: Ints, longer: Ints, rows: Ints | None = None) -> tuple[list[i
     """How many rows each band has, and the longest of them.
 
     Args:
-        band: (N,) as `bands`.
-        longer: (N,) tokens of each row's longer side.
+        band: (N,) as `bands` gives of `longer`.
         rows: (N,) how many rows each stands for; None for one.
     """
     bounds = np.zeros(int(band.max()) + 1, np.int64)

@@ -33,12 +33,10 @@ class TextData(LightningDataModule):
     batches are already shared out among the ranks.
 
     Args:
-        source: where the text comes from.
         tokenizer_config: the vocabulary to train where no `tokenizer` is given.
         options: how batches are made; None for the options' defaults.
         cache_dir: where vocabularies, ids and the memory-mapped text are kept; None for the
             environment's SEQATTN_CACHE or else ~/.cache/seqattn.
-        seed: of the batches' order.
         tokenizer: a ready tokenizer, to resume or to evaluate a bundle; None to train one.
 
     Attributes:
@@ -128,9 +126,8 @@ class TextData(LightningDataModule):
 
     def report(self) -> list[str]:
         """Says in a line for each split where it is from, what was left out, and what was cut."""
-        origin = getattr(self.source, "origin", None)  # of a person's own there may be none
         return [
-            data.account(split) + (f"; read from {origin(split)}" if origin else "")
+            f"{data.account(split)}; read from {self.source.origin(split)}"
             for split, data in self._splits.items()
         ]
 

@@ -34,7 +34,6 @@ class ShardedCorpus:
     Attributes:
         firsts: the number of each shard's first pair among those of all corpora.
         digest: names the rows that are read.
-        windows: how many there are.
 
     Raises:
         UserError: a file is not there, or is not as long as the manifest says.
@@ -155,13 +154,9 @@ class WindowSampler(Sampler[list[int]]):
     end of the one before, and begins anew when all of it was seen.
 
     Args:
-        passes: the batches of each corpus.
         weights: of each corpus, its share of an epoch's batches times any number; None for as many
             batches as it has.
-        seed, rank, world: as `BucketSampler`.
-
-    Attributes:
-        epoch, sampler, start_batch, step_batches, world: as `BucketSampler`.
+        seed, rank, world: as `BucketSampler`, and so are all attributes.
     """
 
     def __init__(

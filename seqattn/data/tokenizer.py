@@ -175,7 +175,6 @@ class Tokenizer:
 
     def save(self, directory: Path) -> None:
         """Writes `tokenizer.json` and the models beside it, the json last and each file whole."""
-        directory = Path(directory)
         with file_faults("make", directory):
             directory.mkdir(parents=True, exist_ok=True)
         contents = dict(zip(_NAMES[self.joint], self._models, strict=True))
@@ -195,7 +194,7 @@ class Tokenizer:
         Raises:
             UserError: a file is absent, is not what was written, or was written by another tool.
         """
-        path = Path(directory) / "tokenizer.json"
+        path = directory / "tokenizer.json"
         if not is_file(path):
             raise UserError(f"{directory} must hold a tokenizer: tokenizer.json is not there")
         foreign = f"{path} must be a tokenizer of seqattn ({_FORMAT}), it is not"

@@ -26,7 +26,6 @@ class SpanValidation(Validation):
     """Real answers and their scores.
 
     Args:
-        answerer: the model with its search.
         questions: the validation split, in rows.
     """
 

@@ -99,8 +99,7 @@ class WandbRun(WandbLogger):
         """Keeps a file or a directory as an artifact; nothing where it is not there.
 
         Args:
-            path: what is copied.
-            kind: such as model; with the run's id it makes the artifact's name.
+                kind: such as model; with the run's id it makes the artifact's name.
             aliases: that this version of it goes by, beside latest.
         """
         if not path.exists():
@@ -144,9 +143,7 @@ def go_on_from(loggers: Sequence[Any], step: int) -> None:
 def log_settings(loggers: Sequence[Any], settings: Mapping[str, Any], step: int) -> None:
     """Tells the loggers what a run is made with; TensorBoard shows it as a text.
 
-    Args:
-        loggers: of the run, on its first rank.
-        step: optimizer steps that the run goes on from.
+    Args: as `go_on_from`.
     """
     for logger in loggers:
         logger.log_hyperparams(settings)
