@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import mmap
 import os
 import re
 import secrets
@@ -111,6 +113,15 @@ def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> No
             flush(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, read through the page cache."""
+    with file_faults("read", path), path.open("rb") as file:
+        if not path.stat().st_size:
+            return hashlib.sha256().hexdigest()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return hashlib.sha256(content).hexdigest()
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

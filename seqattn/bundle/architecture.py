@@ -61,13 +61,9 @@ class Architecture:
     """A model's choices, which must fit each other.
 
     Args:
-        model: the shape.
         attention: of every slot that has none of its own; cross-attention keeps its heads with
             the softmax kernel. A list goes through the layers, and again from its start.
-        position: the scheme of each stack.
-        encoder_attention: the encoder's own.
-        decoder_attention: the decoder's own.
-        cross_attention: from one sequence to another.
+        encoder_attention, decoder_attention, cross_attention: a slot's own.
         names: what the user chose in each group, for messages.
     """
 

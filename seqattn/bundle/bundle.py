@@ -42,10 +42,8 @@ class Bundle:
 
     Args:
         model: in eval mode.
-        tokenizer: its vocabularies.
         config: the configuration of its training, as nodes.
         scores: what it scored then.
-        path: where it was loaded from.
     """
 
     model: nn.Module
@@ -154,8 +152,7 @@ class TextBundle(Bundle):
         Args:
             questions: N, or one.
             contexts: the context of each.
-            generation: a search, see `search`; None for the bundle's own.
-            **settings: of the search.
+            generation, **settings: as `generate`.
         """
         pairs = zip(*_as_many(questions, contexts), strict=True)
         return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
@@ -165,10 +162,7 @@ class TextBundle(Bundle):
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each text, best first, each with `ids`, `score` and `log_probability`.
 
-        Args:
-            texts: sources, as written.
-            generation: a search, see `search`; None for the bundle's own.
-            **settings: of the search, such as n_best=3.
+        Args: as `generate`, such as n_best=3.
         """
         return generate_from_windows(self.generator(generation, **settings), self.encode(texts))
 
@@ -206,8 +200,7 @@ class SpanBundle(Bundle):
         Args:
             questions: N, or one.
             contexts: the context of each.
-            generation: a search, see `search`; None for the bundle's own.
-            **settings: of the search, such as answers=3.
+            generation, **settings: as `search`, such as answers=3.
         """
         asked = _as_many(questions, contexts)
         return self.answerer(generation, **settings).answer(*asked)

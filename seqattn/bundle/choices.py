@@ -70,12 +70,7 @@ def choices(group: str) -> dict[str, Node]:
 
 
 def with_new_keys(group: str, node: Node) -> Node:
-    """A bundle's search or data with the keys that its choice has got since; others as they are.
-
-    Args:
-        group: of the node, such as "generation".
-        node: of the bundle.
-    """
+    """A bundle's search or data with the keys that its choice has got since; others as they are."""
     known = choices(group).values() if group in ("generation", "data") else ()
     same = [choice for choice in known if choice.get(TARGET) == node.get(TARGET)]
     return {**(same[0] if same else {}), **node}

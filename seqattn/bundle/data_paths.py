@@ -24,7 +24,6 @@ def with_paths(data: Node, bundle: Path) -> Node:
     """The same with the paths of the run that the bundle stands in, as far as they are known.
 
     Args:
-        data: of the bundle.
         bundle: its directory, `RUN/model`; the settings of the run are in `RUN/config.yaml`, of
             which the paths alone are read.
     """

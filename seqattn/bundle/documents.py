@@ -56,7 +56,6 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     """The configuration of a document; nothing that it names is imported.
 
     Args:
-        text: YAML.
         trust: packages whose types it may name.
 
     Raises:

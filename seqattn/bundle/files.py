@@ -35,10 +35,7 @@ def write_bundle(
     """Writes a bundle whole, or not at all; one that stands there is kept until then.
 
     Args:
-        path: the bundle's directory.
         config: nodes or objects of the run, by name; those in `documents.KEPT` are written.
-        model: its weights are written without pickle.
-        tokenizer: its vocabularies.
         scores: what is known of the model's quality, with signatures.
         cost: what its training took, by name, for the model card; None where that is not known.
 
@@ -81,11 +78,6 @@ def write_bundle(
 def store_search(path: Path, config: Mapping[str, object], generation: Node) -> None:
     """Changes the search of a bundle that stands at `path`, and nothing else.
 
-    Args:
-        path: the bundle's directory.
-        config: as it was read.
-        generation: the node of the new search.
-
     Raises:
         UserError: where it cannot be written.
     """
@@ -119,7 +111,6 @@ def read_config(path: Path, trust: Collection[str] = ()) -> Config:
     """The configuration that a bundle carries, as nodes; nothing that it names is imported.
 
     Args:
-        path: the bundle's directory.
         trust: packages of others whose classes it may name.
 
     Raises:

@@ -34,8 +34,6 @@ class Units:
     key head that stays serves as many. One unit stays in each attention.
 
     Args:
-        model: that has the heads.
-        names: its attentions.
         count: how many query heads are to go.
 
     Raises:
@@ -106,7 +104,6 @@ def pruned(bundle: TextBundle, kept: Heads) -> TextBundle:
     """A bundle of the same weights but for those of the heads that do not stay.
 
     Args:
-        bundle: of a Transformer.
         kept: for each attention that loses heads, those that stay.
     """
     config, tokenizer = _config(bundle, kept), bundle.tokenizer
@@ -155,8 +152,7 @@ def keep_heads(source: nn.Module, target: nn.Module, kept: Heads) -> None:
     What kernels and positions have by head goes with it.
 
     Args:
-        source: a Transformer.
-        target: the same with `kept_heads`.
+        target: as `source`, a Transformer, but with `kept_heads`.
         kept: for each attention that has fewer, those of `source`'s that it has.
     """
     parts: dict[str, tuple[int, Sequence[int]]] = {}

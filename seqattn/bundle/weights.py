@@ -29,14 +29,11 @@ class _Wrong(Exception):
 
 
 def save_weights(model: nn.Module, file: Path, form: str, rounded: bool) -> None:
-    """Writes a model's weights without pickle.
+    """Writes a model's weights without pickle, and the name of the format, `form`.
 
     Args:
-        model: one that `round_weights` rounded, where `rounded`: then its matrices are written as
-            int8, each with the scales of its rows.
-        file: where.
-        form: the name of the format.
-        rounded: whether that is so.
+        rounded: whether `round_weights` rounded the model; its matrices are then written as int8,
+            each with the scales of its rows.
     """
     if not rounded:
         save_model(model, str(file), metadata={"format": form})

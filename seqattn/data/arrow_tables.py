@@ -33,9 +33,7 @@ def table_of(
 
     Args:
         rows: what `content` decides; not read where the table is there.
-        columns: the type of each.
-        content: names the table.
-        cache_dir: where it is kept, made if absent; None for the place of `datasets`.
+        cache_dir: made if absent; None for the place of `datasets`.
     """
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
     path = folder / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.arrow"
@@ -55,9 +53,6 @@ def table_of(
 @contextmanager
 def quiet_datasets(cache_dir: Path | None = None) -> Iterator[None]:
     """Silences `datasets` and the hub's client for a while, and then leaves them as they were.
-
-    Args:
-        cache_dir: where they write.
 
     Raises:
         UserError: a file cannot be written.

@@ -107,10 +107,7 @@ class FileOrHub(Source):
     """Why the test file may be absent."""
 
     def __init__(
-        self,
-        files: Files | None,
-        dataset: str | None,
-        splits: Mapping[str, str] | None = None,
+        self, files: Files | None, dataset: str | None, splits: Mapping[str, str] | None = None
     ) -> None:
         given = {split: path for split, path in (files or {}).items() if path is not None}
         for split in (*given, *(splits or {})):

@@ -45,6 +45,12 @@ class Tensors:
         numbers = {name: 2 * getattr(self, name) for name in self.counts}
         return replace(self._each(lambda x: torch.cat((x, x))), **numbers)
 
+    @property
+    def padding_share(self) -> float:
+        """Padded places of what is counted, as a share of all its places (0 to 1)."""
+        places = sum(getattr(self, of).numel() for of in self.counts.values())
+        return 1.0 - sum(getattr(self, name) for name in self.counts) / places
+
     def _counted(self) -> dict[str, int]:
         return {name: int((getattr(self, of) != PAD).sum()) for name, of in self.counts.items()}
 
@@ -77,12 +83,6 @@ class Batch(Tensors):
     index: Tensor
     source_tokens: int
     target_tokens: int
-
-    @property
-    def padding_share(self) -> float:
-        """Padded positions of source and target, as a share of all their positions (0 to 1)."""
-        positions = self.source.numel() + self.target_output.numel()
-        return 1.0 - (self.source_tokens + self.target_tokens) / positions
 
 
 def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int] | Ids) -> Batch:

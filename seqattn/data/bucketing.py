@@ -40,10 +40,8 @@ class BucketSampler(Sampler[list[int]]):
     Args:
         source_lengths: (N,) tokens of each source, its end mark counted.
         target_lengths: (N,) tokens of each target, its end mark counted.
-        limits: what a batch may hold.
         seed: of the order; any integer from 0.
-        rank: this process, from 0.
-        world: processes in all.
+        rank: this process, from 0 to `world` - 1.
         shuffle: False gives the same batches in the same order always, the longest first, and all
             of them, so that one rank may have a batch more than another.
         step_batches: batches of an optimizer step, a multiple of `world`; None for `world`.
@@ -160,7 +158,6 @@ def batch_count(
     Args:
         source_lengths, target_lengths: (N,) pairs of lengths, each once.
         rows: (N,) how many rows have them.
-        limits: what a batch may hold.
         multiple: of which an epoch's batches are one.
     """
     longer = np.maximum(source_lengths, target_lengths)
@@ -183,8 +180,7 @@ def sizes_of(band: Ints, longer: Ints, rows: Ints | None = None) -> tuple[list[i
     """How many rows each band has, and the longest of them.
 
     Args:
-        band: (N,) as `bands`.
-        longer: (N,) tokens of each row's longer side.
+        band: (N,) as `bands` gives of `longer`.
         rows: (N,) how many rows each stands for; None for one.
     """
     bounds = np.zeros(int(band.max()) + 1, np.int64)

@@ -18,10 +18,6 @@ class Threads:
     Another e-mail shares one with them if its subject is one of theirs (but for case, signs and
     what marks an answer, such as "RE:"), or if a fifth of its runs of 8 words stand in theirs, as
     where a mail is quoted, forwarded or sent anew.
-
-    Args:
-        documents: N e-mails.
-        subjects: theirs.
     """
 
     def __init__(self, documents: Iterable[str], subjects: Iterable[str]) -> None:

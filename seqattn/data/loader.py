@@ -62,8 +62,6 @@ class BatchLoader(DataLoader[BatchT]):
     """Loads the batches that a `BucketSampler` plans, from any step of any epoch on.
 
     Args:
-        data: the rows.
-        limits: what a batch may hold, and who prepares it.
         order: seed, rank, world, shuffle and step_batches of the `BucketSampler`.
     """
 
@@ -94,10 +92,9 @@ class BatchLoader(DataLoader[BatchT]):
         self.batches.set_epoch(epoch)
 
     def start(self, epoch: int, step: int, plan: str) -> None:
-        """Lets the next iteration begin within an epoch.
+        """Lets the next iteration begin within an epoch, counted from 0.
 
         Args:
-            epoch: from 0.
             step: its optimizer steps that are left out.
             plan: the batches that were meant, as `batches.plan` names them.
 

@@ -33,12 +33,10 @@ class TextData(LightningDataModule):
     batches are already shared out among the ranks.
 
     Args:
-        source: where the text comes from.
         tokenizer_config: the vocabulary to train where no `tokenizer` is given.
         options: how batches are made; None for the options' defaults.
         cache_dir: where vocabularies, ids and the memory-mapped text are kept; None for the
             environment's SEQATTN_CACHE or else ~/.cache/seqattn.
-        seed: of the batches' order.
         tokenizer: a ready tokenizer, to resume or to evaluate a bundle; None to train one.
 
     Attributes:
@@ -112,18 +110,12 @@ class TextData(LightningDataModule):
         self.setup("validate")
         return self._loader("val", shuffle=False)
 
-    def first(self, split: str, rows: int = 16, tokens: int = 2048) -> Any:
-        """The first rows of a split as a batch, whatever batches it is cut into.
-
-        Args:
-            split: that is ready.
-            rows: at most.
-            tokens: padded tokens of a side, at most, where there are two rows.
-        """
+    def first(self, split: str) -> Any:
+        """The first rows of a ready split as a batch: 16 or 2,048 tokens of a side at most."""
         data = self._splits[split]
-        longest = np.maximum(data.source_lengths[:rows], data.target_lengths[:rows])
+        longest = np.maximum(data.source_lengths[:16], data.target_lengths[:16])
         padded = np.maximum.accumulate(longest) * np.arange(1, len(longest) + 1)
-        return data.batch(range(max(1, int((padded <= tokens).sum()))))
+        return data.batch(range(max(1, int((padded <= 2048).sum()))))
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -134,9 +126,8 @@ class TextData(LightningDataModule):
 
     def report(self) -> list[str]:
         """Says in a line for each split where it is from, what was left out, and what was cut."""
-        origin = getattr(self.source, "origin", None)  # of a person's own there may be none
         return [
-            data.account(split) + (f"; read from {origin(split)}" if origin else "")
+            f"{data.account(split)}; read from {self.source.origin(split)}"
             for split, data in self._splits.items()
         ]
 
@@ -172,7 +163,7 @@ class Seq2SeqData(TextData):
     unit = "pairs"
 
     def rows(self, split: str) -> Texts:
-        """A split's texts as they came, nothing left out. Args: split: such as val."""
+        """A split's texts as they came, nothing left out."""
         return Texts.of(self._rows(split))
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
@@ -210,7 +201,7 @@ class SpanData(TextData):
         super().__init__(source, tokenizer_config, *rest, **more)
 
     def rows(self, split: str) -> Questions:
-        """A split as it came, nothing left out. Args: split: such as val."""
+        """A split as it came, nothing left out."""
         return Questions.of(self._rows(split))
 
     def encoder(self) -> SpanEncoder:

@@ -47,15 +47,12 @@ _ENCODED = 1000  # texts that become ids together
 
 
 class Plan(NamedTuple):
-    """Where shards are made of what.
-
-    `home`: the corpus. `shards`: how many. `held`: (C,) rows of each chunk that are no training
-    rows, its first. `seed`: of the order.
-    """
+    """Where shards are made of what."""
 
     home: Path
     shards: int
     held: list[int]
+    """(C,) rows of each chunk that are no training rows, its first."""
     seed: int
 
 
@@ -67,15 +64,9 @@ def chunk_path(home: Path, number: int) -> Path:
 def read_chunks(
     pairs: Iterable[Pair], home: Path, cleaning: Cleaning, seed: int, count: int, tell: Tell
 ) -> int:
-    """Writes the pairs that are kept in chunks, and gives the number of these.
+    """Writes the pairs that are kept in chunks, by `count` processes; gives the number of chunks.
 
-    Args:
-        pairs: of the corpus.
-        home: the prepared corpus.
-        cleaning: what is left out, but for duplicates.
-        seed: of the order in each chunk.
-        count: of processes.
-        tell: is told how many pairs are done.
+    Duplicates are kept here; `count_chunks` finds them.
     """
     numbers = 0
     with workers(count) as pool:
@@ -168,12 +159,7 @@ def shard_name(number: int) -> str:
 def make_shards(
     plan: Plan, count: int, tell: Tell
 ) -> tuple[list[ShardEntry], npt.NDArray[np.int32]]:
-    """Makes the shards that are not there yet.
-
-    Args:
-        plan: of which texts.
-        count: of processes.
-        tell: is told how many shards are done.
+    """Makes the shards that are not there yet, by `count` processes.
 
     Returns:
         What the manifest says of each, and (E, 3) their histograms one after the other.

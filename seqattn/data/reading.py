@@ -35,8 +35,6 @@ def cut(ids: Sequence[int], options: LoaderOptions, head: int = 0) -> list[list[
     """The pieces in which a source (ids with the end mark) is read.
 
     Args:
-        ids: of the source.
-        options: of the loader.
         head: tokens at its beginning that begin each window too.
 
     Returns:
@@ -64,7 +62,6 @@ def pieces(
 
     Args:
         lengths: (N,) their tokens.
-        options: of the loader.
         heads: (N,) tokens of each that begin all its pieces; None for none.
 
     Returns:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import mmap
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, is_file, write_whole
+from seqattn.storage import digest_of, file_faults, is_file, write_whole
 
 FORMAT: Literal["seqattn shards 1"] = "seqattn shards 1"
 MANIFEST, LENGTHS, TOKENIZER, WORK = "manifest.json", "lengths.npy", "tokenizer", "unfinished"
@@ -97,15 +95,6 @@ def read_manifest(root: Path) -> Manifest:
         raise UserError(f"{path} cannot be read; give seqattn prepare again") from error
 
 
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, read through the page cache."""
-    with file_faults("read", path), path.open("rb") as file:
-        if not path.stat().st_size:
-            return hashlib.sha256().hexdigest()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return hashlib.sha256(content).hexdigest()
-
-
 def is_whole(path: Path, sha256: str) -> bool:
     """Whether a file is there, as it was written."""
     return is_file(path) and digest_of(path) == sha256
@@ -118,10 +107,7 @@ def check_whole(path: Path, sha256: str) -> None:
 
 
 class Shard:
-    """Rows of ids, read through numpy views of the memory-mapped file.
-
-    Args:
-        path: as `ids_file` wrote it.
+    """Rows of ids, read through numpy views of the memory-mapped file that `ids_file` wrote.
 
     Raises:
         UserError: it is not there, or is no such file.

@@ -19,25 +19,21 @@ from torch.utils.data import Sampler
 
 from seqattn.data.bucketing import BucketSampler, Ints, batch_count
 from seqattn.data.options import BatchLimits, LoaderOptions
-from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, check_whole, digest_of, open_shard
+from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, check_whole, open_shard
 from seqattn.errors import UserError
-from seqattn.storage import is_file
+from seqattn.storage import digest_of, is_file
 
 
 class ShardedCorpus:
     """The training pairs of a prepared directory, as options let them be read.
 
     Args:
-        root: the directory.
-        manifest: what it holds.
         window: shards that are in play at once.
         first: the number of its first pair among those of all corpora.
-        options: of the loader.
 
     Attributes:
         firsts: the number of each shard's first pair among those of all corpora.
         digest: names the rows that are read.
-        windows: how many there are.
 
     Raises:
         UserError: a file is not there, or is not as long as the manifest says.
@@ -101,9 +97,6 @@ class Passes:
     """Batches of one corpus, pass after pass without end.
 
     Args:
-        corpus: gives the rows.
-        limits: what a batch may hold.
-        seed: of the order.
         step_batches: the batches of every window are a multiple of it.
 
     Raises:
@@ -161,13 +154,9 @@ class WindowSampler(Sampler[list[int]]):
     end of the one before, and begins anew when all of it was seen.
 
     Args:
-        passes: the batches of each corpus.
         weights: of each corpus, its share of an epoch's batches times any number; None for as many
             batches as it has.
-        seed, rank, world: as `BucketSampler`.
-
-    Attributes:
-        epoch, sampler, start_batch, step_batches, world: as `BucketSampler`.
+        seed, rank, world: as `BucketSampler`, and so are all attributes.
     """
 
     def __init__(

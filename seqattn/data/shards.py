@@ -37,11 +37,6 @@ Weights = Callable[[Sequence[int]], Sequence[float] | None]
 class ShardRows(TokenRows[Batch]):
     """Pairs in shards; `source_lengths` and `target_lengths` are the longest of each window's rows.
 
-    Args:
-        corpora: one after the other.
-        options: of the loader.
-        weights: how the corpora are mixed.
-
     Raises:
         UserError: options that need the texts, or places in them.
     """
@@ -179,13 +174,6 @@ class Shards(Source):
             raise UserError(f"{self.roots[0] / TOKENIZER} is another than the manifest's; {AGAIN}")
         return found
 
-    def _check_vocabulary(self, tokenizer: Tokenizer) -> None:
-        if tokenizer.fingerprint != self.manifests[0].fingerprint:
-            raise UserError(
-                f"the shards of data.root={self.roots[0]} are of another vocabulary than the "
-                "model's; prepare them with vocabulary=RUN/model"
-            )
-
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         root, splits = self.roots[0], self.manifests[0].splits
         if split not in splits:
@@ -209,7 +197,11 @@ class Shards(Source):
         Raises:
             UserError: a shard is missing, another vocabulary, or options that need the texts.
         """
-        self._check_vocabulary(tokenizer)
+        if tokenizer.fingerprint != self.manifests[0].fingerprint:
+            raise UserError(
+                f"the shards of data.root={self.roots[0]} are of another vocabulary than the "
+                "model's; prepare them with vocabulary=RUN/model"
+            )
         corpora, first = [], 0
         for root, manifest in zip(self.roots, self.manifests, strict=True):
             corpora.append(ShardedCorpus(root, manifest, self.window, first, options))

@@ -118,12 +118,6 @@ class SpanBatch(Tensors):
         """B."""
         return int(self.index.shape[0])
 
-    @property
-    def padding_share(self) -> float:
-        """Padded places of contexts and questions, as a share of all their places (0 to 1)."""
-        real = self.context_tokens + self.question_tokens
-        return 1.0 - real / (self.context.numel() + self.question.numel())
-
 
 def collate_windows(windows: Sequence[Window]) -> SpanBatch:
     """Pads B windows into a batch."""
@@ -175,9 +169,7 @@ def _numbered(window: Window) -> tuple[list[str], Ints, Ints]:
 class SpanEncoder:
     """Reads any questions on any contexts into batches; needs no data set.
 
-    Args:
-        tokenizer: of the model.
-        options: how contexts are read, and what a batch may hold; a longer question is cut.
+    A question that is too long is cut.
     """
 
     def __init__(self, tokenizer: Tokenizer, options: SpanOptions) -> None:

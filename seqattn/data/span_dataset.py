@@ -32,8 +32,6 @@ def tokenize_questions(
 
     Args:
         rows: columns "question", "context", "answers" and "starts".
-        tokenizer: what encodes them.
-        cache_dir: where the ids are kept; made if absent.
 
     Returns:
         Questions, and contexts, of which each stands there once; memory-mapped.
@@ -103,7 +101,6 @@ class SpanDataset(TokenRows[SpanBatch]):
 
     Args:
         questions, contexts: as `tokenize_questions` gives.
-        options: of windows and questions.
         drops: whether questions that are too long, and those without a token on either side, are
             left out (training); else long ones are cut and all are read (validation).
     """

@@ -51,10 +51,7 @@ class Squad(FileOrHub):
     no_test = "SQuAD's test set is not public, and its dev set is split=val"
 
     def __init__(
-        self,
-        root: str | None = None,
-        files: Files | None = None,
-        dataset: str | None = None,
+        self, root: str | None = None, files: Files | None = None, dataset: str | None = None
     ) -> None:
         super().__init__(files, dataset)
         if (root is not None or bool(self.paths)) == (dataset is not None):
@@ -141,7 +138,6 @@ class AnswerPairs(Source):
     "question", "context" and "answers" that a row was made of stand beside them.
 
     Args:
-        questions: where they come from.
         unanswerable: what is said of a question without an answer (the target "unanswerable" and
             that reference alone); False leaves such questions out.
     """

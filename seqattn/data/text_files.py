@@ -82,8 +82,7 @@ def decoded(
     two sides no longer match.
 
     Args:
-        lines: bytes, each with its end.
-        name: of the file.
+        lines: each with its end.
         longest: bytes of a line at most; None for any.
         first: the number of the first of them in the file.
         errors: what becomes of bytes that are no UTF-8, as of `bytes.decode`.

@@ -30,8 +30,6 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
     Args:
         texts: string columns "source" and "target", and perhaps "head", "begin" and "end", in
             characters of the source, as `Source.load`.
-        tokenizer: of both sides.
-        cache_dir: where the ids are kept.
 
     Returns:
         Columns "source" and "target" of int32 lists, each with its end mark, and "head", "begin"
@@ -92,9 +90,7 @@ class SubwordSampling:
 
     Args:
         texts: string columns "source" and "target".
-        tokenizer: of both sides.
         alpha: as `LoaderOptions.subword_sampling`.
-        seed: of the run.
     """
 
     texts: datasets.Dataset

@@ -75,10 +75,9 @@ class Side:
         """As `encode`, each text in pieces that are drawn by its own random numbers.
 
         Args:
-            texts: N of them.
             alpha: of a unigram model the power of a segmentation's probability with which it is
                 drawn, of BPE the probability that a merge is left out; above 0 and below 1.
-            chances: N, one for each.
+            chances: one for each text.
         """
         normalised: list[str] = self._processor.normalize(self._prepared(texts))
         cut = self._segmentation(self._processor, alpha)
@@ -136,8 +135,7 @@ class Tokenizer:
     """Turns text into ids and ids into text, by serialised sentencepiece models.
 
     Args:
-        source_model: of the source side.
-        target_model: of the target side; None if both sides share `source_model`.
+        target_model: None if both sides share `source_model`.
         truecaser: writes outputs with capital letters, from a target side without; None for not.
 
     Attributes:
@@ -177,7 +175,6 @@ class Tokenizer:
 
     def save(self, directory: Path) -> None:
         """Writes `tokenizer.json` and the models beside it, the json last and each file whole."""
-        directory = Path(directory)
         with file_faults("make", directory):
             directory.mkdir(parents=True, exist_ok=True)
         contents = dict(zip(_NAMES[self.joint], self._models, strict=True))
@@ -197,7 +194,7 @@ class Tokenizer:
         Raises:
             UserError: a file is absent, is not what was written, or was written by another tool.
         """
-        path = Path(directory) / "tokenizer.json"
+        path = directory / "tokenizer.json"
         if not is_file(path):
             raise UserError(f"{directory} must hold a tokenizer: tokenizer.json is not there")
         foreign = f"{path} must be a tokenizer of seqattn ({_FORMAT}), it is not"

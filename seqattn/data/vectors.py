@@ -23,8 +23,7 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
     word by the word ("house"). Of a name that comes twice the first counts.
 
     Args:
-        path: of the file, which may end in ".gz".
-        pieces: V names.
+        path: it may end in ".gz".
 
     Returns:
         N numbers of pieces, and an array (N, D) of their vectors.

@@ -95,7 +95,7 @@ def train_tokenizer(
     # An iterator could be read once only, and the texts are read to hash and again to train.
     source = list(source) if isinstance(source, Iterator) else source
     target = list(target) if isinstance(target, Iterator) else target
-    kept = Path(cache_dir) / "tokenizers" / _content_key(source, target, config)
+    kept = cache_dir / "tokenizers" / _content_key(source, target, config)
     try:
         return Tokenizer.load(kept)
     except UserError:  # absent, or damaged from outside: either way it can be made again

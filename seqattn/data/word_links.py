@@ -28,10 +28,8 @@ def read_links(path: Path, sources: Sequence[str], targets: Sequence[str]) -> li
     """Reads links between words, which are what stands between spaces.
 
     Args:
-        path: a line for each pair: links with spaces between them, `3-4` a sure one of source word
-            3 to target word 4, `3p4` or `3?4` a possible one; words count from 0.
-        sources: N texts.
-        targets: N texts.
+        path: a line for each of N pairs: links with spaces between them, `3-4` a sure one of
+            source word 3 to target word 4, `3p4` or `3?4` a possible one; words count from 0.
 
     Raises:
         UserError: there are not N lines, or one holds something else, or leads to no word.

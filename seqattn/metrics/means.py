@@ -16,9 +16,6 @@ class Means(MetricCollection):
     """Several means of the same things, each kept as its sum and the number of things.
 
     Sums are float64, so that a small batch is not lost beside many large ones.
-
-    Args:
-        names: of the means.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -43,7 +40,6 @@ class TextMeans(Means):
     """Means over texts of what is measured of each.
 
     Args:
-        names: of the measures.
         measure: texts and references, line by line, to values (N, measures).
     """
 

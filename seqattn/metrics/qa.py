@@ -3,7 +3,7 @@
 import re
 import string
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -192,16 +192,14 @@ def best_threshold(
     predictions: Mapping[str, str],
     questions: Mapping[str, Sequence[str]],
     no_answer: Mapping[str, float],
-    measure: Callable[[str, Iterable[str]], float] = f1,
 ) -> Threshold:
-    """Finds the no-answer threshold that scores best (Rajpurkar et al. 2018, arXiv 1806.03822).
+    """Finds the no-answer threshold of the best F1 (Rajpurkar et al. 2018, arXiv 1806.03822).
 
     Search on a dev set and apply what is found to another; where the same set is scored with it,
     as the official "best F1" does, the score flatters.
 
     Args:
         predictions, questions, no_answer: as for `QaScorer.score`.
-        measure: what is to be best, `f1` or `exact_match`.
 
     Returns:
         The lowest of the best thresholds. Questions of one probability are answered or left
@@ -213,8 +211,8 @@ def best_threshold(
     _check(predictions, questions, no_answer)
     gains: dict[float, float] = defaultdict(float)
     for name, answers in questions.items():
-        gains[no_answer[name]] += measure(predictions[name], answers) - measure("", answers)
-    total = sum(measure("", answers) for answers in questions.values())
+        gains[no_answer[name]] += f1(predictions[name], answers) - f1("", answers)
+    total = sum(f1("", answers) for answers in questions.values())
     best = Threshold(-1.0, total)
     for value in sorted(gains):
         total += gains[value]

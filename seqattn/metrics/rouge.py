@@ -75,8 +75,7 @@ class RougeScorer:
         """Scores the summaries of a corpus.
 
         Args:
-            hypotheses: N summaries.
-            references: as for `measures`.
+            hypotheses, references: as for `measures`.
             sources: the N texts that were summarised; None leaves the novelty out.
 
         Returns:

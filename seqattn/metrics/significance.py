@@ -74,14 +74,14 @@ def student_p(t: float, df: float) -> float:
     return area(np.arctan(abs(t) / df**0.5)) / area(0.0)
 
 
-def student_quantile(df: float, level: float = LEVEL) -> float:
-    """The t that |T| is above with a probability of `level`. Args: df: at least 1."""
+def student_quantile(df: float) -> float:
+    """The t that |T| is above with a probability of `LEVEL`. Args: df: at least 1."""
     low, high = 0.0, 1.0
-    while student_p(high, df) > level:
+    while student_p(high, df) > LEVEL:
         high *= 2
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if student_p(middle, df) > level else (low, middle)
+        low, high = (middle, high) if student_p(middle, df) > LEVEL else (low, middle)
     return high
 
 

@@ -32,8 +32,6 @@ class SummedTask(LightningModule):
     auxiliary losses of attentions that have one are added per unit; each is of one batch.
 
     Args:
-        model: whose weights move.
-        optimization: optimizer and schedule.
         loss_metric: a torchmetric of what `validation_sums` gives.
         validation: what is made and scored beside the loss; None for nothing.
     """

@@ -44,7 +44,6 @@ def by_halves(loss: Loss, batch: Any, weights: Sequence[nn.Parameter]) -> BatchL
     Their gradients are made here and at once, and the backward pass of the total gives them.
 
     Args:
-        loss: of a batch.
         batch: of two rows or more.
         weights: that have gradients.
 

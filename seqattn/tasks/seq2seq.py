@@ -26,7 +26,6 @@ class TextValidation(Validation):
     """Generated texts and their scores.
 
     Args:
-        generator: the model with its search.
         scorer: how texts are compared; its scores are logged as `val/NAME`.
         decode: ids of hypotheses to texts.
         references: of the validation split, by row, one or more texts each.
@@ -55,8 +54,6 @@ class Seq2SeqTask(SummedTask):
     """Minimises the loss per real target token over the whole effective batch.
 
     Args:
-        model: the encoder-decoder.
-        optimization: optimizer, schedule, label smoothing.
         validation: what is generated; None for the loss alone.
 
     Raises:

@@ -26,7 +26,6 @@ class SpanValidation(Validation):
     """Real answers and their scores.
 
     Args:
-        answerer: the model with its search.
         questions: the validation split, in rows.
     """
 
@@ -51,8 +50,6 @@ class SpanTask(SummedTask):
     """Minimises the cross-entropy of start and end per window, over the whole effective batch.
 
     Args:
-        model: the span model.
-        optimization: optimizer and schedule.
         validation: what is answered; None for the loss alone.
         every_answer: whether the probability of all right answers together is learnt, in place of
             the first one's.

@@ -26,9 +26,7 @@ class Throughput(Callback):
     """
 
     def __init__(
-        self,
-        unit: str = "target tokens",
-        count: Callable[[Any], int] = attrgetter("target_tokens"),
+        self, unit: str = "target tokens", count: Callable[[Any], int] = attrgetter("target_tokens")
     ) -> None:
         self.unit, self.count = unit, count
         self.tokens = self.steps = self._tokens_before = 0
@@ -85,14 +83,13 @@ class Throughput(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.steps, self._padding = state_dict["steps"], state_dict["padding"]
-        self._tokens_before = state_dict.get("tokens", 0) - self.tokens
+        self._tokens_before = state_dict["tokens"] - self.tokens
 
 
 class Monitored(Callback):
     """The best value of a logged number so far, which a sweeper is given.
 
     Args:
-        name: of the number.
         mode: which way is better, min or max.
     """
 
@@ -116,8 +113,7 @@ class Monitored(Callback):
         return {"best": self.best, "step": self.step, "count": self.count}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best = state_dict["best"]
-        self.step, self.count = state_dict.get("step", 0), state_dict.get("count", 0)
+        self.best, self.step, self.count = (state_dict[name] for name in ("best", "step", "count"))
 
 
 class LastValidation(Callback):

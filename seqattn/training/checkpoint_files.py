@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.plugins import CheckpointIO
 
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, write_whole
+from seqattn.storage import digest_of, file_faults, write_whole
 
 KEPT = "kept"
 """Where a checkpoint lists the steps whose weights it needs, its own among them or not."""
@@ -50,15 +50,13 @@ def weights(directory: Path, step: int) -> Path:
 
 def is_whole(path: Path) -> bool:
     """Whether a file has the digest that its name says."""
-    with file_faults("read", path), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:8] == path.stem.split("-")[2]
+    return digest_of(path)[:8] == path.stem.split("-")[2]
 
 
 def newest_whole(directory: Path, tells: bool = True) -> Path | None:
     """The newest checkpoint of a run that is whole; None where there is none at all.
 
     Args:
-        directory: of checkpoints.
         tells: whether to say on standard error what is passed over.
 
     Raises:
@@ -78,11 +76,7 @@ def newest_whole(directory: Path, tells: bool = True) -> Path | None:
 
 
 def read(path: Path, **how: Any) -> dict[str, Any]:
-    """What a checkpoint holds, read without running anyone's code.
-
-    Args:
-        path: the file.
-        **how: as `torch.load` takes it.
+    """What a checkpoint holds, read without running anyone's code. Args: how: as of `torch.load`.
 
     Raises:
         UserError: it is no checkpoint, or holds more than weights and numbers.
@@ -107,9 +101,6 @@ class CheckpointFiles(CheckpointIO):
     A file has its digest in its name, is written under another and is on the disk before it gets
     its own. The last two stay, with the weights that they list. What a callback of a person's own
     saves under another name is written as it is, and stays.
-
-    Args:
-        directory: of checkpoints.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -124,9 +115,7 @@ class CheckpointFiles(CheckpointIO):
         """Takes a copy of a checkpoint, and writes it in the background.
 
         Args:
-            checkpoint: what `torch.save` takes.
             path: `step-000120.ckpt`, to which the digest is added.
-            storage_options: none.
 
         Raises:
             UserError: where the one before could not be written.

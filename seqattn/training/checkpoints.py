@@ -37,8 +37,6 @@ class Checkpoints(Checkpoint):
     nothing of it depends on how many ranks there are.
 
     Args:
-        files: writes them.
-        keeping: which weights stay beside the last checkpoints.
         every_steps: optimizer steps from one checkpoint to the next; None for validations alone.
         every_minutes: minutes after which another is due; None likewise.
 

@@ -22,11 +22,7 @@ _LONGEST_TAG = 64
 
 
 class Figures(ExperimentWriter):
-    """A file of figures that is appended to, where Lightning's begins it anew.
-
-    Args:
-        log_dir: its folder.
-    """
+    """A file of figures that is appended to, where Lightning's begins it anew."""
 
     def __init__(self, log_dir: str) -> None:
         super().__init__(log_dir)
@@ -72,12 +68,7 @@ class Figures(ExperimentWriter):
 
 
 class CSVFile(CSVLogger):
-    """Lightning's log of figures, as one file for all of a run; each row is written at once.
-
-    Args:
-        save_dir: the run's directory.
-        name: of the folder in it.
-    """
+    """Lightning's log of figures, as one file for all of a run; each row is written at once."""
 
     def __init__(self, save_dir: str, name: str = "csv") -> None:
         super().__init__(save_dir, name, version=0, flush_logs_every_n_steps=1)
@@ -108,8 +99,7 @@ class WandbRun(WandbLogger):
         """Keeps a file or a directory as an artifact; nothing where it is not there.
 
         Args:
-            path: what is copied.
-            kind: such as model; with the run's id it makes the artifact's name.
+                kind: such as model; with the run's id it makes the artifact's name.
             aliases: that this version of it goes by, beside latest.
         """
         if not path.exists():
@@ -153,10 +143,7 @@ def go_on_from(loggers: Sequence[Any], step: int) -> None:
 def log_settings(loggers: Sequence[Any], settings: Mapping[str, Any], step: int) -> None:
     """Tells the loggers what a run is made with; TensorBoard shows it as a text.
 
-    Args:
-        loggers: of the run, on its first rank.
-        settings: plain values.
-        step: optimizer steps that the run goes on from.
+    Args: as `go_on_from`.
     """
     for logger in loggers:
         logger.log_hyperparams(settings)

@@ -119,7 +119,6 @@ def gradients_by_part(
     Numbers that are not finite, which only an update that was left out can have, are too.
 
     Args:
-        parameters: with their names.
         layers: whether each layer is a part, such as `encoder.layers.0`.
     """
     found: dict[str, list[Tensor]] = defaultdict(list)

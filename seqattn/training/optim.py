@@ -32,7 +32,6 @@ def adamw(
         model: its parameters are optimised; shared ones once.
         lr: the peak learning rate, which a schedule scales.
         betas: decay of the two moments a step.
-        eps: added to the denominator.
         weight_decay: share of a weight taken off at each step, times the learning rate.
         fused: one pass over all parameters; off where gradients are scaled (16-mixed), since a
             fused step unscales them too late for clipping.

@@ -23,8 +23,6 @@ class EpochLines(Callback):
     Loggers get the seconds that are left.
 
     Args:
-        throughput: what it reports the speed from.
-        monitored: whose best value is told.
         every: seconds from one line to the next; infinite where a bar is shown.
     """
 
@@ -87,11 +85,7 @@ class EpochLines(Callback):
 
 
 class TrainingBar(Callback):
-    """A bar over the whole training, with the figures of `lines` beneath it.
-
-    Args:
-        lines: tells the figures.
-    """
+    """A bar over the whole training, with the figures of `lines` beneath it."""
 
     def __init__(self, lines: EpochLines) -> None:
         self.lines = lines

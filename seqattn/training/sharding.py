@@ -21,10 +21,6 @@ from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer
 def check_shards(precision: int | str, compiled: bool) -> None:
     """Refuses what cannot be in shards.
 
-    Args:
-        precision: as `TrainerOptions.precision`.
-        compiled: whether the loss is compiled.
-
     Raises:
         UserError: with what can be.
     """
@@ -45,7 +41,6 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
 
     Args:
         model: whole, and the same on every rank.
-        mesh: the ranks.
     """
     for layer in list(model.modules()):
         if isinstance(layer, DecoderLayer):  # its keys and values are made before it is called

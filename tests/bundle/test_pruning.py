@@ -112,8 +112,7 @@ def test_a_pruned_model_is_the_gated_one_with_every_kernel_whose_heads_are_alike
 
 
 @pytest.mark.parametrize(
-    ("num_kv_heads", "heads", "left"),
-    [(2, [2, 3], 1), (1, [1, 2], 1), (2, [0, 3], 2)],
+    ("num_kv_heads", "heads", "left"), [(2, [2, 3], 1), (1, [1, 2], 1), (2, [0, 3], 2)]
 )
 def test_a_key_head_stays_while_a_query_head_needs_it(whole, tmp_path, num_kv_heads, heads, left):
     kept = dict.fromkeys(KEPT, heads)

@@ -215,10 +215,7 @@ def test_no_text_is_refused(tmp_path):
         ({"kind": "word"}, "kind must be one of unigram, bpe, got 'word'"),
         ({"vocab_size": 4}, "vocab_size must be a whole number from 5 to 1,000,000 or null, got 4"),
         ({"vocab_size": 10**11}, "or null, got 100000000000"),
-        (
-            {"character_coverage": 0.9},
-            "character_coverage must be a number from 0.98 to 1, got",
-        ),
+        ({"character_coverage": 0.9}, "character_coverage must be a number from 0.98 to 1, got"),
         ({"line_breaks": True}, "tokenizer.normalization=identity keeps every character"),
         ({"normalization": "nfc"}, "normalization must be one of identity, nmt_nfkc,"),
     ],

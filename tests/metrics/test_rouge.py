@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer as Plain
 
-from seqattn.errors import UserError
 from seqattn.metrics.rouge import KINDS, RougeScorer, novel_share
+from tests.data.reading import refusal
 from tests.metrics.ranks import joined
 
 PARTS = ["the", "meeting", "meetings", "met", "was", "running", "runs", "3.5", "35", "U.S.", "-"]
@@ -134,12 +134,6 @@ def test_batches_and_ranks_add_up_to_the_corpus():
     left.reset()
     left.update(["a b"], ["a c"])
     assert float(left.compute()["rouge1"]) == pytest.approx(50)
-
-
-def refusal(action):
-    with pytest.raises(UserError) as caught:
-        action()
-    return str(caught.value)
 
 
 def test_what_cannot_be_scored_is_refused():

@@ -180,13 +180,7 @@ def _rank(rank, port, path):
     join(rank, port, 2)
     torch.manual_seed(rank)  # ranks agree through the first one's weights alone
     own = sides()[rank::2]
-    task = fit(
-        task_of(),
-        own,
-        devices=2,
-        strategy="ddp",
-        accumulate_grad_batches=2,
-    )
+    task = fit(task_of(), own, devices=2, strategy="ddp", accumulate_grad_batches=2)
     torch.save(task.gradients, path / f"{rank}.pt")
 
 

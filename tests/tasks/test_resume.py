@@ -197,11 +197,7 @@ def test_what_is_validated_drawn_and_how_often_moves_no_weight(corpus, monkeypat
     monkeypatch.undo()  # pictures too
     runs = [
         started(corpus, f"validated {every} {sentences}", *more, steps=6, every=every)
-        for every, sentences, more in (
-            (2, 4, ()),
-            (6, 4, ()),
-            (3, 0, ("task.validation.every=0",)),
-        )
+        for every, sentences, more in ((2, 4, ()), (6, 4, ()), (3, 0, ("task.validation.every=0",)))
     ]
     for run_dir in runs[1:]:
         mine, theirs = checkpoint(run_dir), checkpoint(runs[0])

@@ -8,13 +8,7 @@ import pytest
 import torch
 
 from seqattn.data.batch import collate
-from seqattn.training.callbacks import (
-    Diverged,
-    Finite,
-    LastValidation,
-    Monitored,
-    Throughput,
-)
+from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored, Throughput
 from seqattn.training.progress import EpochLines
 from seqattn.training.screen import duration, progress
 

@@ -174,8 +174,7 @@ def sent(number):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 143)],
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 143)]
 )
 @pytest.mark.parametrize("where", [2, BATCHES - 1, f"validation {BATCHES}.1"])
 def test_a_signal_ends_a_run_after_the_step_and_saves_it(tmp_path, where, number, code):
