@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from seqattn.analysis.capture import Maps, capture
 from seqattn.analysis.explanations.predictions import decoder_input, log_probabilities
 from seqattn.generation.base import inference
 from seqattn.models.base import Seq2SeqModel
@@ -42,6 +43,15 @@ def batches(pairs: Sequence[Pair], tokens: int = _BATCH_TOKENS) -> Iterator[list
 def padded(rows: Sequence[Sequence[int]], filling: int = PAD) -> Tensor:
     """Numbers of several lengths as one tensor, padded on the right."""
     return pad_sequence([torch.tensor(row) for row in rows], True, filling)
+
+
+def observed(model: Seq2SeqModel, pair: Pair) -> Maps:
+    """The weights (1, H, T, S) of each attention as a model reads a pair, one call for each."""
+    with inference(model) as device, capture(model) as maps:
+        model(*(torch.tensor([ids], device=device) for ids in (pair.source, pair.read)))
+    for calls in maps.values():  # an edited recurrent decoder goes step by step
+        calls[:] = [torch.cat(calls, dim=2)] if calls else []
+    return maps
 
 
 def target_log_probabilities(

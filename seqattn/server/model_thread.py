@@ -28,14 +28,7 @@ class Alone:
 
 @dataclass(eq=False)
 class Shared:
-    """An input that is searched beside others of an equal search.
-
-    Args:
-        search: the search.
-        item: the input.
-        tokens: its size.
-        done: what comes of it.
-    """
+    """An input of so many tokens, searched beside others of an equal search; `done` as `Alone`."""
 
     search: Any
     item: Any
