@@ -195,16 +195,10 @@ def attention_heads(
         reasons.append(f"{kind} has no weights over keys, so importance alone is known")
     if importance is None:
         reasons.append("its one alignment is no head that could be taken out: no importance")
-    known = importance if figures is None else figures
-    count = 0 if known is None else len(known)
-    rows = [
-        HeadRow(
-            figures[head].role if figures else "unknown",
-            None if importance is None else float(importance[head]),
-            figures[head] if figures else None,
-        )
-        for head in range(count)
-    ]
+    scores = [None] * len(figures or ()) if importance is None else importance.tolist()
+    shown: Sequence[HeadFigures | None] = figures or [None] * len(scores)
+    pairs = zip(shown, scores, strict=True)
+    rows = [HeadRow(one.role if one else "unknown", score, one) for one, score in pairs]
     experts = isinstance(model.get_submodule(name), MixtureOfAttention)
     slot, layer = place_of(name)
     if layer is None:

@@ -110,12 +110,8 @@ class ModelThread:
             wait = self._limits.batch_wait / 1_000 if self._last > 1 else 0.0
             until = time.monotonic() + wait
             while True:
-                for job in list(self._waiting):
-                    if (
-                        isinstance(job, Shared)
-                        and job.tokens <= room
-                        and job.search == first.search
-                    ):
+                for job in [one for one in self._waiting if isinstance(one, Shared)]:
+                    if job.tokens <= room and job.search == first.search:
                         self._waiting.remove(job)
                         jobs.append(job)
                         room -= job.tokens
