@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.analysis.pairs import Pair, target_log_probabilities
+from seqattn.analysis.pairs import Pair
+from seqattn.generation.forced import target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
 
 PERCENTS = (1, 5, 10, 20, 50)

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from seqattn.analysis.capture import makers, place_of
 from seqattn.analysis.head_sums import Sums, watching
-from seqattn.analysis.pairs import Pair, padded, target_log_probabilities
+from seqattn.analysis.pairs import Pair
 from seqattn.attention.experts import MixtureOfAttention
 from seqattn.generation.base import inference
+from seqattn.generation.forced import padded, target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import BOS, EOS, PAD
 
