@@ -1,5 +1,6 @@
 """Attention weights, observed around any call."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -66,6 +67,13 @@ def makers(model: nn.Module) -> Iterator[tuple[str, Kernel | Alignment]]:
             yield name, module
         elif isinstance(module, Attention):
             yield from ((name, part) for part in module.modules() if isinstance(part, Kernel))
+
+
+def place_of(name: str) -> tuple[str, int | None]:
+    """The slot of an attention (encoder, decoder, cross or question) and its layer from 0."""
+    other = re.search(r"(cross|question)_attention$", name)
+    layer = re.search(r"layers\.(\d+)\.", name)
+    return other[1] if other else name.partition(".")[0], int(layer[1]) if layer else None
 
 
 def has_weights(part: Kernel | Alignment) -> bool:

@@ -130,14 +130,7 @@ def _panels(
     share: bool = True,
     wide: float = 4.6,
 ) -> tuple[Figure, list[Axes]]:
-    """Axes with titles, two in a row.
-
-    Args:
-        panels: by title.
-        height, wide: of each, in inches.
-        beside: inches for the words beside them.
-        share: whether these stand once, in a legend.
-    """
+    """Axes with titles, two in a row; `beside` are inches for words, which `share` one legend."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     across = (wide + (0 if share else beside)) * columns + (beside + 0.6 if share else 0)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.analysis.pairs import Pair, target_log_probabilities
+from seqattn.analysis.pairs import Pair
+from seqattn.generation.forced import target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
 
 PERCENTS = (1, 5, 10, 20, 50)
@@ -168,7 +169,5 @@ def _curves(
         for t, sets in enumerate(tops[row]):
             removed.append([float(read[row, whole & ~one][t]) for one in sets])
             kept.append([float(read[row, one][t]) for one in sets])
-    first, second = (
-        torch.tensor(rows, dtype=torch.float64).mean(dim=0).tolist() for rows in (removed, kept)
-    )
-    return tuple(first), tuple(second)
+    means = torch.tensor([removed, kept], dtype=torch.float64).mean(dim=1).tolist()
+    return tuple(means[0]), tuple(means[1])

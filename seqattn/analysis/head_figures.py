@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,17 +9,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqattn.analysis.capture import makers
+from seqattn.analysis.capture import makers, place_of
 from seqattn.analysis.head_sums import Sums, watching
-from seqattn.analysis.pairs import Pair, padded, target_log_probabilities
+from seqattn.analysis.pairs import Pair
 from seqattn.attention.experts import MixtureOfAttention
+from seqattn.generation.base import inference
+from seqattn.generation.forced import padded, target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import BOS, EOS, PAD
 
 POSITIONAL, ALIGNED, MARKED, BROAD = 0.9, 0.5, 0.5, 0.8
 """From where on a head has a role, as `HeadFigures.role` says."""
 _BATCH = 32
-_SLOTS = {"encoder.self": "encoder", "decoder.self": "decoder", "decoder.cross": "cross"}
 
 
 class HeadFigures(NamedTuple):
@@ -94,9 +94,8 @@ def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[H
     sums: dict[str, Sums] = {}
     for first in range(0, len(pairs), _BATCH):
         batch = pairs[first : first + _BATCH]
-        device = next(model.parameters()).device
-        source, read = (padded(side).to(device) for side in _sides(batch))
-        with torch.no_grad(), watching(model) as seen:
+        with inference(model) as device, watching(model) as seen:
+            source, read = (padded(side).to(device) for side in _sides(batch))
             model(source, read)
         decides = padded([deciding_tokens(model, pair).tolist() for pair in batch], -1).to(device)
         for name, calls in seen.items():
@@ -189,11 +188,7 @@ def attention_heads(
 ) -> AttentionHeads:
     """Puts together what is known of one attention.
 
-    Args:
-        model: that has it.
-        name: the attention's.
-        figures: of each head; None where it has no weights.
-        importance: (H,); None where it has no heads to take out.
+    Figures are None where it has no weights, importance (H,) where it has no heads to take out.
     """
     reasons = []
     if figures is None:
@@ -201,19 +196,12 @@ def attention_heads(
         reasons.append(f"{kind} has no weights over keys, so importance alone is known")
     if importance is None:
         reasons.append("its one alignment is no head that could be taken out: no importance")
-    known = importance if figures is None else figures
-    count = 0 if known is None else len(known)
-    rows = [
-        HeadRow(
-            figures[head].role if figures else "unknown",
-            None if importance is None else float(importance[head]),
-            figures[head] if figures else None,
-        )
-        for head in range(count)
-    ]
+    scores = [None] * len(figures or ()) if importance is None else importance.tolist()
+    shown: Sequence[HeadFigures | None] = figures or [None] * len(scores)
+    pairs = zip(shown, scores, strict=True)
+    rows = [HeadRow(one.role if one else "unknown", score, one) for one, score in pairs]
     experts = isinstance(model.get_submodule(name), MixtureOfAttention)
-    found = re.fullmatch(r"(\w+)\.layers\.(\d+)\.(\w+)_attention", name)
-    if found is None:
+    slot, layer = place_of(name)
+    if layer is None:
         return AttentionHeads("", None, rows, reasons, experts)
-    slot = _SLOTS.get(f"{found[1]}.{found[3]}", found[1])
-    return AttentionHeads(slot, int(found[2]) + 1, rows, reasons, experts)
+    return AttentionHeads(slot, layer + 1, rows, reasons, experts)

@@ -30,12 +30,7 @@ class AblationCurve(NamedTuple):
 
 
 def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
-    """Layers down, heads across, a panel for each slot: the role as colour, the importance as bar.
-
-    Args:
-        attentions: by name.
-        title: over everything.
-    """
+    """Layers down, heads across, a panel for each slot: roles are colours, importance bars."""
     slots: dict[str, list[AttentionHeads]] = {}
     for name, found in attentions.items():
         slots.setdefault(found.slot or name, []).append(found)

@@ -37,6 +37,10 @@ class Calls:
         self.visible.append(seen.bool())
         return weights
 
+    def note_routes(self, attention: MixtureOfAttention, args: tuple[Tensor, ...]) -> None:
+        """A hook that sees which experts were chosen."""
+        self.chosen.append(attention.route(args[0]).chosen)
+
     def of_heads(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Weights and visible (B, H, T, S) of each call, for all of its heads.
 
@@ -68,15 +72,8 @@ def watching(model: nn.Module) -> Iterator[dict[str, Calls]]:
                 seen[name] = Calls(heads)
                 stack.enter_context(intervene(model, weights={name: seen[name].note}))
                 if isinstance(owner, MixtureOfAttention):
-                    stack.enter_context(owner.register_forward_pre_hook(_routes(seen[name])))
+                    stack.enter_context(owner.register_forward_pre_hook(seen[name].note_routes))
         yield seen
-
-
-def _routes(calls: Calls) -> Any:
-    def note(attention: MixtureOfAttention, args: tuple[Tensor, ...]) -> None:
-        calls.chosen.append(attention.route(args[0]).chosen)
-
-    return note
 
 
 class Sums:

@@ -1,19 +1,18 @@
 """Where a model looks in one sentence, or in one question: heatmaps, and the words it aligns."""
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from seqattn.analysis.capture import capture
+from seqattn.analysis.capture import capture, place_of
+from seqattn.analysis.pairs import Pair, observed
 from seqattn.analysis.plots import heatmap
 from seqattn.analysis.word_alignment import WordAlignment, align, aligning
+from seqattn.generation.base import inference
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanInput, SpanModel
-from seqattn.tokens import BOS
 
 VIEWS = ("cross", "encoder", "decoder")
 
@@ -62,23 +61,15 @@ def attention_heatmaps(
     Returns:
         The figures, and the alignment by `aligning`.
     """
-    device = next(model.parameters()).device
-    source_ids = torch.tensor([list(source.ids)], device=device)
-    target_ids = torch.tensor([[BOS, *target.ids[:-1]]], device=device)
-    with torch.no_grad(), capture(model) as maps:
-        model(source_ids, target_ids)
+    maps = observed(model, Pair(source.ids, target.ids))
     read, predicted = ("source", source.pieces), (said, target.pieces)
     before = (f"{said} before it", ["<s>", *target.pieces[:-1]])
-    slots = {
-        "cross": (r"decoder\..*cross_attention", predicted, read),
-        "encoder": (r"encoder\..*self_attention", read, read),
-        "decoder": (r"decoder\..*self_attention", predicted, before),
-    }
+    slots = {"cross": (predicted, read), "encoder": (read, read), "decoder": (predicted, before)}
     found, alignment = Heatmaps({}, [], None), None
-    for view, (pattern, queries, keys) in slots.items():
-        names = [name for name, calls in maps.items() if calls and re.fullmatch(pattern, name)]
+    for view, (queries, keys) in slots.items():
+        names = [name for name, calls in maps.items() if calls and place_of(name)[0] == view]
         layers = {_layer(name): maps[name][0][0] for name in names}
-        if view in only and any(re.fullmatch(pattern, name) for name in maps.without):
+        if view in only and any(place_of(name)[0] == view for name in maps.without):
             found.without.append(view)
         if layers and view in only:
             rows, columns = ((name, pieces[:most]) for name, pieces in (queries, keys))
@@ -112,23 +103,21 @@ def question_heatmaps(
         "question", heads averaged, and "question_heads"; nothing where the attention has no
         weights.
     """
-    training = model.training
-    model.eval()
     likely: list[Tensor] = []
     weights: list[Tensor] = []
-    for batch in batches:
-        with torch.no_grad(), capture(model) as maps:
-            start = model(batch).start
-        likely += start[:, :-1] - start[:, -1:]  # against no answer in that window
-        weights += maps.get("question_attention", [])[:1]
-    model.train(training)
+    with inference(model):
+        for batch in batches:
+            with capture(model) as maps:
+                start = model(batch).start
+            likely += start[:, :-1] - start[:, -1:]  # against no answer in that window
+            weights += [one for call in maps.get("question_attention", []) for one in call]
     if not weights:
         return {}
     row = max(range(len(likely)), key=lambda number: float(likely[number].max()))
     peak, context = int(likely[row].argmax()), windows[row]
     first = max(0, min(peak - most // 2, len(context.ids) - most))
-    rows = slice(first, min(first + most, len(context.ids)))
-    seen = [one for call in weights for one in call][row][:, rows, : len(question.ids)]
+    rows = slice(first, first + most)
+    seen = weights[row][:, rows, : len(question.ids)]
     title = "attention from the context to the question"
     sides = ("context", context.pieces[rows]), ("question", question.pieces)
     return _drawn("question", title, {"": seen}, *sides, heads)
@@ -156,5 +145,5 @@ def _drawn(
 
 def _layer(name: str) -> str:
     """What a panel says of an attention: its layer, where it is of one."""
-    found = re.search(r"layers\.(\d+)\.", name)
-    return f"layer {int(found[1]) + 1}" if found else ""
+    layer = place_of(name)[1]
+    return "" if layer is None else f"layer {layer + 1}"

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqattn.analysis.capture import has_weights, makers
-from seqattn.attention.alignment import Alignment
+from seqattn.analysis.capture import has_weights, makers, place_of
 from seqattn.attention.base import Attention
 from seqattn.attention.watched import Edit
 from seqattn.errors import UserError
@@ -64,11 +63,10 @@ def intervene(
     gated = {name: attentions[name].gates for name in factors}
     try:
         for name, several in edits.items():
-            own = before[name]
-            parts[name].edit = _chained([*([own] if own else ()), *several])
+            parts[name].edit = _chained([edit for edit in (before[name], *several) if edit])
         for name, factor in factors.items():
-            own_gates = gated[name]
-            attentions[name].gates = factor if own_gates is None else own_gates * factor
+            own = gated[name]
+            attentions[name].gates = factor if own is None else own * factor
         yield
     finally:
         for name, old in before.items():
@@ -147,13 +145,9 @@ def parts_of(model: nn.Module) -> Parts:
         UserError: none has weights.
     """
     slots: dict[str, list[str]] = {"encoder": [], "decoder": [], "cross": []}
-    without = []
+    without: list[str] = []
     for name, part in makers(model):
-        if not has_weights(part):
-            without.append(name)
-            continue
-        is_cross = isinstance(part, Alignment) or name.endswith("cross_attention")
-        slots["cross" if is_cross else name.partition(".")[0]].append(name)
+        (slots[place_of(name)[0]] if has_weights(part) else without).append(name)
     found = {slot: names for slot, names in slots.items() if names}
     if not found:
         raise UserError("no attention has weights; the mechanisms of this model mix without them")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -122,11 +123,9 @@ class Labels(NamedTuple):
     def by_form(self) -> float:
         """The accuracy of each form's commonest label; of a form that was not learnt, of all's."""
         counts: dict[str, Counter[int]] = {}
-        for form, label, learnt in zip(
-            self.forms, self.own.tolist(), self.learnt.tolist(), strict=True
-        ):
-            if learnt:
-                counts.setdefault(form, Counter())[label] += 1
+        labelled = zip(self.forms, self.own.tolist(), strict=True)
+        for form, label in compress(labelled, self.learnt.tolist()):
+            counts.setdefault(form, Counter())[label] += 1
         usual = int(self.own[self.learnt].mode().values)
         said = [counts[f].most_common(1)[0][0] if f in counts else usual for f in self.forms]
         return self._share(torch.tensor(said))

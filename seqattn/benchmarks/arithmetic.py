@@ -23,9 +23,9 @@ def forward_work(
         targets: that of its target.
         beams: targets of each source, as a beam search makes them.
     """
-    dim, wide, pairs = shape.dim, shape.dim * shape.ffn_dim, range(len(sources))
+    dim, wide = shape.dim, shape.dim * shape.ffn_dim
     square, total = dim * dim, 0.0
-    for source, target in ((sources[n], targets[n]) for n in pairs):
+    for source, target in zip(sources, targets, strict=True):
         read = source * (4 * square + 2 * wide) + 2 * dim * source * source
         kept = source * 2 * square  # the source's keys and values, made once
         said = target * (6 * square + 2 * wide) + dim * target * (target + 2 * source)

@@ -11,7 +11,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any, Literal, NamedTuple
 
-from seqattn.benchmarks.suite import Cell, Row, Sample, rates, ratios
+from seqattn.benchmarks.suite import Row, Sample, rates, ratios
 from seqattn.benchmarks.transformer_models import Shape
 from seqattn.errors import UserError
 from seqattn.storage import user_path
@@ -192,15 +192,11 @@ def compared(
             "freed memory": "kept" if entry.allocator == "keeps" else "",
             f"{unit}/s": rates(found),
             "of the arithmetic's": ratios(found, limit).median if limit else None,
-            "seqattn / it": _times(own, found),
-            "by CPU time": _times(own, found, cpu=True),
+            "seqattn / it": ratios(own, found) if own else None,
+            "by CPU time": ratios(own, found, cpu=True) if own else None,
             "parameters": one.parameters if one else None,
             "MB": round(one.ask("memory")) if one else None,
             "start, s": one.start if one else None,
         }
         rows.append(cells)
     return rows
-
-
-def _times(own: Sequence[Sample] | None, found: Sequence[Sample], cpu: bool = False) -> Cell:
-    return None if own is None else ratios(own, found, cpu)

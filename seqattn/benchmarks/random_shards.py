@@ -68,13 +68,8 @@ def loader(kind: str, home: Path, max_tokens: int) -> BatchLoader[Batch]:
         corpus = ShardedCorpus(home, read_manifest(home), _WINDOW, 0, options)
         rows = ShardRows([corpus], options, lambda _: None)
     else:
-        columns = {
-            "source": NUMBERS,
-            "target": NUMBERS,
-            "head": NUMBER,
-            "begin": NUMBER,
-            "end": NUMBER,
-        }
+        columns = dict.fromkeys(("source", "target"), NUMBERS)
+        columns |= dict.fromkeys(("head", "begin", "end"), NUMBER)
         rows = TokenDataset(table_of(_rows(home), columns, str(home), home), options)
     return BatchLoader(rows, options, seed=1)
 

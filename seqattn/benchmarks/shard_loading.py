@@ -98,17 +98,15 @@ class ShardsSuite(Suite):
         memory = samples["memory"][1:]
         for kind, found in samples.items():
             # of rates: units differ, since the batches are of other rows
-            compared = [
-                Spread.of(
-                    [a.units / a[cpu] / (b.units / b[cpu]) for a, b in zip(found[1:], memory)]
-                )
-                for cpu in (0, 1)
-            ]
+            pairs = list(zip(found[1:], memory))
+            wall, cpu = (
+                Spread.of([a.units / a[n] / (b.units / b[n]) for a, b in pairs]) for n in (0, 1)
+            )
             yield {
                 "from": kind,
                 "target tokens/s": rates(found[1:]),
-                "x memory": compared[0],
-                "the same, CPU time": compared[1],
+                "x memory": wall,
+                "the same, CPU time": cpu,
             }
 
     def _preparing(self, home: Path) -> Row:

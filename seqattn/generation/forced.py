@@ -1,56 +1,75 @@
 """Forced decoding: how likely given targets are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from seqattn.generation.base import inference
+from seqattn.generation.base import Progress, inference
 from seqattn.generation.ensemble import Ensemble
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import BOS, PAD
 
 _AT_ONCE = 4096
-"""Padded target tokens, each with probabilities over the whole vocabulary."""
+"""Padded tokens of a side; those of a target each with probabilities over the vocabulary."""
+Sides = tuple[Sequence[int], Sequence[int]]
+"""Ids of a source and of its target, each with its end."""
 
 
-def forced_log_probabilities(
-    model: Seq2SeqModel | Ensemble, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
-) -> list[float]:
+def forced_log_probabilities(model: Seq2SeqModel | Ensemble, pairs: Sequence[Sides]) -> list[float]:
     """log p(target | source) in nats of N pairs, the end included.
-
-    Args:
-        model: of both sides' vocabularies.
-        pairs: ids of source and target, each with its end.
 
     Raises:
         UserError: where a source or a target is longer than the model's positions.
     """
-    found = [0.0] * len(pairs)
-    order = sorted(range(len(pairs)), key=lambda n: tuple(map(len, pairs[n][::-1])))
+    return [float(each.sum()) for each in target_log_probabilities(model, pairs)]
+
+
+def target_log_probabilities(
+    model: Seq2SeqModel | Ensemble, pairs: Sequence[Sides], progress: Progress | None = None
+) -> list[Tensor]:
+    """For each pair (T,) of each target token after those before it, in nats, float64.
+
+    Args:
+        model: of both sides' vocabularies.
+        pairs: N.
+        progress: told how many pairs are done, and of how many.
+    """
+    found: list[Tensor] = [torch.empty(0)] * len(pairs)
+    done = 0
     with inference(model) as device:
-        while order:
-            longest, rows = len(pairs[order[-1]][1]), list[int]()
-            while order and longest * (len(rows) + 1) <= max(_AT_ONCE, longest):
-                rows.append(order.pop())
-            source, target = (
-                pad_sequence(
-                    [torch.tensor(pairs[row][side]) for row in rows], True, PAD
-                ).to(device)
-                for side in (0, 1)
-            )  # fmt: skip
-            for row, total in zip(rows, _totals(model, source, target), strict=True):
-                found[row] = total
+        for batch in batches(pairs, _AT_ONCE):
+            sides = zip(*(pairs[row] for row in batch), strict=True)
+            source, target = (padded(side).to(device) for side in sides)
+            likely = _likely(model, source, target).cpu().double()
+            for row, each in zip(batch, likely, strict=True):
+                found[row] = each[: len(pairs[row][1])]
+            done += len(batch)
+            if progress is not None:
+                progress(done, len(pairs))
     return found
 
 
-def _totals(model: Seq2SeqModel | Ensemble, source: Tensor, target: Tensor) -> list[float]:
-    """Of each target (B, T), padded on the right, without its begin."""
+def batches(pairs: Sequence[Sides], tokens: int) -> Iterator[list[int]]:
+    """Rows of similar lengths, the longest first, so many padded tokens of a side together."""
+    lengths = [tuple(map(len, pair)) for pair in pairs]
+    order = sorted(range(len(pairs)), key=lambda row: (max(lengths[row]), lengths[row]))[::-1]
+    while order:
+        count = max(1, tokens // max(1, *lengths[order[0]]))
+        yield order[:count]
+        order = order[count:]
+
+
+def padded(rows: Sequence[Sequence[int]], filling: int = PAD) -> Tensor:
+    """Numbers of several lengths as one tensor, padded on the right."""
+    return pad_sequence([torch.tensor(row) for row in rows], True, filling)
+
+
+def _likely(model: Seq2SeqModel | Ensemble, source: Tensor, target: Tensor) -> Tensor:
+    """Of each token of targets (B, T), padded on the right, without their begin."""
     said = torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
     memory: object = model.encode(source)
     state: object = model.start(memory, cached=False)  # type: ignore[arg-type]
     likely = model.log_probabilities(said, state).log_probabilities  # type: ignore[arg-type]
-    each = likely.gather(2, target[..., None])[..., 0]  # (B, T, V) -> (B, T)
-    totals: list[float] = each.masked_fill(target == PAD, 0.0).sum(dim=1).tolist()
-    return totals
+    return likely.gather(2, target[..., None])[..., 0]  # (B, T, V) -> (B, T)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import ModuleDict
 
 from seqattn.analysis.capture import capture
 from seqattn.bundle.bundle import SpanBundle
@@ -23,12 +24,7 @@ from seqattn.generation.span_search import (
 )
 from seqattn.metrics.qa import f1
 from seqattn.report.attention_maps import attention_documents
-from seqattn.report.document_types import (
-    AnswerDocument,
-    AnswerLookDocument,
-    AttentionDocument,
-    SpanTokens,
-)
+from seqattn.report.document_types import AnswerLookDocument, AttentionDocument, SpanTokens
 from seqattn.tokens import PAD
 
 ANSWERS = 5
@@ -66,10 +62,7 @@ class QuestionLook:
         best = found.answers[0].text if found.answers else ""
         shown = max(windows, key=lambda window: float(window.read.spans.amax() - window.read.none))
         pieces = self.bundle.tokenizer.source_pieces
-        given: list[AnswerDocument] = [
-            {"text": one.text, "start": one.start, "end": one.end, "probability": one.probability}
-            for one in found.answers
-        ]
+        given: Any = [one._asdict() for one in found.answers]
         return {
             "question": pieces(shown.question, cut_words(text).text),
             "context": pieces(shown.context),
@@ -86,14 +79,12 @@ class QuestionLook:
     def _windows(self, text: str, context: str) -> list[_Window]:
         found: list[_Window] = []
         model = self.bundle.model
+        attention = dict(model.named_children()).get("question_attention")
+        shown = ModuleDict({"question_attention": attention} if attention else {})
         with inference(model) as device:
             for batch in self.bundle.encoder([text], [context]):
-                with capture(model) as maps:
+                with capture(shown) as maps:
                     scores = model(batch.to(device))
-                own = {name: maps[name] for name in maps if name == "question_attention"}
-                maps.clear()
-                maps.update(own)
-                maps.without = [name for name in maps.without if name == "question_attention"]
                 for row, read in enumerate(self.search.read(batch, scores)):
                     kept = list(attention_documents(maps, self.tokens, row))
                     found.append(_Window(read, *_real(batch, row), kept))

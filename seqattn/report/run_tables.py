@@ -40,8 +40,7 @@ def run_tables(run: Path) -> list[TableDocument]:
             ) from error
         if any(len(row) != len(table.columns) for row in table.rows):
             raise UserError(f"{path} must have a cell for each column in each row")
-        rows: list[list[str | float | None]] = [list(row) for row in table.rows]
-        found.append({**table.model_dump(exclude={"rows"}), "rows": rows})  # type: ignore[typeddict-item]
+        found.append(table.model_dump())  # type: ignore[arg-type]
     return found
 
 

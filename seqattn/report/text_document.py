@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import torch
 
-from seqattn.analysis.capture import capture
 from seqattn.analysis.explanations import METHODS, Explanation, explain
-from seqattn.analysis.explanations.predictions import decoder_input
+from seqattn.analysis.pairs import Pair, observed
 from seqattn.bundle.bundle import TextBundle
-from seqattn.generation.base import Hypothesis, Search, inference
+from seqattn.generation.base import Hypothesis, Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.metrics.text import sentence_chrf
 from seqattn.report.attention_maps import attention_documents
@@ -100,31 +99,31 @@ class TextLook:
         return made
 
     def _searched(self, source: list[int], windows: int) -> Searched:
-        if not isinstance(self.search, BeamSearch):
-            found = self.search.over(self.bundle.model).generate([source])[0]
-            return Searched(source, found, [], windows)
-        traced = TracedBeamSearch.of(self.search)
-        found = traced.over(self.bundle.model).generate([source])[0]
-        return Searched(source, found, traced.trees[0].nodes if traced.trees else [], windows)
+        search, trees = self.search, []
+        if isinstance(search, BeamSearch):
+            search = traced = TracedBeamSearch.of(search)
+            trees = traced.trees
+        found = search.over(self.bundle.model).generate([source])[0]
+        return Searched(source, found, trees[0].nodes if trees else [], windows)
 
     def _look(self, made: LookDocument, source: list[int], target: list[int]) -> None:
-        model = self.bundle.model
+        model, pair = self.bundle.model, Pair(source, target)
         device = next(model.parameters()).device
-        ids = torch.tensor([source], device=device), torch.tensor([target], device=device)
-        read = ids[0], decoder_input(ids[1])
+        read, ids, said = (
+            torch.tensor([row], device=device) for row in (source, pair.read, target)
+        )
         with self.passes():
-            made["copied"]["pointer"] = copy_probabilities(model, *read)
+            made["copied"]["pointer"] = copy_probabilities(model, read, ids)
         for name in self.methods:
             found: Explanation | str | None = METHODS[name].why_not(model)
             if found is None:
                 with self.passes():
-                    found = explain(model, *ids, method=name)
+                    found = explain(model, read, said, method=name)
             made["explanations"].append(explanation_document(METHODS[name], found))
             if name == self.measure and isinstance(found, Explanation):
                 made["source_use"] = source_use(found)
-        with self.passes(), inference(model), capture(model) as maps:
-            model(*read)
-        made["attentions"] = list(attention_documents(maps, self.tokens))
+        with self.passes():
+            made["attentions"] = list(attention_documents(observed(model, pair), self.tokens))
 
     def _notes(self, windows: int, *lengths: int) -> list[str]:
         notes = []

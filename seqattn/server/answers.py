@@ -84,10 +84,8 @@ class Spans:
         """
         pairs = pairs_of(asked, self.limits)
         search = search_for(self.bundle, asked.generation, asked.n_best)
-        sizes = [
-            len(ids)
-            for ids in self.bundle.tokenizer.encode_source([" ".join(pair) for pair in pairs])
-        ]
+        texts = [" ".join(pair) for pair in pairs]
+        sizes = list(map(len, self.bundle.tokenizer.encode_source(texts)))
         if sum(sizes) > self.limits.tokens:
             raise too_many("tokens", self.limits.tokens, sum(sizes))
         return [Shared(search, pair, size) for pair, size in zip(pairs, sizes, strict=True)]

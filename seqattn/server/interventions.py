@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
@@ -10,13 +9,11 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
-from seqattn.analysis.capture import makers
+from seqattn.analysis.capture import makers, place_of
 from seqattn.analysis.intervene import intervene, permuted, uniform, without_heads, without_keys
 from seqattn.attention.watched import Edit
 from seqattn.errors import UserError
 from seqattn.server.schemas import Intervention, WeightEdit
-
-_OWN = re.compile(r"decoder\..*self_attention")
 
 
 @contextmanager
@@ -68,7 +65,8 @@ def _check_keys(model: nn.Module, asked: Intervention, beams: int | None) -> Non
             )
     for pattern in (*asked.without_keys, *(edit.attention for edit in asked.weights)):
         for name in names:
-            if (beams or 1) > 1 and fnmatchcase(name, pattern) and _OWN.fullmatch(name):
+            is_own = place_of(name)[0] == "decoder"
+            if (beams or 1) > 1 and fnmatchcase(name, pattern) and is_own:
                 raise UserError(
                     f"the keys of {name} stand apart with generation=greedy alone, not in a beam"
                 )
@@ -97,8 +95,8 @@ class _WeightSet:
         self.reached = True
         key, heads = self.asked.key, self._heads(weights.shape[1])
         past = self.asked.step + 1
-        own = self.beams is not None and _OWN.fullmatch(self.asked.attention)
-        if own and weights.shape[3] != past:
+        is_own = self.beams is not None and place_of(self.asked.attention)[0] == "decoder"
+        if is_own and weights.shape[3] != past:
             raise self._refusal(f"of {past} tokens it has kept {weights.shape[3]}")
         if key >= weights.shape[3]:
             raise self._refusal(f"key must be from 0 to {weights.shape[3] - 1}, got {key}")

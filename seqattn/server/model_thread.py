@@ -28,14 +28,7 @@ class Alone:
 
 @dataclass(eq=False)
 class Shared:
-    """An input that is searched beside others of an equal search.
-
-    Args:
-        search: the search.
-        item: the input.
-        tokens: its size.
-        done: what comes of it.
-    """
+    """An input of so many tokens, searched beside others of an equal search; `done` as `Alone`."""
 
     search: Any
     item: Any
@@ -117,12 +110,8 @@ class ModelThread:
             wait = self._limits.batch_wait / 1_000 if self._last > 1 else 0.0
             until = time.monotonic() + wait
             while True:
-                for job in list(self._waiting):
-                    if (
-                        isinstance(job, Shared)
-                        and job.tokens <= room
-                        and job.search == first.search
-                    ):
+                for job in [one for one in self._waiting if isinstance(one, Shared)]:
+                    if job.tokens <= room and job.search == first.search:
                         self._waiting.remove(job)
                         jobs.append(job)
                         room -= job.tokens

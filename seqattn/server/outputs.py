@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from seqattn.analysis.capture import Maps as Captured
-from seqattn.analysis.capture import capture
+from seqattn.analysis.capture import place_of
+from seqattn.analysis.pairs import Pair, observed
 from seqattn.analysis.word_alignment import align, aligning
 from seqattn.bundle.bundle import TextBundle
 from seqattn.generation.base import Hypothesis
 from seqattn.report.arrays import packed
 from seqattn.server.interventions import intervened
 from seqattn.server.schemas import Alignment, GenerateRequest, Maps, Output
-from seqattn.tokens import BOS
 
 
 def different(
@@ -43,21 +40,18 @@ def look_into(
     Args:
         output: to which they are added.
         bundle: the model.
-        source: ids, end included.
-        target: ids, end included.
+        source, target: ids, end included.
         asked: which of both, in which form, and what is changed in the model.
     """
-    device = next(bundle.model.parameters()).device
-    ids = (torch.tensor([list(row)], device=device) for row in (source, [BOS, *target[:-1]]))
-    with torch.no_grad(), intervened(bundle.model, asked.intervene), capture(bundle.model) as maps:
-        bundle.model(*ids)
-    weights = {name: torch.cat(calls, dim=2)[0] for name, calls in maps.items() if calls}
+    with intervened(bundle.model, asked.intervene):
+        maps = observed(bundle.model, Pair(source, target))
+    weights = {name: calls[0][0] for name, calls in maps.items() if calls}
     if "attention" in asked.parts:
         form = numbers if asked.attention_as == "lists" else packed
         given = {name: form(one) for name, one in weights.items()}
         output.attention = Maps(maps=given, without=maps.without)  # type: ignore[arg-type]
     if "alignment" in asked.parts:
-        output.alignment = _alignment(bundle, source, target, weights, maps)
+        output.alignment = _alignment(bundle, source, target, weights)
 
 
 def _alignment(
@@ -65,10 +59,9 @@ def _alignment(
     source: Sequence[int],
     target: Sequence[int],
     weights: dict[str, Tensor],
-    maps: Captured,
 ) -> Alignment | None:
     """The words that each word looked at; None where cross-attention has no weights."""
-    cross = [one for name, one in weights.items() if re.fullmatch(r"decoder\..*cross_.*", name)]
+    cross = [one for name, one in weights.items() if place_of(name)[0] == "cross"]
     if not cross:
         return None
     tokenizer = bundle.tokenizer

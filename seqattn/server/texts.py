@@ -51,13 +51,7 @@ class Input(NamedTuple):
 
 @dataclass(frozen=True)
 class Texts:
-    """Turns requests into searches and hypotheses into results.
-
-    Args:
-        bundle: the model.
-        limits: of a request.
-        figures: told of tokens.
-    """
+    """Turns requests into searches and hypotheses into results. Args: as `Spans`."""
 
     bundle: TextBundle
     limits: Limits

@@ -46,3 +46,9 @@ async def answered(port, body=None, path="/v1/generate"):
     writer.close()
     head, _, content = whole.partition(b"\r\n\r\n")
     return int(head.split()[1]), content
+
+
+def said_so_far(port):
+    """The target tokens that the server counts."""
+    _, text = asyncio.run(answered(port, path="/metrics"))
+    return int(re.search(rb'side="target"} (\d+)', text)[1])

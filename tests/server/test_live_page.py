@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import re
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from tests.browser import browser  # noqa: F401
 from tests.report.made import NASTY, unpacked
 from tests.report.test_browser import chosen, pixels
 from tests.server.conftest import TEXT
-from tests.server.live import answered, served
+from tests.server.live import answered, said_so_far, served
 
 pytestmark = pytest.mark.slow
 CROSS = "decoder.layers.0.cross_attention"
@@ -161,11 +160,6 @@ def test_an_error_is_told_in_the_server_s_words(opened):
     assert opened.wait(told) == "prefix '中' holds what the target's vocabulary cannot spell"
     (logged,) = opened.errors()  # the browser's own line
     assert "422" in logged
-
-
-def said_so_far(server):
-    _, text = asyncio.run(answered(server, path="/metrics"))
-    return int(re.search(rb'side="target"} (\d+)', text)[1])
 
 
 @pytest.mark.parametrize("leave", ["stop", "page"])

@@ -143,20 +143,11 @@ def _products(
     model: Seq2SeqModel,
     source: Tensor,
     target: Tensor,
-    shares: Tensor,
+    shares: Tensor,  # (N,) how far on the line from unknown words to the sentence
     score: Score,
-    from_unknown: bool,
+    from_unknown: bool,  # multiply by the whole line; else by the tokens' own embeddings
 ) -> _Products:
-    """Gradients of each target token's score times embeddings.
-
-    Args:
-        model: in eval mode.
-        source: (B, S).
-        target: (B, T).
-        shares: (N,) how far on the line from unknown words to the sentence.
-        score: of a token.
-        from_unknown: multiply by the whole line; else by the tokens' own embeddings.
-    """
+    """Gradients of each target token's score times embeddings."""
     count, batch = len(shares), len(source)
     found: list[list[Tensor]] = []
     # cuDNN has no backward pass of recurrent layers outside of training
@@ -184,16 +175,7 @@ def _products(
 
 @contextmanager
 def _moved(model: Seq2SeqModel, shares: Tensor, from_unknown: bool) -> Iterator[list[_Place]]:
-    """Within the block the model reads embeddings between unknown words and its tokens.
-
-    Args:
-        model: any.
-        shares: (B,) 0 for unknown words, 1 for the tokens.
-        from_unknown: as `_products`.
-
-    Yields:
-        The places, the source's first.
-    """
+    """Within the block the model reads embeddings at shares (B,) of the line; yields places."""
     places: list[_Place] = []
 
     def move(embedding: Embedding, args: tuple[Any, ...], output: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 import torch
@@ -80,22 +81,14 @@ def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
         `can_open` refuses are left out.
     """
     parts: dict[str, Parts] = {}
-    with ExitStack() as stack:
-        maps = stack.enter_context(capture(model))
+
+    def keep(name: str, attention: Openable, args: tuple[Any, ...], made: AttentionOutput) -> None:
+        parts[name] = _parts(attention, args, maps[name][-1], made.output)
+
+    with capture(model) as maps, ExitStack() as stack:
         for name, module in model.named_modules():
-            if not can_open(module):
-                continue
-
-            def keep(
-                attention: Openable,
-                args: tuple[Any, ...],
-                kwargs: dict[str, Any],
-                result: AttentionOutput,
-                name: str = name,
-            ) -> None:
-                parts[name] = _parts(attention, args, maps[name][-1], result.output)
-
-            stack.enter_context(module.register_forward_hook(keep, with_kwargs=True))
+            if can_open(module):
+                stack.enter_context(module.register_forward_hook(partial(keep, name)))
         yield parts
 
 

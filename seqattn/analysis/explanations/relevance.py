@@ -66,28 +66,13 @@ def _differentiable(weights: Tensor, visible: Tensor | None) -> Tensor:
 
 
 def _maps(logits: Tensor, target: Tensor, weights: list[Tensor]) -> list[list[Tensor]]:
-    """For each target place, the positive part of each gradient times weights, over heads (eq. 5).
-
-    Args:
-        logits: (B, T, V).
-        target: (B, T).
-        weights: each (B, H, T', S').
-
-    Returns:
-        T lists of (B, T', S').
-    """
+    """T lists of the positive part of gradients times weights, the mean over heads (eq. 5)."""
     scores = logits.gather(2, target[..., None]).sum(dim=0)[:, 0]  # (T,)
     found = []
     for score in scores:
-        gradients = torch.autograd.grad(score, weights, retain_graph=True, allow_unused=True)
-        found.append(
-            [
-                torch.zeros_like(part[:, 0])
-                if gradient is None
-                else (gradient * part.detach()).clamp(min=0).mean(dim=1)
-                for gradient, part in zip(gradients, weights, strict=True)
-            ]
-        )
+        gradients = torch.autograd.grad(score, weights, retain_graph=True, materialize_grads=True)
+        pairs = zip(gradients, weights, strict=True)  # (B, H, T', S')
+        found.append([(g * part.detach()).clamp(min=0).mean(dim=1) for g, part in pairs])
     return found
 
 

@@ -151,15 +151,8 @@ def _zeroed(attention: nn.Module, kept: Tensor) -> Iterator[None]:
 
 
 def _shares(own: Tensor, *cross: Tensor) -> list[Tensor]:
-    """Rows that sum to 1 over all that a layer's tokens read; what no value turns keeps its token.
-
-    Args:
-        own: (B, T, T) distances by the values of self-attention.
-        cross: (B, T, S) by those of cross-attention.
-    """
-    total = own.sum(dim=2, keepdim=True)
-    for part in cross:
-        total = total + part.sum(dim=2, keepdim=True)
+    """Rows that sum to 1 over all that a layer reads; what no value turns keeps its own token."""
+    total = torch.cat((own, *cross), dim=2).sum(dim=2, keepdim=True)
     unmoved = total == 0
     own = own.where(~unmoved, torch.eye(own.shape[1]).to(own))
     return [part / total.masked_fill(unmoved, 1.0) for part in (own, *cross)]

@@ -77,11 +77,6 @@ class Contestant:
         )  # fmt: skip
         scorer, model = GNMTGlobalScorer.from_config(config), self.config.model
         return Translator(
-            self.model,
-            self.vocabularies,
-            config,
-            model,
-            device_id=-1,
-            global_scorer=scorer,
+            self.model, self.vocabularies, config, model, device_id=-1, global_scorer=scorer,
             logger=logging.getLogger("eole"),
-        )
+        )  # fmt: skip

@@ -4,6 +4,11 @@ const inline = document.createElement("div");
 inline.innerHTML = "<svg></svg>";
 const SVG = inline.firstChild.namespaceURI;
 
+/** The element of the page that has an id. */
+export function at(id) {
+  return document.getElementById(id);
+}
+
 /** An HTML element; attributes that are functions are listeners, those that are null are left out. */
 export function element(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);

@@ -3,14 +3,12 @@
 import { asked, streamed } from "./ask.js";
 import { changeButtons, isOff, weightField } from "./change_buttons.js";
 import { asIntervene, changesNow, forgetTokens, onChange } from "./changes.js";
-import { element, keepingFocus } from "./dom.js";
+import { at, element, keepingFocus } from "./dom.js";
 import { LiveForm } from "./live_form.js";
 import { showSentence } from "./sentence_view.js";
 import { started } from "./started.js";
 import { showTabs } from "./tabs.js";
 import { themeSwitch } from "./theme.js";
-
-const at = (id) => document.getElementById(id);
 
 async function start() {
   const live = await asked("v1/page");

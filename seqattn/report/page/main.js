@@ -1,12 +1,11 @@
 /** The page of one file: reads the documents that the file holds, and shows them. */
 
+import { at } from "./dom.js";
 import { sentenceList } from "./sentence_list.js";
 import { showSentence } from "./sentence_view.js";
 import { started } from "./started.js";
 import { showTabs } from "./tabs.js";
 import { themeSwitch } from "./theme.js";
-
-const at = (id) => document.getElementById(id);
 
 async function start() {
   const run = JSON.parse(at("run").textContent);

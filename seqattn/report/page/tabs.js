@@ -1,10 +1,8 @@
 /** The title of the page and its parts: sentences, the run's facts, scores, curves and settings, tables. */
 
 import { curveCharts } from "./curves.js";
-import { element } from "./dom.js";
+import { at, element } from "./dom.js";
 import { tableOf } from "./tables.js";
-
-const at = (id) => document.getElementById(id);
 
 /** Draws what the page shows of a run beside its sentences. */
 export function showTabs(run) {

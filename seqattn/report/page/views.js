@@ -42,7 +42,7 @@ function weightsView(look, selection) {
   const found = headMatrix(attention.weights, selection.head);
   const heads = attention.weights.shape[0];
   const which = selection.head === "mean" ? "mean of heads" : `head ${Math.min(selection.head, heads - 1) + 1}`;
-  return sided(look, selection.slot, found, `${attention.name}, ${which}`, false);
+  return sided(look, selection.slot, found, `${attention.name}, ${which}`);
 }
 
 function methodView(look, selection) {
@@ -50,15 +50,14 @@ function methodView(look, selection) {
   if (!found) return { reason: `there are no contributions by ${selection.by} here` };
   if (!found.source) return { reason: found.reason };
   const slot = selection.side === "prefix" ? "decoder" : "cross";
-  return sided(look, slot, matrix(found[selection.side]), `${found.method} (${found.cites})`, found.signed);
+  return sided(look, slot, matrix(found[selection.side]), `${found.method} (${found.cites})`);
 }
 
-function sided(look, slot, found, title, signed) {
+function sided(look, slot, found, title) {
   const [rows, columns] = sidesOf(look, slot);
   return {
     ...found,
     title,
-    signed,
     slot,
     rowLabels: rows.slice(0, found.rows),
     columnLabels: columns.slice(0, found.columns),

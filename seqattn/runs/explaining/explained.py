@@ -13,12 +13,13 @@ from torch import Tensor
 from seqattn.analysis.explanations import METHODS, explain
 from seqattn.analysis.faithfulness import judge, random_contributions
 from seqattn.analysis.intervene import EDITS, intervene, parts_of
-from seqattn.analysis.pairs import Pair, batches, padded, target_log_probabilities
+from seqattn.analysis.pairs import Pair
 from seqattn.analysis.word_alignment import align
 from seqattn.bundle.bundle import TextBundle
 from seqattn.data.base import Texts
 from seqattn.data.word_links import WordLinks
 from seqattn.errors import UserError
+from seqattn.generation.forced import batches, padded, target_log_probabilities
 from seqattn.generation.generator import generate_from_windows
 from seqattn.metrics.alignment_error import AlignmentErrorRate
 from seqattn.runs.bundle_run import outputs_for
