@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from seqattn.checking import CountOrNone, Seed, Share, checked
@@ -47,18 +46,14 @@ class BackTranslation(SyntheticCorpus):
     seed: Seed = 0
 
     def settings(self) -> dict[str, Any]:
-        own = {"input": scan_text(self._file)[1], "tag": self.tag, "noise": self.noise}
+        own = {"input": scan_text(user_path(self.input))[1], "tag": self.tag, "noise": self.noise}
         return {**super().settings(), **own, "seed": self.seed}
-
-    @property
-    def _file(self) -> Path:
-        return user_path(self.input)
 
     def turned(self, texts: Texts) -> Texts:
         return Texts(texts.targets, texts.sources, [[text] for text in texts.sources], None)
 
     def inputs(self, train: Texts) -> Texts:
-        lines = [line for line in read_lines(self._file) if line.strip()]
+        lines = [line for line in read_lines(user_path(self.input)) if line.strip()]
         return Texts(lines, [], [], None)
 
     def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:

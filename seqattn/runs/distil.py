@@ -10,6 +10,7 @@ from seqattn.checking import checked
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.metrics.text import sentence_bleu
+from seqattn.runs.reranking import most_hypotheses
 from seqattn.runs.synthetic import SyntheticCorpus
 
 
@@ -34,28 +35,20 @@ class Distillation(SyntheticCorpus):
     target: Literal["best", "nearest"] = "best"
 
     def __post_init__(self) -> None:
-        if self.target == "nearest" and self._hypotheses == 1:
+        if self.target == "nearest" and most_hypotheses(self.generation) == 1:
             raise UserError(
                 "target=nearest chooses among several hypotheses: add generation=beam, or "
                 "generation.n_best=10 of sampling"
             )
 
     @property
-    def _hypotheses(self) -> int:
-        search: Any = self.generation
-        return max(getattr(search, "beam_size", 1), getattr(search, "n_best", 1))
-
-    @property
     def search(self) -> Any:
         search: Any = self.generation
         nearest = self.target == "nearest"
-        return replace(search, n_best=self._hypotheses) if nearest else search
+        return replace(search, n_best=most_hypotheses(search)) if nearest else search
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "target": self.target}
-
-    def inputs(self, train: Texts) -> Texts:
-        return train
 
     def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:
         best = outputs[0]

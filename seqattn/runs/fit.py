@@ -13,11 +13,11 @@ import yaml
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
+from seqattn.data.options import SpanOptions
 from seqattn.errors import UserError
-from seqattn.ops.memory import keep_freed_memory
+from seqattn.ops.memory import keep_freed_memory, ran_out
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
-from seqattn.runs.faults import training_faults
-from seqattn.runs.fitting import Fitting, SpanFitting, TextFitting
+from seqattn.runs.fitting import Fitting, fitting_of
 from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.resuming import FORMAT, RESULT
 from seqattn.runs.run_directory import rank, world_size
@@ -44,7 +44,7 @@ def fit(run: TrainingOptions) -> TrainingResult:
     keep_freed_memory()
     home = Path(run.run_dir)
     start = start_of(run)
-    fitting = (SpanFitting if run.task.output == "spans" else TextFitting)(start)
+    fitting = fitting_of(start)
     run = start.run
     _check_lengths(fitting)
     mode = run.task.monitors[run.checkpoint.monitor]
@@ -53,7 +53,7 @@ def fit(run: TrainingOptions) -> TrainingResult:
     kept = run.checkpoint.callback(CheckpointFiles(home / "checkpoints"), mode)
     monitored = Monitored(run.checkpoint.monitor, mode)
     callbacks = [*fitting.callbacks, *run.made_callbacks(), kept, monitored]
-    callbacks += _usual_callbacks(run, fitting, monitored)
+    callbacks += _usual_callbacks(fitting, monitored)
     options = replace(run.trainer, accumulate_grad_batches=_accumulated(start))
     loggers = made_loggers(run.logger)
     make = partial(options.trainer, home, callbacks, loggers, [kept.files])
@@ -102,10 +102,9 @@ def _brevity(fitting: Fitting) -> list[str]:
     ]
 
 
-def _usual_callbacks(
-    run: TrainingOptions, fitting: Fitting, monitored: Monitored
-) -> list[Callback]:
-    home, on_terminal = Path(run.run_dir), sys.stderr.isatty()
+def _usual_callbacks(fitting: Fitting, monitored: Monitored) -> list[Callback]:
+    run, on_terminal = fitting.run, sys.stderr.isatty()
+    home = Path(run.run_dir)
     lines = EpochLines(fitting.throughput, monitored, math.inf if on_terminal else EVERY)
 
     def keep_settings(trainer: Trainer, task: LightningModule) -> None:
@@ -152,14 +151,18 @@ def _train(
     while True:
         trainer = make()
         try:
-            with training_faults(fitting.run):
-                trainer.fit(
-                    fitting.task,
-                    datamodule=fitting.data,
-                    ckpt_path=checkpoint,
-                    weights_only=True if checkpoint else None,
-                )
+            trainer.fit(
+                fitting.task,
+                datamodule=fitting.data,
+                ckpt_path=checkpoint,
+                weights_only=True if checkpoint else None,
+            )
             break
+        except RuntimeError as error:
+            advice = _advice(error, fitting.run)
+            if advice is None:
+                raise
+            raise UserError(advice) from error
         except Diverged as error:
             kept.files.wait()
             trainer.strategy.barrier()  # before other ranks look at what the first has written
@@ -178,3 +181,37 @@ def _train(
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()  # what follows is the first rank's alone
     return trainer
+
+
+def _advice(error: RuntimeError, run: TrainingOptions) -> str | None:
+    """What to do where memory ran out or a data worker died; None for other errors."""
+    if ran_out(error):
+        return _smaller_batches(run)
+    if "DataLoader worker" in str(error):
+        return (
+            f"{str(error).strip().rstrip('.')}; if memory was short, lower loader.num_workers; "
+            "the same command goes on from the last checkpoint"
+        )
+    return None
+
+
+def _smaller_batches(run: TrainingOptions) -> str:
+    """A budget of tokens that halves the batches, if one row fits into it."""
+    loader, too_large = run.loader, "is too large for the memory"
+    if isinstance(loader, SpanOptions):
+        key, longest = "window", max(loader.window, loader.max_question)
+    else:
+        key, longest = "max_length", max(loader.max_length, loader.source_length)
+    tokens = max(loader.max_tokens // 2, longest)
+    if tokens >= loader.max_tokens:
+        return (
+            f"a batch of one row {too_large}: lower loader.{key} (it is {getattr(loader, key)}), "
+            "or choose a smaller model"
+        )
+    several = f"trainer.accumulate_grad_batches={2 * run.trainer.accumulate_grad_batches}"
+    if loader.step_batches is not None:
+        several = f"loader.step_batches={2 * loader.step_batches}"
+    return (
+        f"a batch {too_large}: set loader.max_tokens={tokens} (it is {loader.max_tokens}); with "
+        f"{several} a step stays as large"
+    )

@@ -243,3 +243,8 @@ class SpanFitting(Fitting):
     def draw(self) -> Figure | None:
         asked = (self.rows.questions[0], self.rows.contexts[0])
         return draw_question(self.bundle, *asked).get("question")
+
+
+def fitting_of(start: Start) -> Fitting:
+    """What fits the model that a run's task trains."""
+    return (SpanFitting if start.run.task.output == "spans" else TextFitting)(start)

@@ -18,6 +18,11 @@ Lists = Sequence[Sequence[Hypothesis]]
 """Hypotheses of each source."""
 
 
+def most_hypotheses(search: Any) -> int:
+    """How many hypotheses of a source a search can give."""
+    return max(getattr(search, "n_best", 1), getattr(search, "beam_size", 1))
+
+
 @checked
 @dataclass(frozen=True, kw_only=True)
 class Reranking:
@@ -54,13 +59,12 @@ class Reranking:
         """
         if self.bundle is None:
             return search
-        count = max(getattr(search, "n_best", 1), getattr(search, "beam_size", 1))
-        if count == 1:
+        if most_hypotheses(search) == 1:
             raise UserError(
                 "reranking needs several hypotheses: add generation=beam, or generation=sampling "
                 "generation.n_best=10"
             )
-        return replace(search, n_best=count)
+        return replace(search, n_best=most_hypotheses(search))
 
     def over(
         self, tokenizer: Tokenizer, device: str = "cpu", trust: Sequence[str] = ()

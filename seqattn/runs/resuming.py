@@ -138,9 +138,8 @@ def _steps(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _ends(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that decide where a run ends, and how it is scored there."""
     trainer = {key: settings["trainer"].get(key) for key in _OF_ENDS}
-    return {name: settings[name] for name in ("checkpoint", "generation", "task")} | {
-        "trainer": trainer
-    }
+    others = {name: settings[name] for name in ("checkpoint", "generation", "task")}
+    return {**others, "trainer": trainer}
 
 
 def _differ(

@@ -174,9 +174,8 @@ class TrainerOptions:
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         if self.max_epochs is None:
             own["max_epochs"] = 20 if self.max_steps == -1 else -1
-        profiler = _PROFILERS[self.profiler](home, "profile") if self.profiler else None
         fixed: dict[str, Any] = {
-            "profiler": profiler,
+            "profiler": _PROFILERS[self.profiler](home, "profile") if self.profiler else None,
             "logger": list(loggers),
             "callbacks": list(callbacks),
             "default_root_dir": str(home),

@@ -96,14 +96,15 @@ class Tuning:
         """The search with some of its settings changed; `rerank.weight` is none of them."""
         node = describe(self.search, "generation")
         for key, value in settings.items():
+            if key == _WEIGHT:
+                continue
             *path, last = key.split(".")
             part = node
-            for name in path if key != _WEIGHT else ():
+            for name in path:
                 part = part.get(name)
                 if not isinstance(part, dict):
                     raise UserError(f"there is no key generation.{key}")
-            if key != _WEIGHT:
-                part[last] = value
+            part[last] = value
         made: Search = build(node, "generation")
         return made
 

@@ -1,5 +1,6 @@
 """A corpus of sixty pairs and the settings that train on it in a second."""
 
+import csv
 import itertools
 import json
 import re
@@ -223,6 +224,18 @@ def refusal(capfd, verb, *arguments):
 def checkpoint(run_dir):
     """A run's last checkpoint."""
     return torch.load(newest_whole(run_dir / "checkpoints"), weights_only=True)
+
+
+def logged(run_dir):
+    """The rows that a run's csv logger wrote."""
+    with (run_dir / "csv" / "version_0" / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def losses_of(run_dir):
+    """A run's validation losses by step."""
+    rows = [row for row in logged(run_dir) if row["val/loss"]]
+    return {int(row["step"]) + 1: float(row["val/loss"]) for row in rows}
 
 
 def json_lines(text):

@@ -218,7 +218,7 @@ def use(request, capfd, corpus, tmp_path):
 
 
 def test_a_bundle_that_is_not_given(capfd):
-    for verb in ("generate", "evaluate", "analyze"):
+    for verb in ("generate", "evaluate", "analyze", "convert"):
         told = refusal(capfd, verb)
         assert told.startswith("bundle")
         assert " must be given: add bundle=RUN/model" in told

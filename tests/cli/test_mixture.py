@@ -1,12 +1,10 @@
 """A mixture of attention experts from the command line."""
 
-import csv
-
 import seqattn
 from seqattn.attention.experts import MixtureOfAttention
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
-from tests.cli.small import succeed, train_arguments
+from tests.cli.small import logged, succeed, train_arguments
 
 
 def test_a_run_logs_its_balance_and_its_cross_attention_is_multi_head(capfd, corpus, tmp_path):
@@ -14,8 +12,7 @@ def test_a_run_logs_its_balance_and_its_cross_attention_is_multi_head(capfd, cor
     words = ("attention=moa", "attention.num_heads=2", "attention.num_experts=3", "model.dim=16")
     words = (*words, "trainer.log_every_n_steps=1", f"run_dir={run}")
     succeed(capfd, "train", *train_arguments(corpus, *words))
-    with (run / "csv" / "version_0" / "metrics.csv").open() as file:
-        balances = [row["train/balance"] for row in csv.DictReader(file)]
+    balances = [row["train/balance"] for row in logged(run)]
     told = [float(balance) for balance in balances if balance]
     assert len(told) == 4
     assert all(0.5 < balance <= 1.5 for balance in told)

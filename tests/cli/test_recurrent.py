@@ -10,6 +10,7 @@ from tests.cli.small import (
     checkpoint,
     groups,
     json_lines,
+    logged,
     refusal,
     refused_before_work,
     succeed,
@@ -61,9 +62,8 @@ def test_scheduled_sampling_trains_and_its_share_is_logged(root, tmp_path, capfd
     words = small(root, *schedule, "trainer.log_every_n_steps=1", f"run_dir={run}")
     succeed(capfd, "train", *words)
     assert checkpoint(run)["global_step"] == 4
-    header, *rows = (run / "csv" / "version_0" / "metrics.csv").read_text().splitlines()
-    column = header.split(",").index("train/teacher_forcing")
-    shares = [float(row.split(",")[column]) for row in rows if row.split(",")[column]]
+    told = [row["train/teacher_forcing"] for row in logged(run)]
+    shares = [float(share) for share in told if share]
     assert shares == pytest.approx([1, 2 / 3, 1 / 3, 0], abs=1e-5)
 
 

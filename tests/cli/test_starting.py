@@ -95,11 +95,6 @@ def test_a_schedule_that_cannot_be_is_refused_before_the_vocabulary_is_trained(
     assert not (tmp_path / "cache").exists()
 
 
-def test_cfg_job_shows_the_search_of_the_bundle(capfd, trained):
-    shown = yaml.safe_load(succeed(capfd, "generate", "--cfg", "job", f"bundle={trained}/model"))
-    assert shown["generation"]["beam_size"] == 2
-
-
 def test_a_sweep_ends_with_a_line_for_each_job_the_best_marked(capfd, corpus, tmp_path):
     words = ("optimizer.lr=0,0.01", f"run_dir={tmp_path}/sweep")
     ended = run(capfd, "train", "-m", *train_arguments(corpus, *words, steps=2))
@@ -185,18 +180,3 @@ def test_a_profile_says_where_the_time_goes(capfd, corpus, tmp_path):
     words = ("trainer.profiler=simple", f"run_dir={tmp_path}/run")
     succeed(capfd, "train", *train_arguments(corpus, *words, steps=1, every=1))
     assert "optimizer_step" in (tmp_path / "run" / "fit-profile.txt").read_text()
-
-
-def test_compiling_is_for_gpus(capfd, corpus, tmp_path):
-    words = train_arguments(corpus, "trainer.compile=true", f"run_dir={tmp_path}/run")
-    assert refusal(capfd, "train", *words).startswith("trainer.compile=true is for GPUs")
-
-
-def test_the_table_of_a_training_begins_with_figures_and_leaves_signatures_to_the_file(
-    capfd, corpus, tmp_path
-):
-    words = train_arguments(corpus, f"run_dir={tmp_path}/run", steps=1, every=1)
-    out = succeed(capfd, "train", *words)
-    assert "val/loss" in out.partition("steps")[0]
-    assert "signature" not in out
-    assert "signature" in (tmp_path / "run" / "model" / "scores.json").read_text()

@@ -5,11 +5,20 @@ import pytest
 from seqattn.bundle.bundle import load_bundle
 from seqattn.bundle.files import write_bundle
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from seqattn.runs.fitting import TextFitting
 from seqattn.tokens import EOS
 from tests.builders import randomised
 from tests.bundle.conftest import configuration, untrained
 from tests.bundle.conftest import corpus as words
 from tests.cli.small import write_corpus
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_pictures():
+    """Drawing is most of so small a run's time."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(TextFitting, "draw", lambda fitting: None)
+        yield
 
 
 @pytest.fixture(scope="session")

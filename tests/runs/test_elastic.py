@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from seqattn.cli.main import run_verb
-from seqattn.runs.fitting import TextFitting
 from seqattn.tasks.base import SummedTask
 from tests.cli.small import checkpoint, train_arguments
 from tests.ranks import run_ranks
@@ -19,11 +18,6 @@ SAME = (
     "checkpoint.average=last", "task.final=false", "task.validation.every=0",
 )  # fmt: skip
 SHARDED = ("trainer=fsdp2", "trainer.accelerator=cpu")
-
-
-@pytest.fixture(autouse=True)
-def _without_pictures(monkeypatch):
-    monkeypatch.setattr(TextFitting, "draw", lambda fitting: None)
 
 
 def words_of(corpus, run_dir, *words, steps=STEPS):

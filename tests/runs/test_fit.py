@@ -1,6 +1,5 @@
 """How a training ends: the last step, what is kept of it, its scores, and what is refused."""
 
-import csv
 import json
 import math
 import re
@@ -20,17 +19,13 @@ from seqattn.tasks.base import SummedTask
 from tests.cli.small import (
     checked_training,
     checkpoint,
+    logged,
+    losses_of,
     refusal,
     run,
     succeed,
     train_arguments,
 )
-
-
-@pytest.fixture(autouse=True)
-def _without_pictures(monkeypatch):
-    """Drawing is most of so small a run's time."""
-    monkeypatch.setattr(TextFitting, "draw", lambda fitting: None)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +42,6 @@ def _without_pictures(monkeypatch):
 def test_outputs_are_as_long_as_the_task_asks(words, limit):
     found = checked_training(*words.split()).generation.limit
     assert (found.ratio, found.extra) == limit
-
-
-def losses_of(run_dir):
-    """The validation loss by step."""
-    with (run_dir / "csv" / "version_0" / "metrics.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["val/loss"]]
-    return {int(row["step"]) + 1: float(row["val/loss"]) for row in rows}
 
 
 @pytest.mark.parametrize(
@@ -112,8 +100,7 @@ def test_final_scores_are_of_the_asked_splits_and_sentences_and_reach_the_logger
     assert counts == [3, 3]
     scores = json.loads((tmp_path / "run" / "model" / "scores.json").read_text())
     assert {"val/bleu", "val/chrF", "test/bleu", "test/chrF"} <= scores.keys()
-    with (tmp_path / "run" / "csv" / "version_0" / "metrics.csv").open() as file:
-        *steps, final = csv.DictReader(file)
+    *steps, final = logged(tmp_path / "run")
     assert float(final["final/test/chrF"]) == pytest.approx(scores["test/chrF"])
     assert all(row["val/chrF"] for row in steps if row["val/bleu"])
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard" / "version_0")).Reload()

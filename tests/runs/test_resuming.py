@@ -1,6 +1,5 @@
 """The same command goes on with a run that was stopped, and says so of one that is finished."""
 
-import csv
 import os
 import shutil
 import signal
@@ -14,10 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from seqattn.cli.main import run_verb
 from seqattn.errors import UserError
-from seqattn.runs.fitting import TextFitting
 from seqattn.runs.resuming import phase_of
 from seqattn.tasks.seq2seq import Seq2SeqTask
-from tests.cli.small import checked_training, refusal, run, train, train_arguments
+from tests.cli.small import checked_training, logged, refusal, run, train, train_arguments
 
 MEASURED = (
     "per_second",
@@ -31,11 +29,6 @@ LOGGED = ("logger=[csv,tensorboard]", "trainer.log_every_n_steps=1", "model.drop
 
 class Killed(Exception):
     pass
-
-
-@pytest.fixture(autouse=True)
-def _without_pictures(monkeypatch):
-    monkeypatch.setattr(TextFitting, "draw", lambda fitting: None)
 
 
 def killed(arguments, step):
@@ -57,9 +50,7 @@ def killed(arguments, step):
 def trained(corpus):
     """A run of six steps."""
     home = corpus.parent / "whole"
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(TextFitting, "draw", lambda fitting: None)
-        train(train_arguments(corpus, *LOGGED, f"run_dir={home}", steps=6))
+    train(words_of(corpus, home))
     return home
 
 
@@ -69,9 +60,8 @@ def words_of(corpus, home, *overrides, steps=6):
 
 def figures(home):
     """What a run logged that depends on no clock."""
-    with (home / "csv" / "version_0" / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    return [{k: v for k, v in row.items() if not any(m in k for m in MEASURED)} for row in rows]
+    kept = [key for key in logged(home)[0] if not any(word in key for word in MEASURED)]
+    return [{key: row[key] for key in kept} for row in logged(home)]
 
 
 def steps_shown(home, tag):

@@ -19,11 +19,11 @@ from seqattn.bundle.nodes import Node, nearest
 from seqattn.checking import BadValue, Count, Depth, Width, checked
 from seqattn.errors import UserError
 from seqattn.runs.comparing.costs import sizes_of
+from seqattn.runs.resuming import SHAPING
 from seqattn.runs.searching.search_trials import Trial
 
 Counts = Annotated[list[Count], MinLen(1)]
 Names = Annotated[list[str], MinLen(1)]
-_AXES = ("heads", "kv_heads", "window", "position", "depth", "width")
 
 
 @checked
@@ -87,7 +87,7 @@ class SearchSpace:
         for grid in grids:
             order.shuffle(grid)
         turns = [one for turn in zip_longest(*grids) for one in turn if one is not None]
-        own = {name: settings[name] for name in _NODES if settings.get(name) is not None}
+        own = {name: settings[name] for name in SHAPING if settings.get(name) is not None}
         first = Candidate("as given", own, ())
         known = next((one.name for one in turns if one.key == first.key), "")
         first = first._replace(name=f"{known} (as given)" if known else first.name)
@@ -114,7 +114,7 @@ class SearchSpace:
         served = [slot for slot in slots if slot in fits]
         partly = served[0] if 0 < len(served) < len(slots) else None
         node = choices("attention")[name]
-        axes = {axis: getattr(self, axis) or [None] for axis in _AXES}
+        axes = {axis: getattr(self, axis) or [None] for axis in _Values._fields}
         for axis, has in (
             ("heads", "num_heads" in node),
             ("kv_heads", "num_kv_heads" in node),
@@ -126,9 +126,6 @@ class SearchSpace:
         for values in product(*axes.values()):
             one = _Values(*values)
             yield one.candidate(name, partly, settings, varied)
-
-
-_NODES = ("model", "attention", "position", *SLOT_NODES)
 
 
 class Candidate(NamedTuple):
@@ -198,7 +195,7 @@ class _Values(NamedTuple):
         nodes["model"] |= sizes
         words += [f"model.{key}={value}" for key, value in sizes.items()]
         told = {"heads": "{}h", "kv_heads": "{}kv", "window": "w{}", "width": "d{}"}
-        parts = {axis: getattr(self, axis) for axis in _AXES if axis in varied}
+        parts = {axis: getattr(self, axis) for axis in self._fields if axis in varied}
         shown = (told.get(a, "{}").format(v) for a, v in parts.items() if v and a != "depth")
         layers = [f"{v}" for k, v in sizes.items() if k.endswith("layers")]
         depth = ["+".join(layers)] if "depth" in varied else []
