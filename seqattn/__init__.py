@@ -39,7 +39,7 @@ def load(
         UserError: where the directory is absent, truncated or no bundle, or names a package that
             is not trusted; where an ensemble has several vocabularies.
     """
-    from seqattn.bundle.bundle import load_bundle  # torch takes seconds to import
+    from seqattn.bundle.loading import load_bundle  # torch takes seconds to import
 
     return load_bundle(path, device, trust, ensemble)
 

@@ -12,8 +12,8 @@ import torch
 import yaml
 
 import seqattn
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.masks import Mask
 from seqattn.cli.main import run_verb
 from seqattn.errors import UserError

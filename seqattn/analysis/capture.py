@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import Alignment
-from seqattn.attention.base import Attention, Kernel
+from seqattn.attention.base import Attention
+from seqattn.attention.kernels.base import Kernel
 from seqattn.errors import UserError
 
 

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.attention.base import Attention, AttentionOutput, AuxiliaryLoss, KernelFactory
+from seqattn.attention.base import Attention, AttentionOutput, AuxiliaryLoss
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.heads import KernelAttention
+from seqattn.attention.kernels.base import KernelFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Dropout, NotNegative, checked
 from seqattn.errors import UserError

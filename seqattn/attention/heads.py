@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from seqattn.attention.base import Attention, AttentionOutput, HeadShape, KernelFactory
+from seqattn.attention.base import Attention, AttentionOutput
 from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.kernels.base import HeadShape, KernelFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import BadValue, Count, Dropout, checked
 from seqattn.errors import UserError

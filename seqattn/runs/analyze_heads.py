@@ -28,8 +28,7 @@ from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore
-from seqattn.runs.bundle_run import outputs_for
-from seqattn.runs.evaluate import ScoredRun
+from seqattn.runs.bundle_run import ScoredRun, outputs_for
 from seqattn.runs.explaining.head_importance import pairs_of
 from seqattn.runs.explaining.head_tables import ablation_table, heads_table, print_heads
 from seqattn.runs.tables import keep_tables, print_tables

@@ -3,10 +3,13 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle, load_bundle
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.loading import load_bundle
 from seqattn.checking import checked
+from seqattn.data.base import Texts
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
 from seqattn.generation.base import Progress, Search
@@ -16,6 +19,9 @@ from seqattn.metrics.qa import QaScorer, best_threshold
 from seqattn.metrics.text import TextScore
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.runs.reranking import Reranker
+from seqattn.runs.task_options import task_class
+
+Split = Literal["train", "val", "test"]
 
 
 @checked
@@ -52,6 +58,42 @@ class BundleRun:
             wanted = "spans" if found.output == "spans" else "beam, greedy or sampling"
             raise UserError(f"this bundle gives {found.output} and takes generation={wanted}")
         return found
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class ScoredRun(BundleRun):
+    """A run that scores what a bundle makes of a split.
+
+    Args:
+        bundle, device, trust: as `BundleRun`.
+        data: where the texts or questions come from.
+        generation: the search.
+        scorer: how outputs are compared with their references.
+        split: train, val or test.
+        cache_dir: of the data; None for the usual place.
+    """
+
+    data: Any
+    generation: Search | SpanSearch
+    scorer: Any
+    split: Split = "val"
+    cache_dir: str | None = None
+
+    def read_texts(self, bundle: TextBundle) -> Texts:
+        """The split, as the task of the bundle reads it.
+
+        Raises:
+            UserError: where it cannot be read, or has no references.
+        """
+        texts = self.load_split(task_class(bundle.config).source(self.data))
+        if "target" not in texts.column_names:
+            raise UserError(f"the {self.split} split has no references to score against")
+        return Texts.of(texts)
+
+    def load_split(self, source: Any) -> Any:
+        """The rows of the split in a source of data."""
+        return source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
 
 
 class Outputs(NamedTuple):

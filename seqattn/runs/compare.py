@@ -17,6 +17,7 @@ from seqattn.bundle.nodes import build
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.errors import UserError
 from seqattn.report.document_types import TableDocument
+from seqattn.runs.bundle_run import Split
 from seqattn.runs.comparing.compared_runs import ComparedRun, Reading, config_of, find_runs
 from seqattn.runs.comparing.comparison_figures import figures_of
 from seqattn.runs.comparing.comparison_files import (
@@ -37,7 +38,6 @@ from seqattn.runs.comparing.comparison_tables import (
 from seqattn.runs.comparing.costs import Cost, measure_costs
 from seqattn.runs.comparing.judging import MetricFigures, judge
 from seqattn.runs.comparing.systems import Systems, check_alike, systems_of
-from seqattn.runs.evaluate import Split
 from seqattn.runs.run_directory import remove_empty
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class

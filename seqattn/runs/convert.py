@@ -25,8 +25,7 @@ from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore, named
 from seqattn.models.transformer import Transformer
 from seqattn.ops.int8 import multiplies_int8, round_weights
-from seqattn.runs.bundle_run import answers_to, outputs_for
-from seqattn.runs.evaluate import ScoredRun
+from seqattn.runs.bundle_run import ScoredRun, answers_to, outputs_for
 from seqattn.runs.explaining.head_importance import pruned_by_importance
 from seqattn.runs.tables import print_table
 from seqattn.storage import user_path

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -13,60 +13,19 @@ from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.files import store_search
 from seqattn.bundle.nodes import describe
 from seqattn.checking import Count, checked
-from seqattn.data.base import Texts
 from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
-from seqattn.generation.base import Search
-from seqattn.generation.span_search import SpanSearch
 from seqattn.metrics.text import TextScore
-from seqattn.runs.bundle_run import BundleRun, answers_to, outputs_for
+from seqattn.runs.bundle_run import ScoredRun, Split, answers_to, outputs_for
 from seqattn.runs.reranking import Reranking
 from seqattn.runs.tables import print_table
-from seqattn.runs.task_options import task_class
 from seqattn.runs.tuning import Tuning, grid_of, show
 from seqattn.storage import user_path, write_json, write_whole
 from seqattn.training.screen import progress
 
-Split = Literal["train", "val", "test"]
 SENTENCES, SENTENCE = "sentences.jsonl", ("source", "references", "output")
 """The file of an evaluation that holds its rows, and what each has."""
-
-
-@checked
-@dataclass(frozen=True, kw_only=True)
-class ScoredRun(BundleRun):
-    """A run that scores what a bundle makes of a split.
-
-    Args:
-        bundle, device, trust: as `BundleRun`.
-        data: where the texts or questions come from.
-        generation: the search.
-        scorer: how outputs are compared with their references.
-        split: train, val or test.
-        cache_dir: of the data; None for the usual place.
-    """
-
-    data: Any
-    generation: Search | SpanSearch
-    scorer: Any
-    split: Split = "val"
-    cache_dir: str | None = None
-
-    def read_texts(self, bundle: TextBundle) -> Texts:
-        """The split, as the task of the bundle reads it.
-
-        Raises:
-            UserError: where it cannot be read, or has no references.
-        """
-        texts = self.load_split(task_class(bundle.config).source(self.data))
-        if "target" not in texts.column_names:
-            raise UserError(f"the {self.split} split has no references to score against")
-        return Texts.of(texts)
-
-    def load_split(self, source: Any) -> Any:
-        """The rows of the split in a source of data."""
-        return source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
 
 
 class Evaluated(NamedTuple):

@@ -16,7 +16,7 @@ from seqattn.checking import CountOrNone, Seed, checked
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
-from seqattn.runs.evaluate import ScoredRun, Split
+from seqattn.runs.bundle_run import ScoredRun, Split
 from seqattn.runs.explaining.explained import ExplainedBundle
 from seqattn.runs.explaining.explained_tables import (
     METHOD_DIGITS,

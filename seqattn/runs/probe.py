@@ -22,8 +22,7 @@ from seqattn.checking import Count, Seed, checked
 from seqattn.data.base import Texts
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
-from seqattn.runs.bundle_run import BundleRun
-from seqattn.runs.evaluate import Split
+from seqattn.runs.bundle_run import BundleRun, Split
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.storage import user_path, write_json

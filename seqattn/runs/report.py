@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle, load_bundle
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.loading import load_bundle
 from seqattn.checking import Count, checked
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
@@ -18,7 +19,7 @@ from seqattn.report.run_document import bundle_document
 from seqattn.report.sentences import Look, looks_into, sentence_document, summary_document
 from seqattn.report.single_file import page
 from seqattn.report.text_document import TextLook
-from seqattn.runs.evaluate import ScoredRun
+from seqattn.runs.bundle_run import ScoredRun
 from seqattn.runs.run_directory import distinct_names
 from seqattn.storage import file_faults, user_path, write_whole
 from seqattn.training.screen import progress

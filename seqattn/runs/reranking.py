@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle, load_bundle
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.loading import load_bundle
 from seqattn.checking import NotNegative, checked
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError

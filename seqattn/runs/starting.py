@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from seqattn.bundle.bundle import Bundle, load_bundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of
+from seqattn.bundle.loading import load_bundle
 from seqattn.bundle.nodes import build
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vectors import read_vectors

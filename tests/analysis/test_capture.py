@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqattn.analysis import capture
-from seqattn.attention.base import HeadShape
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit

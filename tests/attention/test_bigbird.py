@@ -2,7 +2,7 @@
 
 import torch
 
-from seqattn.attention.base import HeadShape
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.bigbird import BigBirdKernel
 from tests.attention.test_strided import rows
 from tests.builders import full_mask

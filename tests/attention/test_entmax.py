@@ -4,9 +4,9 @@ import pytest
 import torch
 from entmax import entmax_bisect
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels import entmax as module
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.entmax import EntmaxKernel, entmax, plain_entmax
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError

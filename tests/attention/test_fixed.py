@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqattn.attention.base import HeadShape
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.fixed import FixedKernel
 from seqattn.errors import UserError
 from tests.attention.test_strided import rows

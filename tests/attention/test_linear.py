@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels import linear
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.features import PerformerKernel
 from seqattn.attention.kernels.linear import LinearKernel, elu_plus_one
 from seqattn.attention.masks import Mask

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.linformer import LinformerKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.lsh import LSHKernel, bucket_ids, random_rotations
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.features import PerformerKernel, orthogonal_draw
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, RotaryPosition, Stack

@@ -5,8 +5,8 @@ import torch
 from transformers import LongformerConfig
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.parts.layouts import SMALLEST, Band
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.window import SlidingWindowKernel

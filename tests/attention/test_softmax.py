@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, Stack

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.bigbird import BigBirdKernel
 from seqattn.attention.kernels.fixed import FixedKernel
 from seqattn.attention.kernels.parts import blockwise

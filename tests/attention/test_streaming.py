@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.attention.base import HeadShape
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.parts.layouts import SMALLEST, Band
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.streaming import StreamingKernel

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.xca import XCAKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError

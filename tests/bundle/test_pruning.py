@@ -6,9 +6,9 @@ import torch
 import seqattn
 from seqattn.analysis import capture, intervene
 from seqattn.attention.base import Attention
-from seqattn.bundle.bundle import load_bundle
 from seqattn.bundle.choices import choices
 from seqattn.bundle.files import write_bundle
+from seqattn.bundle.loading import load_bundle
 from seqattn.bundle.pruning import Units, pruned
 from seqattn.errors import UserError
 from tests.builders import padded, randomised

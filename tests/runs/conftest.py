@@ -2,8 +2,8 @@ from collections import Counter
 
 import pytest
 
-from seqattn.bundle.bundle import load_bundle
 from seqattn.bundle.files import write_bundle
+from seqattn.bundle.loading import load_bundle
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.runs.fitting import TextFitting
 from seqattn.tokens import EOS

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from seqattn.bundle.bundle import load_bundle
+from seqattn.bundle.loading import load_bundle
 from seqattn.bundle.nodes import build
 from seqattn.data.sources import ParallelText
 from seqattn.data.table import Table

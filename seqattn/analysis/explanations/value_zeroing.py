@@ -13,7 +13,8 @@ from seqattn.analysis.explanations.base import Explanation, Method
 from seqattn.analysis.explanations.parts import shares_of
 from seqattn.analysis.explanations.passes import shared_out, why_no_cross
 from seqattn.analysis.explanations.predictions import ROWS, decoder_input
-from seqattn.attention.base import Attention, Kernel
+from seqattn.attention.base import Attention
+from seqattn.attention.kernels.base import Kernel
 from seqattn.models.base import Memory, Seq2SeqModel
 from seqattn.models.recurrent import Recurrent
 from seqattn.models.stack import LayerStack

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.base import HeadShape, Kernel
+from seqattn.attention.kernels.base import HeadShape, Kernel
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Tokens
 from seqattn.attention.kernels.parts.layouts import Table
 from seqattn.attention.masks import Mask

@@ -9,7 +9,7 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.autograd import Function
 
-from seqattn.attention.base import HeadShape
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, all_at_hand
 from seqattn.checking import BadValue, checked

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from seqattn.attention.base import HeadShape
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.linear import LinearKernel
 from seqattn.checking import Count, Seed, Width, checked
 

@@ -7,8 +7,9 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from seqattn.attention.base import Abilities, Attended, HeadShape, Kernel
+from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.kernels.base import Attended, HeadShape, Kernel
 from seqattn.attention.kernels.parts.scan import (
     LOWEST,
     Keys,

@@ -6,8 +6,9 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
-from seqattn.attention.base import Abilities, EncoderKernel, HeadShape
+from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.kernels.softmax import fused_attention
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Width, checked

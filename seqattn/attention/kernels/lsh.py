@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from seqattn.attention.base import Abilities, EncoderKernel, HeadShape
+from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Seed, checked

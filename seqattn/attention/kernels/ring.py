@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seqattn.attention.base import Attended, Attention, HeadShape
+from seqattn.attention.base import Attention
+from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, gathered, split_group, split_over

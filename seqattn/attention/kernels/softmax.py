@@ -4,8 +4,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.base import Abilities, Attended, Kernel
+from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache, GrowingCache, KeysValues
+from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.ops.short_attention import LONGEST, short_attention

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.base import HeadShape
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import per_group
 from seqattn.attention.kernels.window import LocalKernel
 from seqattn.attention.masks import Mask

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.base import Attended, HeadShape
+from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
 from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
 from seqattn.attention.kernels.parts.merging import Partial, end_to_end, merged, powers_

@@ -6,8 +6,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.attention.base import HeadShape
 from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.parts.blockwise import (
     BlockwiseKernel,
     Piece,

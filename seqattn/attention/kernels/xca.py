@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.attention.base import Abilities, EncoderKernel, HeadShape
+from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
+from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.masks import Mask
 from seqattn.checking import Positive, checked
 from seqattn.ops.precision import wide

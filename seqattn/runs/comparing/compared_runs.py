@@ -17,7 +17,8 @@ from seqattn.bundle.files import part_of, read_config
 from seqattn.bundle.nodes import TARGET, Node, build, remarked
 from seqattn.errors import UserError
 from seqattn.metrics.significance import SentenceCounts
-from seqattn.runs.evaluate import SENTENCES, Evaluation, Split
+from seqattn.runs.bundle_run import Split
+from seqattn.runs.evaluate import SENTENCES, Evaluation
 from seqattn.runs.resuming import RESULT, settings_before
 from seqattn.storage import file_faults, is_file, user_path
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from seqattn.bundle.bundle import TextBundle, load_bundle
+from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.loading import load_bundle
 from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.comparing.compared_runs import ComparedRun, trusted

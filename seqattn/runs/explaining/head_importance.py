@@ -11,7 +11,7 @@ from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.pruning import Units, pruned
 from seqattn.errors import UserError
 from seqattn.models.transformer import Transformer
-from seqattn.runs.evaluate import ScoredRun
+from seqattn.runs.bundle_run import ScoredRun
 
 
 def pairs_of(bundle: TextBundle, sources: Sequence[str], targets: Sequence[str]) -> list[Pair]:

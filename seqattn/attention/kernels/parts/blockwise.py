@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.base import Attended
+from seqattn.attention.kernels.base import Attended
 from seqattn.attention.kernels.parts.layouts import Layout
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, real_first
