@@ -19,6 +19,7 @@ from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle import nodes
 from seqattn.bundle.choices import SLOT_NODES, SLOTS, choices
+from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
@@ -38,6 +39,11 @@ class Vocabularies(NamedTuple):
     source_size: int
     target_size: int
     joint: bool
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Vocabularies:
+        """Those of a tokenizer."""
+        return cls(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
 
 
 class ModelConfig(Protocol):

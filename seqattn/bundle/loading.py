@@ -38,8 +38,7 @@ def load_bundle(
     for part in ("model", "attention", "position", "loader", "generation"):
         part_of(config, part, path)
     tokenizer = Tokenizer.load(path)
-    sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
-    model = load_model(path / WEIGHTS, Architecture.of(config), sizes)
+    model = load_model(path / WEIGHTS, Architecture.of(config), Vocabularies.of(tokenizer))
     if config.get("quantize"):
         round_weights(model)
     try:

@@ -106,9 +106,8 @@ def pruned(bundle: TextBundle, kept: Heads) -> TextBundle:
     Args:
         kept: for each attention that loses heads, those that stay.
     """
-    config, tokenizer = _config(bundle, kept), bundle.tokenizer
-    sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
-    model: Any = Architecture.of(config).build(sizes)
+    config = _config(bundle, kept)
+    model: Any = Architecture.of(config).build(Vocabularies.of(bundle.tokenizer))
     keep_heads(bundle.model, model, kept)
     device = next(bundle.model.parameters()).device
     return replace(bundle, model=model.to(device).eval(), config=config, scores={})

@@ -148,9 +148,7 @@ class Conversion(ScoredRun):
                 "pool; pooling takes a Transformer"
             )
         config = self._grouped(bundle.config)
-        tokenizer = bundle.tokenizer
-        sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
-        model: Any = Architecture.of(config).build(sizes)
+        model: Any = Architecture.of(config).build(Vocabularies.of(bundle.tokenizer))
         pool_key_heads(bundle.model, model)
         return replace(bundle, model=model.to(self.device).eval(), config=config, scores={})
 

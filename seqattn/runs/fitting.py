@@ -73,7 +73,7 @@ class Fitting(ABC):
         )  # fmt: skip
         tokenizer = self.data.tokenizer  # trained here, where there is none yet
         seed_everything(run.seed, verbose=False)
-        self.sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
+        self.sizes = Vocabularies.of(tokenizer)
         self.model: Any = run.architecture.build(self.sizes)
         start.load_weights(self.model, tokenizer)
         self.data.setup("fit")

@@ -166,8 +166,8 @@ class Preparation:
         out = shares(sizes, self.hold_out)
         left = [size - own for size, own in zip(sizes, out, strict=True)]
         if sum(left) < 1:
-            told = {**counts, "held out": sum(out)}
-            reasons = ", ".join(f"{n:,} {why}" for why, n in told.items() if n and why != "read")
+            left_out = {**counts, "held out": sum(out), "read": 0}
+            reasons = ", ".join(f"{n:,} {why}" for why, n in left_out.items() if n)
             raise UserError(f"no pair of {counts['read']:,} is left to train on: {reasons}")
         if self.hold_out:
             splits["val"] = self._held_out(out)

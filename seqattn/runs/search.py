@@ -139,7 +139,7 @@ class ModelSearch:
         own = self.settings["schedule"].get("warmup_steps", steps[0])
         state.pilot["warmup"] = max(1, min(own, steps[0] // 2))
         tokenizer = Tokenizer.load(race.folder(PILOT) / "tokenizer")
-        sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
+        sizes = Vocabularies.of(tokenizer)
         for number, one in enumerate(drawn.candidates):
             name = "-".join([f"{number:03}", *re.findall(r"\w+", one.name)])
             state.trials[name] = Trial(

@@ -51,7 +51,7 @@ def configuration(model="transformer", **chosen):
 def untrained(path, tokenizer, config):
     """Writes a bundle with the weights that a model begins with."""
     torch.manual_seed(0)
-    sizes = Vocabularies(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
+    sizes = Vocabularies.of(tokenizer)
     model = Architecture.of(config).build(sizes)
     write_bundle(path, config, model, tokenizer, {"val/loss": 3.5, "val/bleu": {"value": 1.0}})
     return path
