@@ -130,7 +130,7 @@ def _panels(
     share: bool = True,
     wide: float = 4.6,
 ) -> tuple[Figure, list[Axes]]:
-    """Axes with titles, two in a row; `beside` are inches for words, which `share` one legend."""
+    """Axes with titles, two in a row, and beside all (`share`) or each so many inches of legend."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     across = (wide + (0 if share else beside)) * columns + (beside + 0.6 if share else 0)

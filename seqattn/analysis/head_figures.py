@@ -188,7 +188,8 @@ def attention_heads(
 ) -> AttentionHeads:
     """Puts together what is known of one attention.
 
-    Figures are None where it has no weights, importance (H,) where it has no heads to take out.
+    `figures` are None where it has no weights; `importance` (H,) is None where it has no heads to
+    take out.
     """
     reasons = []
     if figures is None:

@@ -24,6 +24,8 @@ from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import user_path
 
+_FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # of a batch that is looked at, at most; tokens of a side
+
 
 class TextData(LightningDataModule):
     """Text for training, validation and evaluation.
@@ -111,11 +113,11 @@ class TextData(LightningDataModule):
         return self._loader("val", shuffle=False)
 
     def first(self, split: str) -> Any:
-        """The first rows of a ready split as a batch: 16 or 2,048 tokens of a side at most."""
+        """The first rows of a ready split as a batch, whatever batches it is cut into."""
         data = self._splits[split]
-        longest = np.maximum(data.source_lengths[:16], data.target_lengths[:16])
+        longest = np.maximum(data.source_lengths[:_FIRST_ROWS], data.target_lengths[:_FIRST_ROWS])
         padded = np.maximum.accumulate(longest) * np.arange(1, len(longest) + 1)
-        return data.batch(range(max(1, int((padded <= 2048).sum()))))
+        return data.batch(range(max(1, int((padded <= _FIRST_TOKENS).sum()))))
 
     @property
     def longest(self) -> tuple[int, int]:

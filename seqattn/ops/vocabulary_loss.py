@@ -158,7 +158,7 @@ class _Block(NamedTuple):
     exponentials: Tensor
     """(N, V) what softmax divides by `total`."""
     total: Tensor
-    """(N, 1)"""
+    """(N, 1) the sum of each row of these."""
     copied: Tensor | None
     """(N, S) what -g_w (1 - s_w) is for the tokens w that may be copied."""
     apart: Tensor | None
