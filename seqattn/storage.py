@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import json
@@ -163,6 +164,17 @@ def read_json(path: Path, kind: str, form: str = "JSON") -> Any:
         raise UserError(f"{path} must be {form}, {where}: {error.msg}") from error
     except ValueError as error:  # a number of thousands of digits
         raise UserError(f"{path} must be {form}: {error}") from error
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file whose first line names its columns, without one that is cut off.
+
+    No rows where there is no file.
+    """
+    if not path.is_file():
+        return []
+    with file_faults("read", path), path.open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if None not in row.values()]
 
 
 def check_json(lines: Iterable[bytes], path: Path, by_line: bool = False) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import Config
 from seqattn.bundle.files import part_of
-from seqattn.bundle.nodes import Node, build, describe, nearest
+from seqattn.bundle.nodes import TARGET, Node, build, describe, nearest
 from seqattn.data.reading import question_source, read_sources
 from seqattn.data.span_batch import SpanEncoder
 from seqattn.data.tokenizer import Tokenizer
@@ -63,7 +63,8 @@ class Bundle:
             generation: "greedy", "beam", "sampling", "mbr" or "spans"; an object of
                 `seqattn.generation`; a node such as `conf/generation/beam.yaml`; None for the
                 bundle's own.
-            **settings: of the search, such as beam_size=2.
+            **settings: of the search, such as beam_size=2; of settings that stand together the
+                changed ones are enough, such as limit={"minimum": 3}.
 
         Raises:
             UserError: for a search or a setting that is not there, or is not for this bundle.
@@ -77,7 +78,7 @@ class Bundle:
         if generation is None:
             generation = part_of(self.config, "generation", self.path)
         if settings:
-            generation = {**describe(generation, "generation"), **settings}
+            generation = _changed(describe(generation, "generation"), settings)
         return self._of_kind(build(generation, "generation"), "generation", "output")
 
     def _of_kind(self, made: Any, name: str, trait: str) -> Any:
@@ -208,6 +209,16 @@ class SpanBundle(Bundle):
     def encoder(self) -> SpanEncoder:
         """Questions and contexts to batches, as in training."""
         return SpanEncoder(self.tokenizer, self._loader())
+
+
+def _changed(node: Mapping[str, Node], settings: Mapping[str, Any]) -> dict[str, Node]:
+    """A node with other settings, those of the nodes in it as well."""
+    changed = dict(node)
+    for name, value in settings.items():
+        within = isinstance(value, Mapping) and TARGET not in value
+        known = node.get(name)
+        changed[name] = _changed(known, value) if within and isinstance(known, Mapping) else value
+    return changed
 
 
 def _several(texts: Texts) -> Sequence[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from seqattn.bundle.nodes import TARGET
 from seqattn.metrics.text import TextScore
 from seqattn.report.document_types import BundleDocument, CurveDocument, ScoreDocument
 from seqattn.report.run_tables import run_tables
+from seqattn.storage import csv_rows
 
 _RATE = "train/tokens_per_second"
 _MOST_POINTS = 400
@@ -90,15 +90,13 @@ def flat(node: Any, key: str = "") -> dict[str, str]:
 def learning_curves(run: Path) -> list[CurveDocument]:
     """What the CSV logger wrote of a training; of long curves every so many points."""
     points: dict[str, list[tuple[int, float]]] = {}  # finite ones, which can be drawn
-    for path in sorted(run.glob("csv/*/metrics.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                step = row.pop("step", "")
-                for name, value in row.items():
-                    if name == "epoch" or name.startswith("final/") or not (value and step):
-                        continue
-                    if math.isfinite(float(value)):
-                        points.setdefault(name, []).append((int(step), float(value)))
+    for row in csv_rows(run / "csv" / "version_0" / "metrics.csv"):
+        step = row.pop("step", "")
+        for name, value in row.items():
+            if name == "epoch" or name.startswith("final/") or not (value and step):
+                continue
+            if math.isfinite(float(value)):
+                points.setdefault(name, []).append((int(step), float(value)))
     curves: list[CurveDocument] = []
     for name, pairs in sorted(points.items()):
         kept = pairs[:: len(pairs) // _MOST_POINTS + 1]

@@ -15,7 +15,7 @@ from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
 from seqattn.checking import check
 from seqattn.errors import UserError
-from seqattn.storage import write_whole
+from seqattn.storage import csv_rows, write_whole
 
 _LONGEST_TAG = 64
 """Characters that wandb takes."""
@@ -27,14 +27,14 @@ class Figures(ExperimentWriter):
     def __init__(self, log_dir: str) -> None:
         super().__init__(log_dir)
         self.file = Path(self.metrics_file_path)
-        self.metrics_keys = sorted({key for row in self._rows() for key in row})
+        self.metrics_keys = sorted({key for row in csv_rows(self.file) for key in row})
 
     def save(self) -> None:
         """Appends the rows that were logged, or writes the file anew where it gets new columns."""
         new = set().union(*self.metrics) - set(self.metrics_keys)
         if new:
             self.metrics_keys = sorted({*self.metrics_keys, *new})
-            self._write([*self._rows(), *self.metrics])
+            self._write([*csv_rows(self.file), *self.metrics])
         elif self.metrics:
             with self.file.open("a", encoding="utf-8", newline="") as file:
                 csv.DictWriter(file, self.metrics_keys).writerows(self.metrics)
@@ -42,19 +42,12 @@ class Figures(ExperimentWriter):
 
     def keep_before(self, step: int) -> None:
         """Takes away the rows of this step and later ones, and one that was cut."""
-        rows = self._rows()
-        kept = [row for row in rows if None not in row.values() and int(row["step"]) < step]
+        kept = [row for row in csv_rows(self.file) if int(row["step"]) < step]
         if kept:
             self._write(kept)
         else:
             self.file.unlink(missing_ok=True)
             self.metrics_keys = []
-
-    def _rows(self) -> list[dict[str, Any]]:
-        if not self.file.is_file():
-            return []
-        with self.file.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
 
     def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         text = io.StringIO(newline="")

@@ -20,7 +20,7 @@ from seqattn.bundle.choices import choices
 from seqattn.bundle.files import read_config, write_bundle
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.generation import BeamSearch, Generator, GreedySearch, Sampling
+from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.processors import NoRepeatNgram
 from tests.absent import printed_without
@@ -159,6 +159,12 @@ def test_a_search_is_chosen_by_name_as_an_object_and_by_its_settings(loaded):
     assert loaded.search(BeamSearch(n_best=2), beam_size=3) == BeamSearch(
         beam_size=3, n_best=2, processors=[]
     )
+    limit = LengthLimit(ratio=2.0, minimum=3)
+    [longer] = {
+        loaded.search("greedy", limit=given).limit
+        for given in (limit, {"ratio": 2.0, "minimum": 3})
+    }
+    assert longer == limit
     drawn = loaded.search("sampling", top_p=0.5, batch_size=2)
     assert drawn == Sampling(top_p=0.5, batch_size=2, processors={})
     assert len(loaded.hypotheses(TEXTS[0], n_best=3)[0]) == 3  # a string is one text
@@ -170,6 +176,8 @@ def test_a_search_is_chosen_by_name_as_an_object_and_by_its_settings(loaded):
         ("gredy", {}, "there is no generation=gredy; did you mean greedy?"),
         ("greedy", {"beam_size": 2}, "there is no key generation.beam_size"),
         (None, {"beam_siz": 2}, "there is no key generation.beam_siz; did you mean generation.b"),
+        (None, {"limit": {"minimun": 1}}, "there is no key generation.limit.minimun; did you me"),
+        (None, {"limit": 3}, "generation.limit must be a choice with keys of its own, got 3"),
         (None, {"beam_size": 0}, "generation.beam_size must be a whole number from 1 to 1,000"),
         ("spans", {}, "generation must be of those for text, got a SpanSearch"),
         (5, {}, "generation must be of those for text, got a int"),

@@ -158,7 +158,7 @@ def _learning(systems: Runs, metric: str) -> Curves:
                 for run in runs
             ]
             steps = sorted(set.intersection(*map(set, seeds)))
-            if steps:
+            if len(steps) > 1:  # of one there is no curve
                 points = [_point(step, [one[step] for one in seeds]) for step in steps]
                 found.setdefault(title, {})[name] = points
     return found

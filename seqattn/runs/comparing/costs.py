@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from seqattn.bundle.loading import load_bundle
 from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.comparing.compared_runs import ComparedRun, trusted
+from seqattn.storage import csv_rows
 from seqattn.tokens import BOS, EOS
 from seqattn.training.screen import progress
 
@@ -57,11 +57,7 @@ class Cost:
 
 def read_figures(home: Path | None) -> list[dict[str, str]]:
     """The rows that a run's csv logger has written so far, without one that is cut."""
-    file = home / "csv" / "version_0" / "metrics.csv" if home else None
-    if file is None or not file.is_file():
-        return []
-    with file.open(encoding="utf-8", newline="") as lines:
-        return [row for row in csv.DictReader(lines) if None not in row.values()]
+    return csv_rows(home / "csv" / "version_0" / "metrics.csv") if home else []
 
 
 def measure_costs(
