@@ -4,7 +4,9 @@ import captum.attr
 import pytest
 import torch
 
-from seqattn.analysis.explanations.gradients import InputXGradient, IntegratedGradients
+from seqattn.analysis.explanations import integrated_gradients
+from seqattn.analysis.explanations.gradients import InputXGradient
+from seqattn.analysis.explanations.integrated_gradients import IntegratedGradients
 from seqattn.analysis.explanations.occlusion import Occlusion
 from seqattn.analysis.explanations.predictions import decoder_input
 from seqattn.tokens import UNK
@@ -42,40 +44,53 @@ def scores(model, source, target, prefix=None):
     return model.decode(prefix, state).log_softmax(-1).gather(2, target[..., None])[..., 0]
 
 
+def missed(found, model, source, target):
+    """By how much each row's sum misses the log-probability of its target token: (B, T)."""
+    total = found.source.sum(dim=2) + found.prefix.sum(dim=2) + found.rest
+    return (total - scores(model, source, target) * (target != 0)).abs()
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("name", MODELS)
-def test_integrated_gradients_add_up_to_the_log_probability(name):
+def test_integrated_gradients_add_up_to_the_log_probability(name, monkeypatch):
     """The sum misses by the quadrature's error alone, which falls with its points."""
     model = MODELS[name]().double()
-    wanted = scores(model, SOURCES, TARGETS) * (TARGETS != 0)
     errors = []
-    for steps in (2, 64):
-        found = IntegratedGradients(steps, most=steps).explain(model, SOURCES, TARGETS)
-        total = found.source.sum(dim=2) + found.prefix.sum(dim=2) + found.rest
-        errors.append(float((total - wanted).abs().max()))
+    for points, pieces in ((2, 1), (8, 8)):
+        monkeypatch.setattr(integrated_gradients, "_POINTS", points)
+        found = IntegratedGradients(pieces, most=pieces).explain(model, SOURCES, TARGETS)
+        errors.append(float(missed(found, model, SOURCES, TARGETS).max()))
     assert errors[1] < KINKED.get(name, 1e-5) < errors[0]
 
 
 @torch.no_grad()
-def test_points_are_doubled_for_the_sentences_alone_whose_rows_do_not_fit():
+def test_pieces_are_halved_where_rows_do_not_fit_and_nowhere_else(monkeypatch):
     """A long embedding makes one of two sentences leap on the line."""
+    points, read = 0, integrated_gradients.gradient_products
+
+    def counting(*args, **options):
+        nonlocal points
+        points += len(args[1])
+        return read(*args, **options)
+
+    monkeypatch.setattr(integrated_gradients, "gradient_products", counting)
     model = MODELS["sinusoidal"]().double()
-    model.source_embedding.table.weight[9] *= 20
+    model.source_embedding.table.weight[9] *= 60
     source, target = padded([[4, 5, 6, 7, 3], [9, 8, 3]]), padded([[6, 4, 3], [5, 8, 7, 3]])
-    scored = scores(model, source, target) * (target != 0)
-    by_steps = {}
-    for steps, fit in ((7, [True, False]), (14, [True, True])):
-        found = IntegratedGradients(steps, most=steps).explain(model, source, target)
-        total = found.source.sum(dim=2) + found.prefix.sum(dim=2) + found.rest
-        misses = (total - scored).abs() > (scored.abs() / 100).clamp(min=0.05)
-        assert (~misses).all(dim=1).tolist() == fit
-        by_steps[steps] = found
-    found = IntegratedGradients(7).explain(model, source, target)
-    for part, coarse, fine in zip(found, by_steps[7], by_steps[14]):
-        torch.testing.assert_close(part[0], coarse[0])
-        torch.testing.assert_close(part[1], fine[1])
-    found = IntegratedGradients(7, most=13).explain(model, source, target)
-    torch.testing.assert_close(found.source, by_steps[7].source)
+    bearable = (scores(model, source, target).abs() / 100).clamp(min=0.05)
+    coarse = IntegratedGradients(1, most=1).explain(model, source, target)
+    assert (missed(coarse, model, source, target) <= bearable).all(dim=1).tolist() == [True, False]
+    assert points == 2 * 8
+    points = 0
+    found = IntegratedGradients(1).explain(model, source, target)
+    assert (missed(found, model, source, target) <= bearable).all()
+    assert 3 * 8 < points < 40 * 8
+    exact = IntegratedGradients(512, most=512).explain(model, source, target)
+    for part, other, whole in zip(found, coarse, exact):
+        torch.testing.assert_close(part[0], other[0])
+        torch.testing.assert_close(part[1], whole[1], atol=0.05, rtol=0.01)
+    few, two = (IntegratedGradients(n, most=2).explain(model, source, target) for n in (1, 2))
+    torch.testing.assert_close(few.source[1], two.source[1])
 
 
 @torch.no_grad()
@@ -94,7 +109,7 @@ def log_odds(model, source, target):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_integrated_gradients_are_captums(name):
-    model, steps = MODELS[name]().double(), 7
+    model = MODELS[name]().double()
     source, target = SOURCES[:1], TARGETS[1:]
     prefix, embeddings = decoder_input(target), (model.source_embedding, model.target_embedding)
     true = [embedding.forward for embedding in embeddings]
@@ -120,16 +135,17 @@ def test_integrated_gradients_are_captums(name):
         return found[:, t]
 
     reference = captum.attr.IntegratedGradients(score)
-    found = IntegratedGradients(steps, most=steps).explain(model, source, target)
+    found = IntegratedGradients(2, most=2).explain(model, source, target)
+    begin, end = vectors(True), vectors(False)
+    middle = tuple((low + high) / 2 for low, high in zip(begin, end))
     for t in range(target.shape[1]):
-        parts = reference.attribute(
-            vectors(False),
-            vectors(True),
-            additional_forward_args=t,
-            n_steps=steps,
-            method="gausslegendre",
-        )
-        for ours, theirs in zip((found.source, found.prefix), parts):
+        settings = {"additional_forward_args": t, "n_steps": 8, "method": "gausslegendre"}
+        halves = [
+            reference.attribute(high, low, **settings)
+            for low, high in ((begin, middle), (middle, end))
+        ]
+        for ours, *theirs in zip((found.source, found.prefix), *halves):
+            theirs = sum(theirs)
             torch.testing.assert_close(ours[:, t], theirs.sum(dim=2), atol=1e-5, rtol=0.0)
 
 

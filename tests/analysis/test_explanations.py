@@ -75,7 +75,7 @@ MORE = {
     ],
 )
 def test_neither_batch_nor_padding_on_a_side_changes_an_explanation(make, method, monkeypatch):
-    monkeypatch.setattr(METHODS["integrated_gradients"], "steps", 3)
+    monkeypatch.setattr(METHODS["integrated_gradients"], "pieces", 1)
     model = make()
     if METHODS[method].why_not(model):
         with pytest.raises(UserError, match=f"method={method} cannot be had: "):

@@ -8,7 +8,8 @@ from seqattn.analysis.explanations.alti import ALTI
 from seqattn.analysis.explanations.base import Explanation, Method
 from seqattn.analysis.explanations.cross_attention import CrossAttention, ValueNorm
 from seqattn.analysis.explanations.flow import Flow
-from seqattn.analysis.explanations.gradients import InputXGradient, IntegratedGradients
+from seqattn.analysis.explanations.gradients import InputXGradient
+from seqattn.analysis.explanations.integrated_gradients import IntegratedGradients
 from seqattn.analysis.explanations.occlusion import Occlusion
 from seqattn.analysis.explanations.relevance import Relevance
 from seqattn.analysis.explanations.rollout import Rollout
