@@ -32,6 +32,7 @@ from seqattn.runs.bundle_run import ScoredRun, outputs_for
 from seqattn.runs.explaining.head_importance import pairs_of
 from seqattn.runs.explaining.head_tables import ablation_table, heads_table, print_heads
 from seqattn.runs.tables import keep_tables, print_tables
+from seqattn.runs.threads import on_quickest_threads
 from seqattn.storage import user_path, write_json
 from seqattn.training.screen import progress
 
@@ -55,6 +56,7 @@ class HeadAnalysis(ScoredRun):
     sentences: Count = 200
     points: CountOrNone = 8
 
+    @on_quickest_threads
     def run(self) -> dict[str, Any]:
         """Measures, draws, writes and prints; returns what is in heads.json.
 

@@ -27,6 +27,7 @@ from seqattn.runs.explaining.explained_tables import (
 from seqattn.runs.explaining.explained_text import explain_text
 from seqattn.runs.run_directory import distinct_names
 from seqattn.runs.tables import keep_tables, print_tables
+from seqattn.runs.threads import on_quickest_threads
 from seqattn.storage import user_path, write_json
 
 Found = Mapping[str, Any]
@@ -109,6 +110,7 @@ class Explaining:
         default = Path(self.paths[0]).parent / "explanations" / self.split
         return user_path(self.output or default)
 
+    @on_quickest_threads
     def run(self) -> dict[str, Any]:
         """Explains, judges, writes and prints; returns what is in explanations.json.
 

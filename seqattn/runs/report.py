@@ -21,6 +21,7 @@ from seqattn.report.single_file import page
 from seqattn.report.text_document import TextLook
 from seqattn.runs.bundle_run import ScoredRun
 from seqattn.runs.run_directory import distinct_names
+from seqattn.runs.threads import on_quickest_threads
 from seqattn.storage import file_faults, user_path, write_whole
 from seqattn.training.screen import progress
 
@@ -53,6 +54,7 @@ class Report(ScoredRun):
     methods: Sequence[str] | None = None
     tokens: Count = 100
 
+    @on_quickest_threads
     def run(self) -> Path:
         """Looks into the sentences, writes the page and says where; returns its path.
 

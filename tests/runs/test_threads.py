@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqattn.runs import threads
-from seqattn.runs.threads import threads_of
+from seqattn.runs.threads import on_quickest_threads, threads_of
 from seqattn.runs.trainer_options import TrainerOptions
 
 
@@ -39,3 +39,21 @@ def test_the_quickest_number_is_looked_for_among_halves(monkeypatch):
     assert threads._quickest(4) in (4, 2, 1)
     assert set(seen) == {4, 2, 1}
     assert threads._quickest(1) == 1
+
+
+@pytest.mark.usefixtures("_four")
+@pytest.mark.parametrize(("device", "given"), [("cpu", 2), ("cuda", 4)])
+def test_what_looks_into_a_model_has_the_quickest_number(capsys, monkeypatch, device, given):
+    class Looking:
+        device = "cpu"
+
+        @on_quickest_threads
+        def run(self):
+            return torch.get_num_threads()
+
+    monkeypatch.setattr(threads, "_quickest", lambda most: 2)
+    looking = Looking()
+    looking.device = device
+    assert looking.run() == given
+    assert torch.get_num_threads() == 4
+    assert ("working on 2 of 4 threads" in capsys.readouterr().err) == (given < 4)
