@@ -72,6 +72,8 @@ class HeadAnalysis(ScoredRun):
             raise UserError(f"the {self.split} split has no pairs to look into")
         importance = by_attention(head_importance(bundle.model, pairs))
         figures = head_figures(bundle.model, pairs)
+        if not (importance or figures):
+            raise UserError(f"{self.bundle} has no attention; heads takes a model that has some")
         curve = self._curve(bundle, texts, importance) if self.points and importance else None
         attentions = {
             name: attention_heads(bundle.model, name, figures.get(name), importance.get(name))

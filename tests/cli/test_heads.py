@@ -7,7 +7,8 @@ import pytest
 import seqattn
 from seqattn.report.run_tables import run_tables
 from seqattn.runs.explaining.head_importance import pairs_of
-from tests.cli.small import refusal, succeed
+from tests.bundle.conftest import configuration, untrained
+from tests.cli.small import data_of, refusal, succeed
 
 PNG = b"\x89PNG\r\n"
 
@@ -58,6 +59,14 @@ def test_rows_with_an_empty_side_are_left_out(trained):
 def test_heads_of_spans_are_refused(capfd, answering, tmp_path):
     text = refusal(capfd, "heads", f"bundle={answering}/model", f"output={tmp_path}/heads")
     assert text.endswith("answers by spans; heads takes an encoder-decoder")
+
+
+def test_heads_of_a_model_without_attention_are_refused(capfd, trained, corpus, tmp_path):
+    known = seqattn.load(f"{trained}/model")
+    untrained(tmp_path / "none", known.tokenizer, configuration("rnn", attention="none"))
+    given = (f"bundle={tmp_path}/none", *data_of(corpus), f"output={tmp_path}/heads")
+    text = refusal(capfd, "heads", *given)
+    assert text.endswith("has no attention; heads takes a model that has some")
 
 
 def test_labels_are_probed_layer_by_layer(capfd, trained, corpus, tmp_path):
