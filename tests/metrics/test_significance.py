@@ -143,7 +143,7 @@ def test_the_same_outputs_do_not_differ(scorer):
 
 @pytest.mark.parametrize(("place", "metric"), [(0, BLEU()), (1, CHRF())])
 def test_tests_of_sentences_are_sacrebleus_on_the_texts(place, metric):
-    systems = {"a": FIRST * 9, "b": SECOND * 9, "c": [*FIRST * 8, *SECOND]}
+    systems = {"a": FIRST * 9, "b": SECOND * 9, "c": [*FIRST * 5, *SECOND * 4]}
     references = REFERENCES * 9
     counts = {n: [TextScorer().sentences(x, references)[place]] for n, x in systems.items()}
     found = sentence_tests(counts, 200, 300)
@@ -153,6 +153,17 @@ def test_tests_of_sentences_are_sacrebleus_on_the_texts(place, metric):
         _, (_, *others) = test()[1].values()
         expected = [one.p_value for one in others]
         assert [found["a", name][column] for name in "bc"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (3, 0.25)])
+def test_few_sentences_that_differ_prove_little(differing, least):
+    """All signs of so few gaps are as likely, and two of them give this gap or its negative."""
+    texts = {"a": FIRST, "b": [*SECOND[:differing], *FIRST[differing:]]}
+    assert texts["a"] != texts["b"]
+    counts = {n: TextScorer().sentences(x, REFERENCES) for n, x in texts.items()}
+    for metric in (0, 1):
+        tests = sentence_tests({n: [one[metric]] for n, one in counts.items()}, 100, 100)
+        assert min(tests["a", "b"]) >= least
 
 
 def test_tests_of_sentences_take_the_mean_of_seeds():
