@@ -189,6 +189,8 @@ class CorpusScores(Metric):
     def update(self, hypotheses: Sequence[str], references: References) -> None:
         """Adds line-aligned texts, with one reference or several each."""
         rows = reference_lists(references, len(hypotheses))
+        if not rows:  # of a batch beyond the sentences that are scored
+            return
         for name, score in zip(self.scores, self.scorer.sentences(hypotheses, rows), strict=True):
             counts = getattr(self, name)
             counts += torch.from_numpy(score.counts.sum(0)).to(counts.device)

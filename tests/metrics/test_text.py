@@ -7,6 +7,8 @@ import sacrebleu
 from sacrebleu.metrics import CHRF
 
 from seqattn.errors import UserError
+from seqattn.metrics.qa import AnswerScorer
+from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.text import CorpusScores, TextScore, TextScorer, named
 from tests.metrics.ranks import joined
 
@@ -81,6 +83,15 @@ def test_the_states_of_two_ranks_add_up_to_the_whole():
     right.update(hypotheses[1::2], references[1::2])
     joined({"": left}, {"": right})
     assert left.compute() == whole.compute()
+
+
+@pytest.mark.parametrize("scorer", [TextScorer(), RougeScorer(), AnswerScorer()])
+def test_a_batch_without_a_text_to_score_changes_nothing(scorer):
+    metric, same = scorer.corpus(), scorer.corpus()
+    for one in (metric, same):
+        one.update(["the dog runs"], ["the dog ran"])
+    metric.update([], [])
+    assert metric.compute() == same.compute()
 
 
 def test_reset_forgets_and_unequal_sides_are_refused():

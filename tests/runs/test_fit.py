@@ -112,6 +112,12 @@ def test_final_scores_are_of_the_asked_splits_and_sentences_and_reach_the_logger
     assert session.hparams["parameters"].number_value > 1000
 
 
+def test_validation_batches_without_a_sentence_to_score_give_their_loss(capfd, corpus, tmp_path):
+    words = ("task.validation.sentences=1", "loader.max_tokens=50")
+    succeed(capfd, "train", *train_arguments(corpus, *words, f"run_dir={tmp_path}/run"))
+    assert any(row["val/chrF"] for row in logged(tmp_path / "run"))
+
+
 def test_outputs_are_made_on_the_device_that_trained(monkeypatch, tmp_path):
     """As Lightning's, the trainer leaves the task on the CPU."""
     trainer = SimpleNamespace(
