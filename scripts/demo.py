@@ -21,9 +21,7 @@ def main() -> int:
     if (run / "model" / "config.yaml").is_file():
         print(f"{run} holds a trained model already; remove it to train again\n")
     else:
-        goes_on = (run / "checkpoints" / "last.ckpt").is_file()
-        where = f"resume={run}" if goes_on else f"run_dir={run}"
-        code = run_verb("train", ["experiment=demo", where])
+        code = run_verb("train", ["experiment=demo", f"run_dir={run}"])
         if code:
             return code
     code = run_verb("evaluate", [bundle])

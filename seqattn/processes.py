@@ -7,6 +7,13 @@ import threading
 from multiprocessing.connection import wait
 
 
+def cores() -> int:
+    """How many cores this process may use, as far as the system says."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def follow_parent() -> None:
     """Ends this process with the one that started it, whose signals are not its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

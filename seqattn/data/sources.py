@@ -136,15 +136,18 @@ class ParallelText(Source):
 
 @checked
 class Multi30k(ParallelText):
-    """Multi30k (Elliott 2016, arXiv 1605.00459): image captions; test is test_2016_flickr.
+    """Multi30k (Elliott 2016, arXiv 1605.00459): image captions.
 
     Args:
         root: a directory with train.en train.de val.* test_2016_flickr.*, and perhaps other test
-            sets, each a split under its own name, such as test_2017_flickr or test_2017_mscoco;
-            None to take `bentrevett/multi30k` from the hub (English and German).
+            sets; None to take `bentrevett/multi30k` from the hub (English and German).
         source: the source language's suffix or, on the hub, column.
         target: the target's.
+        test: which test set is the test split, such as test_2017_flickr or test_2017_mscoco.
         alignments: as `ParallelText`.
+
+    Raises:
+        UserError: for another test set than the hub's without a root.
     """
 
     def __init__(
@@ -152,17 +155,17 @@ class Multi30k(ParallelText):
         root: str | None = None,
         source: str = "en",
         target: str = "de",
+        test: str | list[str] = "test_2016_flickr",
         alignments: str | None = None,
     ) -> None:
-        super().__init__(root or "", source, target, test="test_2016_flickr", alignments=alignments)
+        super().__init__(root or "", source, target, test=test, alignments=alignments)
         self.hub = None
         if root is None:
+            if test != "test_2016_flickr":
+                raise UserError(f"data.test={test} is not on the hub; give data.root=DIR")
             self.hub = Table(
                 dataset="bentrevett/multi30k", source_column=source, target_column=target
             )
-            return
-        found = [name.removesuffix(f".{source}") for name in self._found(f"test_*.{source}")]
-        self.names.update(zip(found, found, strict=True))
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         if self.hub is None:

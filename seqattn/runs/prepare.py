@@ -1,7 +1,6 @@
 """A corpus of any size becomes shards to train on: cleaned, tokenised, in random order."""
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -40,6 +39,7 @@ from seqattn.data.shard_files import (
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
+from seqattn.processes import cores
 from seqattn.runs.prepared import MAKING, check_same, held, print_prepared, timed, vocabulary_of
 from seqattn.storage import file_faults, is_file, read_json, user_path, write_whole
 from seqattn.training.screen import progress
@@ -91,7 +91,7 @@ class Preparation:
     @property
     def processes(self) -> int:
         """How many work at once."""
-        return self.workers or len(os.sched_getaffinity(0))
+        return self.workers or cores()
 
     def run(self) -> Manifest:
         """Reads, cleans, tokenises, writes and prints; returns what the directory holds.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from seqattn.bundle.nodes import build
 from seqattn.checking import Count, Seed, checked
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
+from seqattn.processes import cores
 from seqattn.runs.run_directory import claimed
 from seqattn.runs.searching.search_budget import Budget
 from seqattn.runs.searching.search_halving import PILOT, Halving
@@ -100,7 +100,7 @@ class ModelSearch:
     @property
     def _jobs(self) -> int:
         on_cpu = build(self.settings["trainer"], "trainer").on_cpu
-        return self.jobs or (len(os.sched_getaffinity(0)) if on_cpu else 1)
+        return self.jobs or (cores() if on_cpu else 1)
 
     def _state(self, home: Path) -> SearchState:
         """What is known so far, of the same search."""

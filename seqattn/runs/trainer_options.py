@@ -172,6 +172,8 @@ class TrainerOptions:
             by_steps = {"check_val_every_n_epoch": None, "val_check_interval": batches}
         others = ("lightning", "profiler", "restarts", "compile", "threads")
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
+        if self.on_cpu:  # where Lightning's auto takes Apple's GPU, which has no float64
+            own["accelerator"] = "cpu"
         if self.max_epochs is None:
             own["max_epochs"] = 20 if self.max_steps == -1 else -1
         fixed: dict[str, Any] = {

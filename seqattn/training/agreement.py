@@ -12,7 +12,7 @@ from lightning import Trainer
 from torch import Tensor
 from torch.optim import Optimizer
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_ENDING = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", signal.SIGTERM))
 _TOLD = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -108,13 +108,11 @@ def test_multi30k_has_its_own_name_for_the_test_files(text):
     source = Multi30k(str(text))
 
     assert columns(source.load("test")) == {"source": ["t"], "target": ["T"]}
-    assert refusal(lambda: source.load("test_2017_mscoco")) == (
-        "split must be one of train, val, test, test_2016_flickr, got 'test_2017_mscoco'"
-    )
     (text / "test_2017_mscoco.en.gz").write_bytes(gzip.compress(b"c\n"))
     (text / "test_2017_mscoco.de").write_text("C\n")
-    later = Multi30k(str(text))
-    assert columns(later.load("test_2017_mscoco")) == {"source": ["c"], "target": ["C"]}
+    later = Multi30k(str(text), test="test_2017_mscoco")
+    assert columns(later.load("test")) == {"source": ["c"], "target": ["C"]}
+    assert later.origin("test").startswith(f"{text}/test_2017_mscoco.en.gz")
     reverse = Multi30k(str(text), source="de", target="en")
     assert list(reverse.load("test")["source"]) == ["T"]
 
@@ -130,6 +128,9 @@ def test_multi30k_without_a_root_comes_from_the_hub(monkeypatch):
 
     assert columns(Multi30k().load("val")) == {"source": ENGLISH, "target": GERMAN}
     assert asked == [("bentrevett/multi30k", None, "validation")]
+    assert refusal(lambda: Multi30k(test="test_2017_mscoco")) == (
+        "data.test=test_2017_mscoco is not on the hub; give data.root=DIR"
+    )
 
 
 def test_an_unreachable_hub_says_how_to_do_without(monkeypatch, capfd):
