@@ -114,7 +114,13 @@ def without_heads(*heads: int) -> Edit:
 
 
 def without_keys(*keys: int) -> Edit:
-    """An edit: no weight on these keys, counted from 0; the others keep theirs."""
+    """An edit: no weight on these keys, counted from 0; the others keep theirs.
+
+    Raises:
+        UserError: for a key below 0.
+    """
+    if any(key < 0 for key in keys):
+        raise UserError(f"keys are counted from 0, got {list(keys)}")
 
     def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
         kept = weights.new_ones(weights.shape[-1])

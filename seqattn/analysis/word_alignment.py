@@ -53,6 +53,8 @@ def align(
         target_pieces: T.
     """
     source, target = words_of(source_pieces), words_of(target_pieces)
+    if not source:
+        return WordAlignment([], [word for word, _ in target], [])
     columns = torch.stack([weights[:, places].sum(dim=1) for _, places in source], dim=1)
     links = [int(columns[places].mean(dim=0).argmax()) for _, places in target]
     return WordAlignment([word for word, _ in source], [word for word, _ in target], links)

@@ -23,6 +23,7 @@ from seqattn.generation.generator import Generator, generate_from_windows
 from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
+from seqattn.tokens import EOS
 
 Texts = str | Sequence[str]
 """One, or several."""
@@ -165,6 +166,10 @@ class TextBundle(Bundle):
     def encode(self, texts: Texts) -> list[list[list[int]]]:
         """Source ids of each text as the model reads it, in one part or in several windows."""
         return read_sources(_several(texts), self.tokenizer, self._loader())
+
+    def ended(self, ids: Sequence[int]) -> list[int]:
+        """An output's ids with the end, but where the model's positions have no room for it."""
+        return [*ids] if len(ids) == self.model.max_target_length else [*ids, EOS]
 
     def generator(self, generation: Choice = None, **settings: Any) -> Generator:
         """The search over the model. Args: as `search`."""

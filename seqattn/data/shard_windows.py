@@ -219,5 +219,6 @@ def _rounded(batches: list[int], weights: Sequence[float] | None) -> list[int]:
     found = np.maximum(1, np.floor(exact)).astype(int)
     most_short = np.argsort(found - exact, kind="stable")
     found[most_short[: max(0, total - found.sum())]] += 1
-    found[np.argmax(found)] += total - found.sum()  # where tiny shares were raised to one
+    while found.sum() > total:  # tiny shares were raised to one
+        found[np.argmax(np.where(found > 1, found - exact, -np.inf))] -= 1
     return found.tolist()

@@ -212,4 +212,4 @@ class Shards(Source):
         """The weight of each directory. Args: sizes: the batches of each."""
         if self._weights is not None or self.temperature == 1:
             return self._weights
-        return [(size / sum(sizes)) ** (1 / self.temperature) for size in sizes]
+        return [(size / max(sizes)) ** (1 / self.temperature) for size in sizes]

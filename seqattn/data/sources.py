@@ -109,7 +109,9 @@ class ParallelText(Source):
     def _matching(self, pattern: str) -> list[str]:
         """The names without suffix that a pattern stands for, by the source's files."""
         end = f".{self.suffixes['source']}"
-        found = self._found(f"{pattern}{end}") if glob.has_magic(pattern) else [pattern]
+        by_name = any(is_file(self.root / f"{pattern}{end}{packed}") for packed in ("", ".gz"))
+        magic = glob.has_magic(pattern) and not by_name
+        found = self._found(f"{pattern}{end}") if magic else [pattern]
         if not found:
             raise UserError(f"{self.root} has no file {pattern}{end}")
         return [name.removesuffix(end) for name in found]

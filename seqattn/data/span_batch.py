@@ -127,10 +127,14 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
     most = max(1, *(len(window.answers) for window in windows))
     spans = np.full((len(windows), most, 2), -1, np.int64)
     spans[:, 0] = context.shape[1]
-    words = []
+    words, known = [], {}
     for row, (window, (text, part)) in enumerate(zip(windows, parts, strict=True)):
-        about = match_words(text.words, window.question.words), word_clues(text, window.question)
-        match[row, : window.stop - window.start] = np.concatenate(about, axis=1)[text.word[part]]
+        read = id(text), id(window.question)  # which the windows of a question share
+        if read not in known:
+            question = window.question
+            about = match_words(text.words, question.words), word_clues(text, question)
+            known[read] = np.concatenate(about, axis=1)
+        match[row, : window.stop - window.start] = known[read][text.word[part]]
         words.append(_numbered(window))
         for number, answer in enumerate(window.answers):
             spans[row, number] = answer.first - window.start, answer.last - window.start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -96,11 +97,20 @@ def _runs(alike: Bools) -> Ints:
 
 def _near(weight: Floats) -> list[Floats]:
     """(W,) each, as `NEAR` names them: what falls off with the words between, in logarithms."""
-    matched = np.flatnonzero(weight)
-    apart = np.subtract.outer(np.arange(len(weight)), matched)  # (W, M)
-    close, far, widest = (np.power(decay, np.arange(len(weight)))[abs(apart)] for decay in _DECAYS)
-    sides = [np.where(side, near, 0) for near in (close, far) for side in (apart > 0, apart < 0)]
-    return [np.log1p(near @ weight[matched]) for near in (*sides, np.where(apart, widest, 0))]
+    sides = [side for decay in _DECAYS[:2] for side in _faded(weight, decay)]
+    around = np.add(*_faded(weight, _DECAYS[2]))
+    return [np.log1p(near) for near in (*sides, around)]
+
+
+def _faded(weight: Floats, decay: float) -> tuple[Floats, Floats]:
+    """(W,) each: the weights before each word and after it, times `decay` for each step there."""
+
+    def before(weights: list[float]) -> Floats:
+        sums = accumulate(weights[:-1], lambda held, new: decay * (held + new), initial=0.0)
+        return np.fromiter(sums, np.float32, len(weights))
+
+    given = weight.tolist()
+    return before(given), before(given[::-1])[::-1]
 
 
 def _shapes(words: Sequence[str], sentences: Ints) -> list[Ints]:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
+from seqattn.attention.watched import Watched
 from seqattn.checking import CountOrNone, checked
 from seqattn.errors import UserError
 from seqattn.generation.base import (
@@ -123,8 +124,10 @@ class Generator:
         return Workers(count, replace(self, open_workers=None).ready)
 
     def _count(self) -> int:
-        """How many processes may search."""
+        """How many processes may search; one while weights are watched, to show them here."""
         assert isinstance(self.model, nn.Module)
+        if any(isinstance(part, Watched) and part.watched for part in self.model.modules()):
+            return 1
         device = next(self.model.parameters()).device
         if device.type == "cpu":
             return usual_workers() if self.workers is None else self.workers

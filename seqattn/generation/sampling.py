@@ -119,7 +119,7 @@ def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:
         ordered[:, : few.shape[1]], order[:, : few.shape[1]] = few, first
         ordered[wide], order[wide] = probabilities[wide].sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(dim=-1) - ordered
-    return ordered.masked_fill(before >= share, 0), order
+    return ordered.masked_fill((before >= share) & (before > 0), 0), order
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

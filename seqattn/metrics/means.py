@@ -29,7 +29,8 @@ class Means(MetricCollection):
     def add(self, sums: Mapping[str, Tensor | float], count: Tensor | int) -> None:
         """Adds a batch: for each name the sum over its `count` things."""
         for name, value in sums.items():
-            self[name].update(torch.as_tensor(value).detach().double() / count, weight=count)
+            weight = torch.as_tensor(count).clone()  # in which torchmetrics writes where one is NaN
+            self[name].update(torch.as_tensor(value).detach().double() / count, weight=weight)
 
     def compute(self) -> dict[str, Tensor]:
         """Each mean by its name, float32."""

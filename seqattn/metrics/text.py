@@ -108,6 +108,11 @@ class TextScorer:
         if self.tokenize not in BLEU.TOKENIZERS:
             known = ", ".join(sorted(BLEU.TOKENIZERS))
             raise UserError(f"scorer.tokenize must be one of {known}, got {self.tokenize}")
+        try:
+            _ = self.metrics
+        except (RuntimeError, ImportError, OSError) as error:
+            why = " ".join(str(error).split())
+            raise UserError(f"scorer.tokenize={self.tokenize} cannot be had here: {why}") from error
 
     @property
     def metrics(self) -> tuple[tuple[str, BLEU | CHRF], ...]:

@@ -20,7 +20,6 @@ from seqattn.report.beam_tree import Candidate, TracedBeamSearch, tree_document
 from seqattn.report.contributions import explanation_document, source_use
 from seqattn.report.copying import copied_document, copy_probabilities
 from seqattn.report.document_types import LookDocument
-from seqattn.tokens import EOS
 
 
 class Searched(NamedTuple):
@@ -70,8 +69,7 @@ class TextLook:
         source, found, nodes, windows = searched
         best, tokenizer = found[0], self.bundle.tokenizer
         outputs = tokenizer.decode_target([one.ids for one in found])
-        is_full = len(best.ids) == self.bundle.model.max_target_length
-        target = [*best.ids] if is_full else [*best.ids, EOS]
+        target = self.bundle.ended(best.ids)
         read = tokenizer.source_pieces(source, text if windows == 1 else None)
         said = tokenizer.target_pieces(target)
         made: LookDocument = {

@@ -29,7 +29,6 @@ from seqattn.server.schemas import (
 )
 from seqattn.server.searches import search_for
 from seqattn.server.texts import Texts, too_many
-from seqattn.tokens import EOS
 
 
 def reads_questions(bundle: Bundle) -> bool:
@@ -119,7 +118,7 @@ def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainRespon
         raise UserError("text must hold some words")
     if asked.output is None:
         inputs = texts.read(GenerateRequest.model_construct(inputs=[source]))
-        target = [*texts.search(inputs[0].search, inputs)[0][0].ids, EOS]
+        target = bundle.ended(texts.search(inputs[0].search, inputs)[0][0].ids)
     else:
         target = tokenizer.encode_target([asked.output])[0]
     texts.check_shown(windows[0], target)

@@ -25,7 +25,6 @@ from seqattn.server.outputs import different, look_into
 from seqattn.server.schemas import Generated, GenerateRequest, Output
 from seqattn.server.searches import beams_of, forced, prefix_ids, search_for
 from seqattn.server.streams import Event, Tell, sent
-from seqattn.tokens import EOS
 
 Windows = list[list[int]]
 """The ids of a source, in one part or in several."""
@@ -166,7 +165,7 @@ class Texts:
                 output.tokens = tokenizer.target_pieces(hypothesis.ids)
             if source and looks(asked):
                 self.check_shown(source, hypothesis.ids)
-                look_into(output, self.bundle, source, [*hypothesis.ids, EOS], asked)
+                look_into(output, self.bundle, source, self.bundle.ended(hypothesis.ids), asked)
             result.outputs.append(output)
         return result
 

@@ -10,7 +10,7 @@ from seqattn.analysis import capture
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.errors import UserError
-from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit
+from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, generator
 from tests.builders import HEAD_DIM, HEADS, POSITIONS, heads, make_transformer, padded, targets
 
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3]])
@@ -96,6 +96,27 @@ def test_weights_of_every_slot_are_the_written_out_softmax(kv_heads):
         assert (
             maps[name][-1][~allowed.expand(2, *wanted.shape[2:])[:, None].expand_as(wanted)] == 0
         ).all()
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_generation_that_could_have_workers_is_observed_in_this_process(workers, monkeypatch):
+    monkeypatch.setattr(generator, "usual_workers", lambda: 2)
+    model = model_of()
+    search = Generator(model, GreedySearch(LengthLimit(0, 2)), batch_size=1, workers=workers)
+    with search.open() as opened, capture(model) as maps:
+        opened.generate([[4, 5, 3], [6, 3]])
+    assert {len(maps[name]) for name in NAMES if name.startswith("encoder")} == {2}
+
+
+def test_blocks_within_blocks_observe_together():
+    model = model_of()
+    with torch.no_grad(), capture(model) as outer:
+        with capture(model) as inner:
+            model(SOURCES, TARGETS)
+        model(SOURCES, TARGETS)
+    for name in NAMES:
+        assert (len(outer[name]), len(inner[name])) == (2, 1)
+        assert torch.equal(outer[name][0], inner[name][0])
 
 
 def test_every_call_is_kept_in_order():

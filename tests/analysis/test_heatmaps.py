@@ -8,7 +8,7 @@ import torch
 
 from seqattn.analysis import capture
 from seqattn.analysis.heatmaps import Sentence, attention_heatmaps, question_heatmaps
-from seqattn.analysis.word_alignment import align
+from seqattn.analysis.word_alignment import WordAlignment, align
 from tests.analysis.figures import ticks, visible
 from tests.builders import make_transformer
 from tests.models.spans import inputs, make_recurrent, make_transformer_reader
@@ -167,3 +167,8 @@ def test_spaces_alone_are_no_words_and_bytes_spell_theirs():
     found = align(torch.eye(8), pieces, pieces)
     assert found.source == found.target == ["a", "☃", "<b>"]
     assert found.pharaoh() == "0-0 1-1 2-2"
+
+
+def test_a_source_of_no_words_aligns_with_none():
+    found = align(torch.ones(2, 1), ["</s>"], ["▁x", "</s>"])
+    assert found == WordAlignment([], ["x"], [])

@@ -210,3 +210,8 @@ def test_what_has_no_weights_is_left_as_it_is():
 def test_a_model_without_weights_is_refused():
     with pytest.raises(UserError, match="no attention has weights"):
         parts_of(make_recurrent("none"))
+
+
+def test_a_key_below_0_is_refused():
+    with pytest.raises(UserError, match="keys are counted from 0"):
+        without_keys(2, -1)

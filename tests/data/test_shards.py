@@ -239,6 +239,8 @@ def test_shares_go_with_weights_or_temperature(two):
     first, second = (1 - natural) ** 0.2, natural**0.2
     expected = second / (first + second)
     assert shares_of(data_of(two, temperature=5.0), 2) == pytest.approx([expected] * 2, abs=0.01)
+    cold = shares_of(data_of(two, temperature=0.001), 2)  # whose shares underflow but for one
+    assert all(0 < share < 1 for share in cold)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +251,8 @@ def test_shares_go_with_weights_or_temperature(two):
         ([5, 5, 5], [1, 1, 5], [2, 2, 11]),
         ([4, 3, 3], [1, 1, 10**6], [1, 1, 8]),
         ([10, 1], [1, 10**-6], [10, 1]),
+        ([1] * 12, [1] * 4 + [0.01] * 8, [1] * 12),
+        ([2] * 6, [1, 1, *[0.01] * 4], [4, 4, 1, 1, 1, 1]),
     ],
 )
 def test_shares_are_whole_numbers_that_fill_an_epoch(batches, weights, expected):

@@ -102,6 +102,13 @@ def test_text_that_is_not_utf_8_is_refused_with_its_line(text):
     )
 
 
+def test_a_name_with_brackets_is_a_file_before_it_is_a_pattern(text):
+    for suffix in ("en", "de"):
+        (text / f"train[1].{suffix}").write_text("t\n")
+    source = ParallelText(str(text), "en", "de", train="train[1]")
+    assert columns(source.load("train")) == {"source": ["t"], "target": ["t"]}
+
+
 def test_multi30k_has_its_own_name_for_the_test_files(text):
     (text / "test_2016_flickr.en").write_text("t\n")
     (text / "test_2016_flickr.de").write_text("T\n")

@@ -81,6 +81,19 @@ def test_a_matched_word_weighs_less_the_oftener_it_stands_there_and_is_felt_near
     np.testing.assert_allclose(around[1], np.log1p(weight * 0.97**2), rtol=1e-5)
 
 
+def test_what_is_near_falls_off_as_written_out():
+    words = ["fans" if n % 3 == 0 or n in (7, 8) else f"w{n}" for n in range(40)]
+    context = read(" ".join(words))
+    weight = clue("match", "fans", context).astype(np.float64)
+    apart = np.subtract.outer(np.arange(40), np.arange(40))
+    for name, decay, side in (
+        ("before", 0.5, apart > 0), ("after", 0.5, apart < 0), ("before, far", 0.85, apart > 0),
+        ("after, far", 0.85, apart < 0), ("around", 0.97, apart != 0),
+    ):  # fmt: skip
+        written = np.log1p((decay ** abs(apart) * side) @ weight)
+        np.testing.assert_allclose(clue(name, "fans", context), written, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("context", "question"), [("", "a b"), ("a b", ""), ("", "")])
 def test_texts_without_words_give_finite_clues(context, question):
     found = word_clues(read(context), read(question))

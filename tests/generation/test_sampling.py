@@ -112,6 +112,11 @@ def test_next_to_no_temperature_takes_the_likeliest(temperature):
     assert drawn(temperature=temperature) == {4: DRAWS}
 
 
+@pytest.mark.parametrize("top_p", [1e-40, 1e-300])
+def test_the_least_nucleus_is_the_likeliest(top_p):
+    assert drawn(top_p=top_p) == {4: DRAWS}
+
+
 def test_samples_of_a_source_are_distinct_sorted_and_scored_as_a_full_pass_scores_them():
     model = make_transformer(position=POSITIONS["learned"])
     search = Sampling(LengthLimit(0, 2), temperature=1.5, n_best=40, seed=5)

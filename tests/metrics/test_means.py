@@ -60,3 +60,11 @@ def test_a_loss_that_diverged_is_not_hidden_and_a_reset_forgets_it():
     scores.reset()
     scores.update(torch.tensor(3.0), torch.tensor(1), 4)
     assert {n: float(v) for n, v in scores.compute().items()} == {"loss": 0.75, "accuracy": 0.25}
+
+
+def test_a_nan_leaves_the_count_and_the_other_means_alone():
+    scores, count = TokenScores(), torch.tensor(100)
+    nan = torch.tensor(math.nan)
+    scores.update(nan, nan, torch.tensor(40), count)
+    assert float(scores.compute()["accuracy"]) == pytest.approx(0.4)
+    assert int(count) == 100

@@ -94,6 +94,17 @@ def test_a_batch_without_a_text_to_score_changes_nothing(scorer):
     assert metric.compute() == same.compute()
 
 
+def test_a_tokenizer_that_is_not_installed_is_refused_at_once(monkeypatch):
+    def absent(**options):
+        raise RuntimeError("\nneeds extra\ndependencies")
+
+    monkeypatch.setattr("seqattn.metrics.text.BLEU.__init__", lambda self, **options: absent())
+    with pytest.raises(
+        UserError, match=r"^scorer\.tokenize=13a cannot be had here: needs extra dep"
+    ):
+        TextScorer("13a")
+
+
 def test_reset_forgets_and_unequal_sides_are_refused():
     metric = CorpusScores(TextScorer("none"))
     metric.update(["the dog runs , it's not"], ["the dog runs , it's not"])

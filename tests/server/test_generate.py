@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+import seqattn
 from seqattn.analysis import capture, intervene
 from seqattn.analysis.intervene import permuted, uniform, without_heads, without_keys
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
 from seqattn.server.limits import Limits
 from seqattn.tokens import BOS, EOS
+from tests.bundle.conftest import configuration, untrained
 from tests.report.made import unpacked
 from tests.server.conftest import SMALL, TEXT, ask, client_of, outputs, refusal
 
@@ -105,6 +107,19 @@ def test_attention_is_that_of_a_full_pass_over_the_output(client, bundle):
         assert torch.allclose(torch.tensor(found["maps"][name]), weights, atol=1e-6)
         assert packed[name].keys() == {"shape", "low", "step", "data"}
         assert np.allclose(unpacked(packed[name]), weights, atol=1e-5)
+
+
+def test_an_output_as_long_as_the_positions_is_looked_into(tmp_path_factory, tokenizer):
+    config = configuration(position="learned")
+    config["position"] = {**config["position"], "max_length": 8}
+    search = config["generation"]
+    config["generation"] = {**search, "limit": {**search["limit"], "minimum": 8}}
+    home = untrained(tmp_path_factory.mktemp("short") / "model", tokenizer, config)
+    with client_of(seqattn.load(home)) as client:
+        found = outputs(client, inputs="a dog", **{"return": ["alignment", "tokens"]})[0]
+        assert len(found["tokens"]) == 8
+        assert found["alignment"]["output"] == found["text"].split()
+        ask(client, "/v1/explain", text="a dog", method="attention")
 
 
 def test_an_alignment_names_the_source_word_of_each_word(client):

@@ -23,7 +23,6 @@ from seqattn.generation.forced import batches, padded, target_log_probabilities
 from seqattn.generation.generator import generate_from_windows
 from seqattn.metrics.alignment_error import AlignmentErrorRate
 from seqattn.runs.bundle_run import outputs_for
-from seqattn.tokens import EOS
 from seqattn.training.screen import progress
 
 RANDOM = "random"
@@ -74,7 +73,7 @@ class ExplainedBundle:
                 found = generate_from_windows(
                     self.bundle.generator(self.search), sources, progress=tell
                 )
-            targets = [[*best[0].ids, EOS] for best in found]
+            targets = [self.bundle.ended(best[0].ids) for best in found]
         else:
             targets = self.bundle.tokenizer.encode_target(self.texts.targets)
         most = self.bundle.model.max_source_length, self.bundle.model.max_target_length
