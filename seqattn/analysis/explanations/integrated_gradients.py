@@ -70,10 +70,10 @@ class IntegratedGradients(Method):
         low, high = ends[:-1].repeat(count), ends[1:].repeat(count)
         pieces = lines.integrals(every.repeat_interleave(self.pieces), low, high)
         while (coarse := self._too_coarse(pieces, bearable)).any():
-            sentences, low, high = (part[coarse].repeat(2) for part in pieces[:3])
-            middle, first = (low + high) / 2, torch.arange(len(low)) < len(low) // 2
-            low, high = torch.where(first, low, middle), torch.where(first, middle, high)
-            finer = lines.integrals(sentences, low, high)
+            sentences, low, high = (part[coarse] for part in pieces[:3])
+            middle = (low + high) / 2
+            halves = torch.cat((low, middle)), torch.cat((middle, high))
+            finer = lines.integrals(sentences.repeat(2), *halves)
             kept = (part[~coarse.to(part.device)] for part in pieces)
             pieces = _Pieces(*map(torch.cat, zip(kept, finer, strict=True)))
         by_source, by_prefix = (
