@@ -158,7 +158,8 @@ class _Loop:
                 word = self.choose_input(t, done)
             inputs = [] if self.choose_input is None else [word]
             if decoder.before:
-                inputs.append(self.attend(t, self.state.layers[-1][0]))
+                context = self.attend(t, self.state.layers[-1][0])
+                inputs += [context] if decoder.loops else []  # without attention it has no width
             elif self.state.fed is not None:
                 inputs.append(self.state.fed)
             top = self.step(t, inputs)

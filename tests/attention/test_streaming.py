@@ -82,8 +82,9 @@ def test_the_rolling_cache_gives_the_full_pass(sinks, window, cuts, position):
 
 
 @pytest.mark.parametrize("position", [ROPE, LEANING], ids=lambda scheme: type(scheme).__name__)
+@pytest.mark.parametrize("pieces", [((0, 3), (3, 8), (8, 14)), ((0, 3), (3, 14))])
 @torch.no_grad()
-def test_rows_with_padding_before_and_between_stream_as_each_would_alone(position):
+def test_rows_with_padding_before_and_between_stream_as_each_would_alone(position, pieces):
     block, sinks = kernel(3, 4), torch.ones(2, 14, dtype=torch.bool)
     real = sinks.clone()
     real[0, :2] = real[0, 5:7] = real[1, 9] = False
@@ -91,7 +92,7 @@ def test_rows_with_padding_before_and_between_stream_as_each_would_alone(positio
     real = torch.cat((real, torch.ones(2, 6, dtype=torch.bool)), dim=1)
     places = (real.long().cumsum(1) - 1).clamp(min=0)
     outputs = []
-    for start, end in ((0, 3), (3, 8), (8, 14), *((t, t + 1) for t in range(14, 20))):
+    for start, end in (*pieces, *((t, t + 1) for t in range(14, 20))):
         mask = Mask(places[:, start:end], places[:, :end], real[:, :end], causal=True)
         piece = [x[:, :, start:end] for x in tensors]
         outputs.append(run(block, piece, mask, position, cache))

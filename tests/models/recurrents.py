@@ -35,6 +35,7 @@ MODELS = [
     *(("bahdanau", shape) for shape in SHAPES.values()),
     *(("luong_general", shape) for shape in SHAPES.values()),
     *((name, SHAPES["fed"]) for name in ("luong_local_m", "luong_local_p", "none")),
+    ("none", SHAPES["other order"]),
 ]
 """Each attention in its own order, and two of them in every shape."""
 

@@ -17,7 +17,7 @@ from seqattn.attention.kernels.parts.blockwise import (
     real_rows,
 )
 from seqattn.attention.kernels.parts.layouts import Band, Layout
-from seqattn.attention.kernels.parts.rolling import RollingCache
+from seqattn.attention.kernels.parts.rolling import Kept, RollingCache
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.errors import UserError
@@ -119,7 +119,8 @@ class LocalKernel(BlockwiseKernel):
         at, (keys, values) = cache.places(q.shape[2], q.device), new
         if not self.places_in_cache:
             keys = position.rotate(keys, at)
-        keys, values, around = cache.append(KeysValues(keys, values), real)
+        kept = cache.append(KeysValues(keys, values), real)
+        keys, values, around = kept if q.shape[2] == 1 else self._first_ones_first(kept)
         columns, allowed = around.clamp(min=0), None
         if q.shape[2] > 1 or around.dim() == 2:
             distance = at[..., :, None] - around[..., None, :]
@@ -132,6 +133,15 @@ class LocalKernel(BlockwiseKernel):
             keys = position.rotate(keys, around)
         met = Met(position.rotate(q, at), keys, values, Mask(at, around, extra=allowed))
         return met, columns
+
+    def _first_ones_first(self, kept: Kept) -> Kept:
+        """The same, and first what every query sees: a row that was shorter has it elsewhere."""
+        if kept.places.dim() == 1:
+            return kept
+        later = (kept.places < 0) | (kept.places >= self.first)
+        order = later.byte().argsort(dim=1, stable=True)
+        keys, values = moved(kept.keys, order), moved(kept.values, order)
+        return Kept(keys, values, kept.places.gather(1, order))
 
     def _observed(
         self, met: "Met", columns: Tensor, length: int, order: Tensor | None, position: Position
