@@ -218,6 +218,21 @@ def test_beams_and_padded_prefixes_roll_each_in_its_own_row(first):
 
 
 @torch.no_grad()
+def test_an_edit_in_decoding_is_told_of_every_key_that_a_row_with_padding_sees():
+    block, tensors, told = kernel(2, 1), inputs(7), []
+    real = torch.ones(2, 7, dtype=torch.bool)
+    real[0, 2:4] = False
+    places = (real.long().cumsum(1) - 1).clamp(min=0)
+    cache = block.make_cache(1)
+    for start, end in ((0, 4), (4, 5), (5, 7)):
+        mask = Mask(places[:, start:end], places[:, :end], real[:, :end], causal=True)
+        run(block, [x[:, :, start:end] for x in tensors], mask, cache=cache)
+        block.edit = lambda weights, visible: told.append((weights, visible)) or weights
+    for weights, visible in told:
+        assert torch.equal(visible.expand_as(weights), weights > 0)
+
+
+@torch.no_grad()
 def test_sentences_that_leave_take_their_rows_along():
     block, tensors = kernel(3), inputs(9, rows=3)
     expected = run(block, tensors, plain(9))

@@ -154,10 +154,9 @@ class LocalKernel(BlockwiseKernel):
         allowed = met.mask.dense()
 
         def visible() -> Tensor:
-            seen = torch.ones_like(weights, dtype=torch.bool)
-            seen = seen if allowed is None else seen & allowed
-            none = torch.zeros_like(shown, dtype=torch.bool)
-            return moved_back(none.scatter(3, index, seen), order)
+            seen = torch.ones_like(weights)
+            seen = seen if allowed is None else seen * allowed
+            return moved_back(blank.scatter_add(3, index, seen), order) > 0
 
         used = self.settled(shown, visible)
         if used is None:
