@@ -39,14 +39,19 @@ class Embedding(nn.Module):
         self.word_dropout = Dropout(word_dropout)
         self.scale = math.sqrt(table.embedding_dim)
 
-    def forward(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Ids (B, T) at positions (T,) or (B, T) -> (B, T, D)."""
+    def forward(
+        self, ids: Tensor, positions: Tensor | None = None, factors: Tensor | None = None
+    ) -> Tensor:
+        """Ids (B, T) at positions (T,) or (B, T) -> (B, T, D).
+
+        `factors` (B, T, D) are what its dropout draws, where they are drawn already.
+        """
         x = F.embedding(ids, self.table.weight) * self.scale
         if self.training and self.word_dropout.p:
             x = x * self.word_dropout(torch.ones_like(x[..., :1]))
         if self.position is not None and positions is not None:
             x = self.position.embed(x, positions)
-        return self.dropout(x)
+        return self.dropout(x) if factors is None else x * factors
 
 
 def make_table(size: int, dim: int) -> nn.Embedding:

@@ -174,15 +174,22 @@ class Recurrent(Seq2SeqModel):
     ) -> DecoderOutput:
         assert isinstance(state, RecurrentState)
         rows = state.advance(ids)
-        x = self.target_embedding(rows.ids)
         choose_input = None
         if teacher_forcing < 1:
-            choose_input = self._sampled(x, teacher_forcing, state)
+            like = self.target_embedding.table.weight
+            factors = self.dropout.factors(*rows.ids.shape, like.shape[1], like)
+            x = self.target_embedding(rows.ids, factors=factors)
+            choose_input = self._sampled(x, teacher_forcing, state, factors)
+        else:
+            x = self.target_embedding(rows.ids)
         return rows.in_given_order(self.decoder(x, rows, state, choose_input, need_weights))
 
-    def _sampled(self, x: Tensor, ratio: float, state: RecurrentState) -> ChooseInput:
+    def _sampled(
+        self, x: Tensor, ratio: float, state: RecurrentState, factors: Tensor | None
+    ) -> ChooseInput:
         """Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099): a coin for every token of x
-        (B, T, D) says whether it is read, with probability `ratio`, or the likeliest one."""
+        (B, T, D) says whether it is read, with probability `ratio`, or the likeliest one, of which
+        `factors` (B, T, D) drop as much."""
         given = torch.rand(*x.shape[:2], 1, device=x.device) < ratio
 
         def choose(t: int, done: DecodedSteps) -> Tensor:
@@ -191,7 +198,8 @@ class Recurrent(Seq2SeqModel):
                 logits = self.head.logits(output, state.source_tokens)[:, 0]
                 logits[:, PAD] = -torch.inf
                 own = logits.argmax(dim=1)
-            word = self.target_embedding(own[:, None])[:, 0]
+            kept = None if factors is None else factors[:, t, None]
+            word = self.target_embedding(own[:, None], factors=kept)[:, 0]
             return torch.where(given[:, t], x[:, t], word)
 
         return choose

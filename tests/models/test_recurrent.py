@@ -225,6 +225,16 @@ def test_variational_dropout_drops_the_same_at_every_step(name):
     assert not torch.equal(other == 0, (other == 0)[:, :1].expand_as(other))
 
 
+def test_variational_dropout_drops_the_same_of_words_that_the_model_chose():
+    model = make_recurrent("luong_general", dropout=0.5, variational=True).train()
+    state = model.start(model.encode(SOURCES), cached=False)
+    given = torch.full((B, T), BOS)
+    evidence = model.features(given, state, teacher_forcing=0.5, need_weights=True).evidence
+    dropped = evidence[..., -model.config.dim :] == 0
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert 0 < dropped[:, 0].sum() < dropped[:, 0].numel()
+
+
 def test_a_state_for_one_decode_serves_one():
     model = make_recurrent()
     state = model.start(model.encode(SOURCES), cached=False)
