@@ -116,11 +116,14 @@ class DeBERTaLayer(Position):
         key, query = self._projected(0, forth[0]), self._projected(1, back[:, 0])  # (H, S, Dh)
         query = query.unflatten(0, (k.shape[1], -1))  # (G, H/G, S, Dh)
         to_content = (k[:, :, None] * query).sum(dim=-1).flatten(1, 2)  # (B, H, S)
-        return torch.einsum("bhtd,hsd->bhts", q, key) + to_content[:, :, None]
+        to_position = torch.einsum("bhtd,hsd->bhts", q, key)
+        return (to_position + to_content[:, :, None]).to(q.dtype)
 
     def prepared(self) -> Position:
         same = copy.copy(self)
-        same.tables = (self._projected(0, slice(None)), self._projected(1, slice(None)))
+        # for attentions that work in full precision under autocast, too
+        with torch.autocast(self.key.weight.device.type, enabled=False):
+            same.tables = (self._projected(0, slice(None)), self._projected(1, slice(None)))
         return same
 
     def _projected(self, number: int, part: slice | Tensor) -> Tensor:

@@ -17,6 +17,8 @@ from tests.builders import (
     copy_attention,
     copy_rest,
     heads,
+    load_choice,
+    load_variant,
     make_transformer,
     padded,
     random_ids,
@@ -230,3 +232,16 @@ def test_autocast_to_bfloat16_stays_close_to_float32():
     with torch.autocast("cpu", torch.bfloat16):
         rough = model(SOURCES, TARGETS)
     torch.testing.assert_close(rough.float(), exact, atol=0.1, rtol=0.1)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["mha", "entmax"])
+@pytest.mark.parametrize("scheme", ["rope", "deberta"])
+def test_decoding_under_autocast_to_bfloat16_stays_close_to_float32(name, scheme):
+    model = make_transformer(load_variant(name), load_choice("position", scheme))
+    exact = model(SOURCES, TARGETS)
+    with torch.autocast("cpu", torch.bfloat16):
+        state = model.start(model.encode(SOURCES))
+        rough = torch.cat([model.decode(ids, state) for ids in TARGETS.split(1, dim=1)], dim=1)
+    real = TARGETS != PAD
+    torch.testing.assert_close(rough.float()[real], exact[real], atol=0.1, rtol=0.1)
