@@ -42,6 +42,12 @@ def test_an_even_window_has_one_block_more_before():
     assert found == [{0}, {0, 1}, {1, 2}, {2, 3}]
 
 
+def test_a_window_wider_than_the_sentence_sees_all_of_it_and_takes_no_more_room():
+    wide, lengths = made(window_blocks=10**9), torch.tensor([7, 4])
+    assert blocks_of(wide, 7) == [{0, 1, 2, 3}] * 4
+    assert wide.table(lengths, 4).shape[2] == made(window_blocks=8).table(lengths, 4).shape[2]
+
+
 def test_random_blocks_are_as_many_as_asked_and_none_that_is_seen_anyway():
     certain = blocks_of(made(random_blocks=0, global_blocks=2), 39)
     drawn = blocks_of(made(random_blocks=3, global_blocks=2), 39)

@@ -65,18 +65,21 @@ class BigBirdKernel(BlockwiseKernel):
             count: blocks of the padded length.
 
         Returns:
-            (B, count, g + w + r); rows of the global blocks themselves mean nothing.
+            (B, count, g + w + r), fewer where a sentence has fewer; rows of the global blocks
+            themselves mean nothing.
         """
         blocks = torch.arange(count, device=lengths.device)
         first = torch.arange(min(self.global_blocks, count), device=lengths.device)
         before = self.window_blocks // 2
-        offsets = torch.arange(self.window_blocks, device=lengths.device) - before
+        after = self.window_blocks - before
+        # no block stands further off than there are blocks
+        offsets = torch.arange(-min(before, count), min(after, count), device=lengths.device)
         window = blocks[:, None] + offsets
         window = window.masked_fill((window < self.global_blocks) | (window >= count), count)
         rows = lengths.shape[0]
         fixed = torch.cat((first.expand(count, -1), window), dim=1).expand(rows, -1, -1)
         distance = blocks - blocks[:, None]
-        free = (distance < -before) | (distance >= self.window_blocks - before)
+        free = (distance < -before) | (distance >= after)
         free = free & (blocks >= self.global_blocks)
         inside = blocks * self.block_size < lengths[:, None]  # (B, count)
         order = _hash(self.seed, blocks[:, None], blocks)
