@@ -42,6 +42,8 @@ class TrilinearMatch(nn.Module):
         asked = weights @ question
         if self.kind == "bidaf":
             largest = alike.masked_fill(~asking[:, None], torch.finfo(alike.dtype).min).amax(dim=2)
+            # where nothing asks, all tokens of the context count alike, and padding does not
+            largest = largest.masked_fill(~asking.any(dim=1, keepdim=True), 0.0)
             back = masked_softmax(largest, real).to(context.dtype)[:, None] @ context  # (B, 1, D)
         else:
             columns = masked_softmax(alike.transpose(1, 2), real[:, None])  # (B, Q, S)

@@ -13,6 +13,7 @@ from seqattn.models.span_head import SpanHead, SpanPairs
 from seqattn.models.span_matching import MATCHES, WordMatch
 from seqattn.positions import LearnedPosition, RotaryPosition, SinusoidalPosition
 from seqattn.tasks.span_task import log_probabilities
+from seqattn.tokens import PAD
 from tests.builders import (
     heads,
     load_variant,
@@ -151,6 +152,16 @@ def test_a_word_that_is_hidden_in_training_is_unknown_wherever_it_stands():
     assert len(seen) == 8
     shown = model.eval().embedded(batch, *masks)[1]
     assert not any(torch.equal(shown[0, at], hidden) for at in range(4))
+
+
+@torch.inference_mode()
+def test_scores_without_a_question_depend_on_no_padding_either(model):
+    alone, padded = inputs([[PAD]], CONTEXTS[1:2]), inputs()
+    padded.question[1] = PAD
+    length = int((alone.context != PAD).sum())
+    for got, want in zip(model(padded)[:2], model(alone)[:2]):
+        torch.testing.assert_close(got[1, :length], want[0, :length], **CLOSE)
+        torch.testing.assert_close(got[1, -1], want[0, -1], **CLOSE)
 
 
 def test_an_empty_context_or_question_gives_finite_scores_and_gradients():
