@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 LONGEST = 256
 """Keys up to which it is the faster way, and its weights are few beside the features."""
@@ -25,6 +26,7 @@ class _ShortAttention(torch.autograd.Function):
         return weights.to(q.dtype) @ values
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, keys, values, weights = ctx.saved_tensors
         gradient = gradient.contiguous()

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class StepLinear:
@@ -42,6 +43,7 @@ class _Deferred(torch.autograd.Function):
         return base.view_as(base)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         gradient = gradients[0]
         flat = gradient.flatten(0, 1).T  # (B, T, O) -> (O, B*T)

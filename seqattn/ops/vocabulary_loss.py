@@ -87,6 +87,10 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True
+            raise RuntimeError(
+                "this loss has no second derivatives; take ops.cross_entropy of the logits for them"
+            )
         pairs = zip(ctx.gradients, ctx.dtypes, strict=True)
         return None, None, *((gradient * scales[0]).to(dtype) for gradient, dtype in pairs)
 

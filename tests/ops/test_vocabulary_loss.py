@@ -166,3 +166,10 @@ def test_places_are_those_that_a_look_would_find():
     real = torch.rand(7, 11, generator=torch.Generator().manual_seed(0)) < 0.6
     for found, wanted in zip(places(real, int(real.sum())), real.nonzero(as_tuple=True)):
         assert torch.equal(found, wanted)
+
+
+def test_second_derivatives_are_refused_and_not_wrong():
+    features = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
+    loss = blockwise_cross_entropy(features, layer().weight, TARGETS, smoothing=0.1).smoothed
+    with pytest.raises(RuntimeError, match="has no second derivatives; take ops.cross_entropy"):
+        torch.autograd.grad(loss, features, create_graph=True)

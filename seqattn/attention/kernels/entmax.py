@@ -8,6 +8,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
@@ -112,6 +113,7 @@ class _Entmax(Function):
         return weights.to(scores.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         weights, alpha = ctx.saved_tensors
         learned = ctx.needs_input_grad[1]
