@@ -177,7 +177,8 @@ class Recurrent(Seq2SeqModel):
         choose_input = None
         if teacher_forcing < 1:
             like = self.target_embedding.table.weight
-            factors = self.dropout.factors(*rows.ids.shape, like.shape[1], like)
+            count, length = rows.ids.shape
+            factors = self.dropout.factors(count, length, self.config.dim, like)
             x = self.target_embedding(rows.ids, factors=factors)
             choose_input = self._sampled(x, teacher_forcing, state, factors)
         else:
