@@ -136,7 +136,7 @@ class LocalKernel(BlockwiseKernel):
 
     def _first_ones_first(self, kept: Kept) -> Kept:
         """The same, and first what every query sees: a row that was shorter has it elsewhere."""
-        if kept.places.dim() == 1:
+        if kept.places.dim() == 1 or not self.first:
             return kept
         later = (kept.places < 0) | (kept.places >= self.first)
         order = later.byte().argsort(dim=1, stable=True)
