@@ -60,6 +60,7 @@ class Checkpoints(Checkpoint):
         self._saved, self._saved_at = 0, time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        _validate_between_steps(trainer)
         # in place of Lightning's handlers, which save nothing
         pl_module.agreement.signals.listen()
         # nor need ranks ask each other at every step, which would wait for a GPU
@@ -174,3 +175,10 @@ class Checkpoints(Checkpoint):
         self.files.wait()
         trainer.strategy.barrier()
         raise Stopped(signal, trainer.global_step)
+
+
+def _validate_between_steps(trainer: Trainer) -> None:
+    """A share of an epoch from one validation to the next is a whole number of optimizer steps."""
+    every, together = trainer.val_check_batch, trainer.accumulate_grad_batches
+    if every < trainer.num_training_batches:
+        trainer.val_check_batch = max(1, int(every) // together) * together

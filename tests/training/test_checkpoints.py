@@ -134,13 +134,23 @@ BY_STEPS = {"max_steps": 3 * BATCHES, "max_epochs": -1}
         ({"max_epochs": 3, "val_check_interval": 0.5}, 0),
         ({"max_epochs": 3, "limit_train_batches": 4}, 0),
         ({"max_epochs": 3, "accumulate_grad_batches": 2}, 0),
+        ({"max_epochs": 3, "accumulate_grad_batches": 2, "val_check_interval": 0.5}, 0),
         (
             {"max_steps": 8, "max_epochs": -1, "accumulate_grad_batches": 2}
             | {"val_check_interval": 4, "check_val_every_n_epoch": None},
             0,
         ),
     ],
-    ids=["epochs", "steps", "validated by steps", "halves", "cut short", "windows", "both"],
+    ids=[
+        "epochs",
+        "steps",
+        "validated by steps",
+        "halves",
+        "cut short",
+        "windows",
+        "half windows",
+        "both",
+    ],
 )
 def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(tmp_path, stop, workers):
     whole = train(tmp_path / "whole", workers=workers, **stop)
