@@ -107,7 +107,7 @@ class Checkpoints(Checkpoint):
         if stop:
             self._stop(trainer, stop, validated=False)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         step, keeping = trainer.global_step, self.keeping
@@ -117,7 +117,8 @@ class Checkpoints(Checkpoint):
             found = [*self.kept, (math.inf if math.isnan(worse) else worse, step)]
             self.kept = sorted(found, key=lambda one: one[0])[: keeping.count]
         self._save(trainer)
-        if trainer.should_stop and (stop := pl_module.agreement.stops_now(trainer)):  # type: ignore[operator]
+        stop = trainer.should_stop and pl_module.agreement.stops_now(trainer)
+        if stop:
             self._end(trainer, stop)
 
     def on_save_checkpoint(
@@ -179,6 +180,7 @@ class Checkpoints(Checkpoint):
 
 def _validate_between_steps(trainer: Trainer) -> None:
     """A share of an epoch from one validation to the next is a whole number of optimizer steps."""
-    every, together = trainer.val_check_batch, trainer.accumulate_grad_batches
+    every: Any = trainer.val_check_batch
+    together = trainer.accumulate_grad_batches
     if every < trainer.num_training_batches:
         trainer.val_check_batch = max(1, int(every) // together) * together
