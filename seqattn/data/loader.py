@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
@@ -75,6 +76,7 @@ class BatchLoader(DataLoader[BatchT]):
             pin_memory=limits.pin_memory,
             # a generator of its own: making an iterator draws from it, and dropout must not notice
             generator=torch.Generator(),
+            worker_init_fn=_leave_signals,
         )
         self.batches, self.data = batches, data
         # Lightning sets the epoch on `loader.batch_sampler.sampler`.
@@ -109,3 +111,11 @@ class BatchLoader(DataLoader[BatchT]):
             )
         self.batches.set_epoch(epoch)
         self.batches.start_batch = step * self.batches.step_batches // self.batches.world
+
+
+def _leave_signals(worker: int) -> None:
+    """Leaves it to the process that trains to end: a signal to all of a job reaches workers, too,
+    and the last step could not be made without them."""
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)

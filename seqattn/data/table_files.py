@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pandas as pd
 
 from seqattn.data.arrow_tables import quiet_datasets
 from seqattn.data.text_files import json_fault, scan_text
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, is_file, kind_of
+from seqattn.storage import file_faults, is_file, kind_of, opened
 
 # What `load_dataset` is told for each suffix. Words such as "null" or "NA" are text here, and
 # quotation marks in tab-separated text are text as well.
@@ -32,7 +34,7 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     Raises:
         UserError: it cannot be read, or has none.
     """
-    kind, options = READERS[kind_of(path)]
+    kind = READERS[kind_of(path)][0]
     if kind == "parquet" and not is_file(path):
         raise UserError(f"{path} must be a parquet file, it does not exist")
     if kind != "parquet" and scan_text(path)[0] == 0:
@@ -40,7 +42,7 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _told(path, kind):
         return datasets.load_dataset(
-            kind, data_files={"train": str(path)}, split="train", cache_dir=cache, **options
+            kind, data_files={"train": str(path)}, split="train", cache_dir=cache, **_options(path)
         )
 
 
@@ -50,33 +52,59 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
     Raises:
         UserError: it cannot be read.
     """
-    kind, options = READERS[kind_of(path)]
+    kind = READERS[kind_of(path)][0]
     if not is_file(path):
         raise UserError(f"{path} must be a {kind} file, it does not exist")
     errors = {} if kind == "parquet" else {"encoding_errors": "replace"}
     with quiet_datasets(), file_faults("read", path), _told(path, kind):
         yield from datasets.load_dataset(
             kind, data_files={"train": str(path)}, split="train", streaming=True,
-            **options, **errors,
+            **_options(path), **errors,
         )  # fmt: skip
+
+
+def _options(path: Path) -> dict[str, Any]:
+    """What `load_dataset` is told of a file; of columns by commas or tabs that all hold text."""
+    kind, options = READERS[kind_of(path)]
+    if kind != "csv":
+        return options
+    with opened(path) as file:
+        first = file.readline()
+    if b"\r" not in first:  # else readers would end a line at any, within a text too
+        options = {**options, "lineterminator": "\n"}
+    names = pd.read_csv(path, nrows=0, encoding_errors="replace", **options).columns
+    texts = datasets.Features({name: datasets.Value("string") for name in names})
+    # without `index_col` the first of more fields than names would be no field, and the others
+    # stand under the names of their neighbours
+    return {**options, "features": texts, "index_col": False}
 
 
 @contextmanager
 def _told(path: Path, kind: str) -> Iterator[None]:
     """Says in a line why `datasets` cannot read a file."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            yield
     except UserError:
         raise
+    except pd.errors.ParserWarning as error:
+        raise _too_wide(path) from error
     except (datasets.exceptions.DatasetsError, ValueError) as error:
         if isinstance(error.__cause__, OSError):
             raise
+        if isinstance(error.__cause__, pd.errors.ParserWarning):
+            raise _too_wide(path) from error
         if "corresponds to no data" in str(error):
             raise UserError(f"{path} must hold text, it has no rows") from error
         reason = json_fault(path) if kind == "json" else None
         reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
         must = f"{path} must be {kind_of(path)[1:]}"
         raise UserError(f"{must}, cannot read it: {reason}") from error
+
+
+def _too_wide(path: Path) -> UserError:
+    return UserError(f"{path} must have a name for each column, its rows have more fields")
 
 
 def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> list[str]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
-from lightning.pytorch.callbacks import EarlyStopping
 
 from seqattn.checking import Count, checked
+from seqattn.training.callbacks import EarlyStopping
 from seqattn.training.checkpoint_files import CheckpointFiles
 from seqattn.training.checkpoints import Checkpoints, Keeping
 

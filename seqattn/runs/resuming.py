@@ -105,22 +105,36 @@ def differences(
             name = (theirs.get("choices") or {}).get(key)
             told.append(f"{key}={name or ('NAME' if there else 'null')}")
             continue
-        for key in sorted(there.keys() & here.keys()):
-            if there[key] != here[key]:
-                told.append(f"{key}={'null' if there[key] is None else there[key]}")
+        for key in sorted(there.keys() | here.keys()):
+            one, other = (_value(side, key) for side in (there, here))
+            if None not in (one, other) and one != other:
+                told.append(f"{key}={one}")
     return told
 
 
+def _value(values: Mapping[str, Any], key: str) -> str | None:
+    """A value as one would write it in an override, "{...}" of keys; None where there is none."""
+    if key not in values:
+        return "{...}" if any(other.startswith(f"{key}.") for other in values) else None
+    value = values[key]
+    if isinstance(value, list):
+        return f"[{','.join(map(str, value))}]"
+    return "null" if value is None else str(value)
+
+
 def leaves(node: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Each value of a node with its key; classes by name, which stays when a class moves."""
+    """Each value of a node with its key; classes by name, which stays when a class moves.
+
+    A list of nodes has a key for each, one of plain values is a value.
+    """
     if isinstance(node, dict):
         for key, value in node.items():
             own = str(value).rpartition(".")[2] if key == TARGET else value
             yield from leaves(own, f"{place}.{key}")
-    elif isinstance(node, list):
+    elif isinstance(node, list) and any(isinstance(value, dict | list) for value in node):
         for number, value in enumerate(node):
             yield from leaves(value, f"{place}[{number}]")
-    elif node is not None or "." in place:
+    else:
         yield place, node
 
 

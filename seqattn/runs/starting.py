@@ -1,6 +1,7 @@
 """Where a run begins: with a bundle's weights, others' vectors, or where a run stopped."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,11 +35,15 @@ class Start(NamedTuple):
     bundle: Bundle | None = None
     checkpoint: Path | None = None
     """Of the run that goes on."""
+    regrouped: bool = False
+    """Whether it goes on with another number of batches in a step than it was told before."""
 
     @property
     def step_batches(self) -> int | None:
         """Batches of an optimizer step, where the run has chosen them; None where it is free."""
-        return step_batches(self.checkpoint) if self.checkpoint else self.run.loader.step_batches
+        if self.checkpoint is None or self.regrouped:
+            return self.run.loader.step_batches
+        return step_batches(self.checkpoint)
 
     def load_weights(self, model: nn.Module, tokenizer: Tokenizer) -> None:
         """Puts the weights of a bundle into a new model, or the vectors of a file, as is asked.
@@ -84,9 +89,11 @@ def start_of(run: TrainingOptions) -> Start:
         UserError: where it cannot be read, or does not fit the run's settings.
     """
     if run.resume is not None:
-        _check_resumed(run)
+        before = settings_before(Path(run.run_dir), f"resume={run.resume}")
+        _check_resumed(run, before)
         checkpoint = newest_whole(Path(run.run_dir) / "checkpoints", tells=rank() == 0)
-        return Start(run, Tokenizer.load(Path(run.run_dir) / "tokenizer"), checkpoint=checkpoint)
+        now = _grouping(run.settings) != _grouping(before)
+        return Start(run, Tokenizer.load(Path(run.run_dir) / "tokenizer"), None, checkpoint, now)
     if run.init_from is None:
         return Start(run)
     bundle = load_bundle(run.init_from)
@@ -106,9 +113,13 @@ def start_of(run: TrainingOptions) -> Start:
     return Start(replace(run, tokenizer=settings), bundle.tokenizer, bundle)
 
 
-def _check_resumed(run: TrainingOptions) -> None:
-    """Refuses to go on with another model or vocabulary than the run has."""
-    before = settings_before(Path(run.run_dir), f"resume={run.resume}")
+def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What says how many batches a step has."""
+    return settings["loader"]["step_batches"], settings["trainer"]["accumulate_grad_batches"]
+
+
+def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
+    """Refuses to go on with another model, vocabulary or kind of optimizer than the run has."""
     # a run that began with a bundle has its tokenizer, whatever the settings say
     nodes = SHAPING if run.init_from else (*SHAPING, "tokenizer")
     differing = [
@@ -120,6 +131,14 @@ def _check_resumed(run: TrainingOptions) -> None:
         raise UserError(
             f"resume={run.resume} cannot go on with another model or vocabulary: it has "
             f"{', '.join(differing)}"
+        )
+    other = [
+        x for x in differences(before, run.settings, ["optimizer"]) if x.startswith("optimizer=")
+    ]
+    if other:
+        raise UserError(
+            f"resume={run.resume} cannot go on with another optimizer: it has {other[0]}; begin a "
+            f"new run with its weights by init_from={run.run_dir}/model"
         )
 
 

@@ -98,10 +98,16 @@ class Training(TrainingOptions):
         run.check()
         if run.resumes_another:
             raise UserError("find_lr=true is for a new run; leave resume out")
-        fitting = fitting_of(start_of(replace(run, resume=None)))
+        start = start_of(replace(run, resume=None))
+        fitting = fitting_of(start)
+        ranks = run.trainer.ranks * run.trainer.num_nodes
+        batches = start.step_batches or ranks * run.trainer.accumulate_grad_batches
         test = RangeTest()
         alone = run.trainer.alone(**{**run.trainer.lightning, "limit_val_batches": 0})
-        options = replace(alone, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0)
+        options = replace(
+            alone, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0,
+            accumulate_grad_batches=batches,
+        )  # fmt: skip
         with progress("finding a learning rate", "steps") as tell:
             told = LambdaCallback(on_train_batch_end=lambda *_: tell(len(test.rates), test.steps))
             trainer = options.trainer(Path(run.run_dir), [test, told])

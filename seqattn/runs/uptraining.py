@@ -47,6 +47,7 @@ def uptrain(bundle: TextBundle, data: Any, steps: int, device: str, cache_dir: s
             build(config["optimizer"], "optimizer"),
             lambda step: peak * rise(step),
             config["task"]["label_smoothing"],
+            r_drop=config["task"].get("r_drop", 0.0),
         ),
     )
     on_cpu = device == "cpu"
@@ -57,6 +58,7 @@ def uptrain(bundle: TextBundle, data: Any, steps: int, device: str, cache_dir: s
         devices=1 if on_cpu else [torch.device(device).index or 0],
         max_steps=steps,
         max_epochs=-1,
+        accumulate_grad_batches=loader.step_batches or options.accumulate_grad_batches,
         precision=32 if on_cpu and options.precision == "16-mixed" else options.precision,
     )
     print(f"uptraining for {steps:,} steps", file=sys.stderr)

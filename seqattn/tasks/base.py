@@ -59,6 +59,8 @@ class SummedTask(LightningModule):
         """Of the last optimizer step, before it was clipped."""
         self.agreement = Agreement()
         self._sums_settled = self._halved = False
+        self._settings: list[dict[str, Any]] = []
+        """Of the optimizer's groups, before any step."""
         self._taken: tuple[Any, int] = (None, 0)
         """The last batch in training, and its number."""
 
@@ -195,6 +197,7 @@ class SummedTask(LightningModule):
     def configure_optimizers(self) -> Any:
         fused = self.trainer.precision != "16-mixed"
         optimizer = self.optimization.optimizer(self.model, fused=fused)
+        self._settings = [{**group, "params": None} for group in optimizer.param_groups]
         schedule = LambdaLR(optimizer, self.optimization.schedule)
         return {
             "optimizer": optimizer,
@@ -208,6 +211,20 @@ class SummedTask(LightningModule):
 
     def on_train_start(self) -> None:
         self._sums_settled = False
+        self._keep_settings()
+
+    def _keep_settings(self) -> None:
+        """Gives the optimizer this run's settings, where a checkpoint brought others.
+
+        Its own rate is that of its schedule, to the bit.
+        """
+        [optimizer], [config] = self.trainer.optimizers, self.trainer.lr_scheduler_configs
+        schedule: Any = config.scheduler
+        factor = self.optimization.schedule(schedule.last_epoch)
+        schedule.base_lrs = [settings["lr"] for settings in self._settings]
+        for group, settings in zip(optimizer.param_groups, self._settings, strict=True):
+            rates = {"lr": settings["lr"] * factor, "initial_lr": settings["lr"]}
+            group.update({**settings, **rates, "params": group["params"]})
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not self._sums_settled:

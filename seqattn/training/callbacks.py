@@ -8,8 +8,10 @@ from operator import attrgetter
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch import callbacks
 
 from seqattn.errors import UserError
+from seqattn.training.monitors import logs_now
 from seqattn.training.place import Place
 
 
@@ -33,6 +35,7 @@ class Throughput(Callback):
         self.busy_seconds = self.waiting_seconds = self._padding = self._began = 0.0
         self._ended = math.inf
         self._reported = (0, 0.0)
+        self._rate = math.nan
 
     @property
     def seconds(self) -> float:
@@ -56,6 +59,9 @@ class Throughput(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
+        self._rate = trainer.optimizers[0].param_groups[0][
+            "lr"
+        ]  # the step's end sets the next one's
         self._began = time.perf_counter()
         self.waiting_seconds += max(0.0, self._began - self._ended)
 
@@ -67,13 +73,13 @@ class Throughput(Callback):
         self.tokens += self.count(batch) * trainer.world_size
         self.steps += 1
         self._padding += batch.padding_share
-        if self.steps % max(1, trainer.log_every_n_steps) == 0:  # type: ignore[attr-defined]
+        if logs_now(trainer):
             tokens, seconds = self._reported
             rate = (self.tokens - tokens) / max(self.seconds - seconds, 1e-9)
             self._reported = (self.tokens, self.seconds)
             rates = {**self.summary(), "tokens_per_second": rate}
             rates["tokens"] = self._tokens_before + self.tokens
-            rates["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+            rates["lr"] = self._rate
             logged = {f"train/{name}": value for name, value in rates.items()}
             pl_module.log_dict(logged, batch_size=1)
 
@@ -110,9 +116,12 @@ class Monitored(Callback):
             self.best, self.step = value, trainer.global_step
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "step": self.step, "count": self.count}
+        best = {"best": self.best, "step": self.step, "count": self.count}
+        return {**best, "name": self.name}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict.get("name", self.name) != self.name:
+            return  # values of something else
         self.best, self.step, self.count = (state_dict[name] for name in ("best", "step", "count"))
 
 
@@ -124,6 +133,20 @@ class LastValidation(Callback):
         if steps_end or (trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs):
             trainer.should_stop = True  # which Lightning lets a validation follow
             trainer.check_val_every_n_epoch = None  # in any epoch
+
+
+class EarlyStopping(callbacks.EarlyStopping):
+    """Lightning's, by which a run that goes on after it was stopped trains no more."""
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.wait_count >= self.patience:
+            trainer.should_stop = True
+            if trainer.is_global_zero:
+                print(
+                    f"training has ended: {self.wait_count} validations gave no better "
+                    f"{self.monitor}; to train on, raise checkpoint.patience",
+                    file=sys.stderr,
+                )
 
 
 class Diverged(UserError):

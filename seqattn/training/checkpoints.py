@@ -60,6 +60,7 @@ class Checkpoints(Checkpoint):
         self._saved, self._saved_at = 0, time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        _validate_between_steps(trainer)
         # in place of Lightning's handlers, which save nothing
         pl_module.agreement.signals.listen()
         # nor need ranks ask each other at every step, which would wait for a GPU
@@ -87,7 +88,8 @@ class Checkpoints(Checkpoint):
         validates = trainer.enable_validation and loop.epoch_loop._should_check_val_fx(
             loop._data_fetcher  # type: ignore[arg-type]
         )
-        if agreed.stop:
+        # of the last step the validation is made first: no run would go on with it
+        if agreed.stop and not (validates and trainer.should_stop):
             trainer._logger_connector.update_train_step_metrics()  # which would come after this
             self._stop(trainer, agreed.stop, validated=not validates)
         late = agreed.save and step > self._saved + 1
@@ -98,14 +100,14 @@ class Checkpoints(Checkpoint):
     def on_validation_batch_end(self, trainer: Trainer, pl_module: Any, *at: Any) -> None:
         fits = trainer.state.fn == "fit" and not trainer.sanity_checking
         loader: Any = trainer.val_dataloaders
-        # of the last step nothing would remain but its validation, for which none goes on
+        # the last one ends first, as no run would go on with it
         if not fits or trainer.should_stop or at[2] >= loader.batches.on_every_rank:
             return
         stop = pl_module.agreement.stops_now(trainer)
         if stop:
             self._stop(trainer, stop, validated=False)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
         step, keeping = trainer.global_step, self.keeping
@@ -115,6 +117,9 @@ class Checkpoints(Checkpoint):
             found = [*self.kept, (math.inf if math.isnan(worse) else worse, step)]
             self.kept = sorted(found, key=lambda one: one[0])[: keeping.count]
         self._save(trainer)
+        stop = trainer.should_stop and pl_module.agreement.stops_now(trainer)
+        if stop:
+            self._end(trainer, stop)
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -132,29 +137,50 @@ class Checkpoints(Checkpoint):
         if self.passed is not None:
             place = self.passed._replace(step=place.step)
         data.start = None
-        batches, limit = len(data.train_dataloader()), trainer.limit_train_batches
+        loader, limit = data.train_dataloader(), trainer.limit_train_batches
+        batches = len(loader)
         if limit is not None:
             batches = min(batches, limit if isinstance(limit, int) else int(batches * limit))
-        place = place.settled(-(-batches // trainer.accumulate_grad_batches))
+        if checkpoint["plan"] == loader.batches.plan:  # else it was settled, or is within an epoch
+            place = place.settled(-(-batches // trainer.accumulate_grad_batches))
         data.start = (place.epoch, place.within, checkpoint["plan"])
         checkpoint["loops"] = place.counters(batches, trainer.accumulate_grad_batches)
         self._saved = place.step
 
     def state_dict(self) -> dict[str, Any]:
-        return {"kept": [list(one) for one in self.kept]}
+        return {"kept": [list(one) for one in self.kept], "by": self._by}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.kept = [(value, step) for value, step in state_dict["kept"]]
+        """Goes on with the weights that were kept; by another measure any new ones are better."""
+        same = state_dict.get("by", self._by) == self._by
+        kept = [(value if same else math.inf, step) for value, step in state_dict["kept"]]
+        self.kept = kept[: self.keeping.count]
+
+    @property
+    def _by(self) -> list[str]:
+        return [self.keeping.monitor, self.keeping.mode]
 
     def _save(self, trainer: Trainer, validated: bool = True) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        self._place = Place.of(trainer, validated)
+        steps = -(-int(trainer.num_training_batches) // trainer.accumulate_grad_batches)
+        self._place = Place.of(trainer, validated).settled(steps)
         self._saved, self._saved_at = trainer.global_step, time.monotonic()
         trainer.save_checkpoint(self.files.directory / f"step-{trainer.global_step:06d}.ckpt")
 
     def _stop(self, trainer: Trainer, signal: int, validated: bool) -> None:
         self._save(trainer, validated)
+        self._end(trainer, signal)
+
+    def _end(self, trainer: Trainer, signal: int) -> None:
         self.files.wait()
         trainer.strategy.barrier()
         raise Stopped(signal, trainer.global_step)
+
+
+def _validate_between_steps(trainer: Trainer) -> None:
+    """A share of an epoch from one validation to the next is a whole number of optimizer steps."""
+    every: Any = trainer.val_check_batch
+    together = trainer.accumulate_grad_batches
+    if every < trainer.num_training_batches:
+        trainer.val_check_batch = max(1, int(every) // together) * together

@@ -53,6 +53,7 @@ class SampleTable(Callback):
 
     def _before(self, above: Table, step: int) -> Table:
         """The rows of earlier validations of the same sentences."""
+        csv.field_size_limit((1 << 31) - 1)  # of a document; by default 131,072 characters
         try:
             with self.file.open(encoding="utf-8", newline="") as file:
                 kept = list(csv.reader(file))

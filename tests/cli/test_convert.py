@@ -156,6 +156,28 @@ def test_uptraining_moves_the_weights_and_is_scored_and_repeats(convert, corpus)
     assert any(not torch.equal(weight, other[name]) for name, weight in moved.items())
 
 
+def test_uptraining_has_the_batches_and_the_loss_of_the_training(convert, trained, monkeypatch):
+    from seqattn.runs import bundle_run
+    from seqattn.tasks.seq2seq import Seq2SeqTask
+
+    seen, step, load = [], Seq2SeqTask.training_step, bundle_run.load_bundle
+
+    def loaded(*given, **more):
+        bundle = load(*given, **more)
+        bundle.config["task"]["r_drop"] = 2.0
+        bundle.config["loader"]["step_batches"] = 3
+        return bundle
+
+    def watched(self, batch, number):
+        seen.append((self.trainer.accumulate_grad_batches, self.optimization.r_drop))
+        return step(self, batch, number)
+
+    monkeypatch.setattr(bundle_run, "load_bundle", loaded)
+    monkeypatch.setattr(Seq2SeqTask, "training_step", watched)
+    convert("heads=mqa", "uptrain_steps=1", "scores=false")
+    assert seen == [(3, 2.0)] * 3
+
+
 def test_uptraining_drops_out_as_training_does(convert, monkeypatch):
     from seqattn.tasks.seq2seq import Seq2SeqTask
 

@@ -211,6 +211,36 @@ def test_words_for_nothing_are_text_and_nothing_is_empty_text(tmp_path):
     assert load("t.jsonl") == {"source": ["a", "b"], "target": ["", ""]}
 
 
+def test_numbers_between_commas_are_text_as_they_stand(tmp_path):
+    rows = [("007", "1.50"), ("True", "1e3"), *[("1", "2")] * 11_000, ("one", "two")]
+    (tmp_path / "t.csv").write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in rows))
+    table = Table({"train": str(tmp_path / "t.csv")})
+    assert list(zip(*columns(table.load("train", tmp_path)).values())) == rows
+    assert list(table.stream("train")) == rows
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.tsv.gz"])
+def test_a_carriage_return_within_a_text_ends_no_row(tmp_path, name):
+    rows = [("a\rb", "x"), ("c", "\u2028y\r"), ("d", "z")]
+    lines = [",".join(f'"{text}"' for text in row) for row in [("source", "target"), *rows]]
+    if "tsv" in name:
+        lines = ["\t".join(row) for row in [("source", "target"), *rows]]
+    content = "".join(f"{line}\n" for line in lines).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    table = Table({"train": str(tmp_path / name)})
+    assert list(zip(*columns(table.load("train", tmp_path)).values())) == rows
+    assert list(table.stream("train")) == rows
+
+
+def test_rows_of_more_fields_than_names_are_refused(tmp_path):
+    """The names would stand over their neighbours' texts."""
+    (tmp_path / "t.csv").write_text("source,target\na,x,more\nb,y\n")
+    table = Table({"train": str(tmp_path / "t.csv")})
+    said = f"{tmp_path}/t.csv must have a name for each column, its rows have more fields"
+    assert refusal(lambda: table.load("train", tmp_path)) == said
+    assert refusal(lambda: list(table.stream("train"))) == said
+
+
 def test_what_is_wrong_with_a_table_is_said(tmp_path):
     def load(name, content):
         (tmp_path / name).write_bytes(content)
@@ -219,8 +249,8 @@ def test_what_is_wrong_with_a_table_is_said(tmp_path):
 
     assert load("a.jsonl", b"") == f"{tmp_path}/a.jsonl must hold text, it is empty"
     assert load("b.csv", b"source,target\n") == f"{tmp_path}/b.csv must hold text, it has no rows"
-    assert load("c.csv", b"source,target\n1,a\n") == (
-        f"column 'source' of {tmp_path}/c.csv must hold text, it holds int64"
+    assert load("c.jsonl", b'{"source": 1, "target": "a"}\n') == (
+        f"column 'source' of {tmp_path}/c.jsonl must hold text, it holds int64"
     )
     assert "line 2 is not (byte 0xff" in load("d.tsv", b"source\ttarget\na\t\xff\n")
     assert load("e.jsonl", b'{"source": "a", "tar').startswith(

@@ -6,6 +6,8 @@ import pytest
 import torch
 from lightning import LightningModule, Trainer
 
+from seqattn.cli.main import run_verb
+from seqattn.tasks.seq2seq import Seq2SeqTask
 from seqattn.training.range_test import RangeTest
 from tests.cli.small import refusal, succeed, train_arguments
 
@@ -66,6 +68,29 @@ def test_the_command_names_a_rate_that_learns_and_leaves_nothing(
     assert 1e-3 < float(found[1]) / factor < 1e-1  # the small models of tests learn with 1e-2
     assert "Loss by rate" in out
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "batches"),
+    [
+        (("loader.step_batches=3",), 3),
+        (("trainer.devices=2", "trainer.accumulate_grad_batches=2"), 4),
+    ],
+)
+def test_a_step_has_as_many_batches_as_in_the_training(
+    monkeypatch, capfd, corpus, tmp_path, words, batches
+):
+    calls, training_step = [], Seq2SeqTask.training_step
+
+    def counted(task, batch, batch_idx):
+        calls.append(task.global_step)
+        task.trainer.should_stop = task.global_step == 2
+        return training_step(task, batch, batch_idx)
+
+    monkeypatch.setattr(Seq2SeqTask, "training_step", counted)
+    given = train_arguments(corpus, *words, f"run_dir={tmp_path}/run", "find_lr=true")
+    run_verb("train", given)
+    assert calls.count(1) == batches
 
 
 def test_it_is_for_new_runs(capfd, corpus, tmp_path):

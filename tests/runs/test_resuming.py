@@ -108,6 +108,27 @@ def test_a_run_that_a_signal_stopped_goes_on(capfd, corpus, trained, tmp_path, s
     assert steps_shown(tmp_path, "val/loss") == steps_shown(trained, "val/loss")
 
 
+def test_a_signal_in_the_last_step_loses_no_validation(capfd, corpus, trained, tmp_path):
+    begins = Seq2SeqTask.on_train_batch_start
+
+    def begin(task, batch, batch_idx):
+        if task.global_step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        begins(task, batch, batch_idx)
+
+    words = words_of(corpus, tmp_path)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Seq2SeqTask, "on_train_batch_start", begin)
+        ended = run(capfd, "train", *words)
+    assert ended.code == 143
+    assert ended.err.splitlines()[-1].startswith("stopped by SIGTERM at step 6; run the same")
+    assert not (tmp_path / "model").exists()
+    assert run(capfd, "train", *words).code == 0
+    assert figures(tmp_path) == figures(trained)
+    weights = [load_file(home / "model" / "model.safetensors") for home in (tmp_path, trained)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(
     capfd, corpus, trained, tmp_path
 ):
@@ -158,6 +179,8 @@ def test_a_finished_run_says_so_and_more_steps_go_on(capfd, corpus, trained, tmp
         ("tokenizer.vocab_size=50", "tokenizer.vocab_size=60"),
         ("task.label_smoothing=0.3", "task.label_smoothing=0.1"),
         ("data.source_suffix=de", "data.source_suffix=en"),
+        ("data.train=[train,val]", "data.train=train"),
+        ("embeddings=vectors.txt", "embeddings=null"),
     ],
 )
 def test_settings_that_a_step_depends_on_must_be_those_of_before(corpus, trained, word, text):
@@ -180,6 +203,7 @@ def test_settings_that_a_step_depends_on_must_be_those_of_before(corpus, trained
         ("trainer.max_epochs=3", "go on"),
         ("checkpoint.count=2", "go on"),
         ("task.final=false", "go on"),
+        ("task.final.splits=[val,test]", "go on"),
         ("generation=greedy", "go on"),
         ("trainer.devices=2", "finished"),
         ("loader.num_workers=1", "finished"),

@@ -11,6 +11,8 @@ from seqattn.runs.fitting import SpanFitting, TextFitting
 from seqattn.tasks.seq2seq import Seq2SeqTask
 from tests.cli.small import (
     checkpoint,
+    logged,
+    losses_of,
     refusal,
     succeed,
     train,
@@ -213,6 +215,77 @@ def test_patience_survives_a_resumption(corpus):
     run_dir = started(corpus, "impatient stopped", *still, steps=6)
     resumed(run_dir, "trainer.max_steps=30")
     assert checkpoint(run_dir)["global_step"] == 2 * (1 + 3)
+
+
+def test_a_run_that_patience_ended_and_that_was_killed_then_trains_no_more(corpus, capfd):
+    words = ("optimizer.lr=0", "checkpoint.patience=2")
+    run_dir = started(corpus, "killed when impatient", *words, steps=30)
+    (run_dir / "result.yaml").unlink()
+    capfd.readouterr()
+    resumed(run_dir)
+    assert "training has ended: 2 validations gave no better val/loss; " in capfd.readouterr().err
+    assert checkpoint(run_dir)["global_step"] == 2 * (1 + 2)
+
+
+def test_a_run_goes_on_with_another_rate_and_decay_where_they_are_given(corpus):
+    words = ("schedule=linear", "schedule.total_steps=10", "trainer.log_every_n_steps=1")
+    run_dir = started(corpus, "other rate", *words, steps=4)
+    resumed(run_dir, "trainer.max_steps=6", "optimizer.lr=0.02", "optimizer.weight_decay=0.5")
+    rates = {int(row["step"]): float(row["train/lr"]) for row in logged(run_dir) if row["train/lr"]}
+    share = {step: 0.01 + 0.99 * (1 - (step + 1 - 3) / (10 - 3)) for step in (3, 4, 5)}
+    assert rates[3] == pytest.approx(0.01 * share[3])
+    assert rates[4] == pytest.approx(0.02 * share[4])
+    assert rates[5] == pytest.approx(0.02 * share[5])
+    groups = checkpoint(run_dir)["optimizer_states"][0]["param_groups"]
+    assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
+
+
+@pytest.mark.parametrize("words", [(), ("optimizer=muon",)])
+def test_another_optimizer_is_refused_where_a_run_goes_on(corpus, capfd, words):
+    run_dir = started(corpus, f"optimizer {len(words)}", *words, steps=2)
+    names = ("muon", "adamw") if words else ("adamw", "muon")
+    text = refusal(capfd, "train", f"resume={run_dir}", f"optimizer={names[1]}")
+    assert text == (
+        f"resume={run_dir} cannot go on with another optimizer: it has optimizer={names[0]}; begin "
+        f"a new run with its weights by init_from={run_dir}/model"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "steps"),
+    [
+        ("loader.max_tokens=100", 13),
+        ("loader.max_tokens=400", 4),
+        ("trainer.accumulate_grad_batches=2", 3),
+        ("loader.step_batches=3", 2),
+    ],
+)
+def test_batches_may_be_others_from_one_epoch_to_the_next(corpus, word, steps):
+    by_epochs = ("trainer.max_steps=-1", "trainer.val_check_interval=1.0")
+    run_dir = started(
+        corpus, f"epoch {word.partition('=')[0]} {steps}", *by_epochs, "trainer.max_epochs=1"
+    )
+    assert checkpoint(run_dir)["place"] == [BATCHES, 1, 0, True]
+    resumed(run_dir, word, "trainer.max_epochs=2")
+    assert checkpoint(run_dir)["place"] == [BATCHES + steps, 2, 0, True]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("checkpoint.average=last",), ("checkpoint.average=best",)),
+        (("checkpoint.monitor=val/accuracy",), ("checkpoint.monitor=val/loss",)),
+    ],
+)
+def test_what_is_best_by_another_measure_is_found_among_new_validations(corpus, before, after):
+    name = before[0].partition("=")[2].replace("/", " ")
+    run_dir = corpus.parent / f"measured by {name}"
+    for words, steps in ((before, 4), (after, 8)):
+        train(train_arguments(corpus, *words, f"run_dir={run_dir}", steps=steps))
+    last, losses = checkpoint(run_dir), losses_of(run_dir)
+    best = min((6, 8), key=losses.__getitem__)
+    assert last["kept"] == [best]
+    assert last["callbacks"]["Monitored"]["best"] == pytest.approx(min(losses.values()))
 
 
 def test_a_finished_run_that_is_resumed_without_more_to_do_keeps_its_weights(

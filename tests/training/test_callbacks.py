@@ -66,11 +66,12 @@ def clock(monkeypatch):
 BATCH = collate([[4, 3], [5, 3]], [[4, 5, 6, 7, 8, 3], [4, 5, 6, 3]], index=[0, 1])
 
 
-def step(watch, clock, owner, module, waiting, busy):
+def step(watch, clock, owner, module, waiting, busy, batch=BATCH):
     clock.seconds += waiting
-    watch.on_train_batch_start(owner, module, BATCH, 0)
+    watch.on_train_batch_start(owner, module, batch, 0)
     clock.seconds += busy
-    watch.on_train_batch_end(owner, module, None, BATCH, 0)
+    owner.global_step += not owner.fit_loop._should_accumulate()
+    watch.on_train_batch_end(owner, module, None, batch, 0)
 
 
 def test_throughput_counts_tokens_padding_and_waiting(clock):
@@ -100,9 +101,7 @@ def test_padding_and_the_steps_that_are_logged_are_of_the_whole_run_speed_of_thi
     again.load_state_dict(watch.state_dict())
     full = collate([[4, 3]], [[4, 3]], index=[0])  # without padding
     for _ in range(2):
-        again.on_train_batch_start(owner, module, full, 0)
-        clock.seconds += 2.0
-        again.on_train_batch_end(owner, module, None, full, 0)
+        step(again, clock, owner, module, waiting=0.0, busy=2.0, batch=full)
     [logged] = module.logged
     assert logged["train/padding_share"] == pytest.approx(2 / 16 / 3)
     assert logged["train/tokens"] == 10 + 2 * 2  # of both processes
@@ -119,6 +118,23 @@ def test_the_rate_that_is_logged_is_of_the_steps_since_the_last(clock):
         step(watch, clock, owner, module, waiting=0.0, busy=busy)
     rates = [logged["train/tokens_per_second"] for logged in module.logged]
     assert rates == [20 / 2, 20 / 8]
+
+
+def test_the_rate_of_speed_is_of_all_batches_of_the_steps_since_the_last_log(clock):
+    watch, owner, module = Throughput(), trainer(), Module()
+    watch.on_train_epoch_start(owner, module)
+    for number, busy in enumerate((1.0, 1.0, 4.0, 4.0), 1):  # two batches a step
+        owner.fit_loop._should_accumulate = lambda number=number: number % 2 > 0
+        step(watch, clock, owner, module, waiting=0.0, busy=busy)
+    assert [logged["train/tokens_per_second"] for logged in module.logged] == [40 / 10]
+
+
+def test_the_learning_rate_that_is_logged_is_that_of_the_step(clock):
+    watch, owner, module = Throughput(), trainer(log_every_n_steps=1), Module()
+    watch.on_train_batch_start(owner, module, BATCH, 0)
+    owner.optimizers[0].param_groups[0]["lr"] = 0.5  # the schedule's, for the next step
+    watch.on_train_batch_end(owner, module, None, BATCH, 0)
+    assert [logged["train/lr"] for logged in module.logged] == [0.25]
 
 
 def test_validation_is_neither_waiting_nor_training(clock):

@@ -1,8 +1,10 @@
 """Checkpoints: what is on the disk after whatever happened, and going on from there."""
 
 import errno
+import multiprocessing
 import os
 import signal
+import time
 
 import pytest
 import torch
@@ -134,13 +136,23 @@ BY_STEPS = {"max_steps": 3 * BATCHES, "max_epochs": -1}
         ({"max_epochs": 3, "val_check_interval": 0.5}, 0),
         ({"max_epochs": 3, "limit_train_batches": 4}, 0),
         ({"max_epochs": 3, "accumulate_grad_batches": 2}, 0),
+        ({"max_epochs": 3, "accumulate_grad_batches": 2, "val_check_interval": 0.5}, 0),
         (
             {"max_steps": 8, "max_epochs": -1, "accumulate_grad_batches": 2}
             | {"val_check_interval": 4, "check_val_every_n_epoch": None},
             0,
         ),
     ],
-    ids=["epochs", "steps", "validated by steps", "halves", "cut short", "windows", "both"],
+    ids=[
+        "epochs",
+        "steps",
+        "validated by steps",
+        "halves",
+        "cut short",
+        "windows",
+        "half windows",
+        "both",
+    ],
 )
 def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(tmp_path, stop, workers):
     whole = train(tmp_path / "whole", workers=workers, **stop)
@@ -194,6 +206,23 @@ def test_a_signal_ends_a_run_after_the_step_and_saves_it(tmp_path, where, number
     assert rest.validated == whole.validated  # the one that was cut is made
     last = 2 * BATCHES
     assert content(tmp_path / "b", last)["kept"] == content(tmp_path / "whole", last)["kept"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_to_all_processes_of_a_job_saves_the_step(tmp_path, number):
+    def sent_to_all():
+        del at[1]
+        for worker in multiprocessing.active_children():
+            os.kill(worker.pid, number)
+        time.sleep(0.1)  # in which one that dies would be missed
+        os.kill(os.getpid(), number)
+
+    at = {1: sent_to_all}
+    options = {"max_epochs": 2, "accumulate_grad_batches": 2, "every": None, "workers": 2}
+    with pytest.raises(Stopped):
+        train(tmp_path, at=at, **options)
+    [saved] = checkpoints(tmp_path)
+    assert saved.name.startswith("step-000002-")
 
 
 def test_a_signal_in_a_validation_of_a_moving_average_takes_it_for_no_weights(tmp_path):

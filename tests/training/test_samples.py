@@ -40,6 +40,13 @@ def test_each_validation_adds_a_row_and_a_run_that_goes_on_takes_back_what_it_do
     assert table(tmp_path) == [*ABOVE, ["2", "x2", "y"], ["4", "again", "y"]]
 
 
+def test_a_source_may_be_a_long_document(validate, tmp_path):
+    sources = ("a" * 200_000, "b")
+    for step in (2, 4):
+        validate(step, ("x", "y"), sources)
+    assert [row[0] for row in table(tmp_path)] == ["step", "source", "reference", "2", "4"]
+
+
 def test_other_sentences_begin_another_table(validate, tmp_path):
     validate(2, ("x", "y"))
     validate(4, ("x", "y"), sources=("other", "two"))
