@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import glob
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,7 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _told(path, kind):
         return datasets.load_dataset(
-            kind, data_files={"train": str(path)}, split="train", cache_dir=cache, **options
+            kind, data_files={"train": _itself(path)}, split="train", cache_dir=cache, **options
         )
 
 
@@ -56,9 +57,14 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
     errors = {} if kind == "parquet" else {"encoding_errors": "replace"}
     with quiet_datasets(), file_faults("read", path), _told(path, kind):
         yield from datasets.load_dataset(
-            kind, data_files={"train": str(path)}, split="train", streaming=True,
+            kind, data_files={"train": _itself(path)}, split="train", streaming=True,
             **options, **errors,
         )  # fmt: skip
+
+
+def _itself(path: Path) -> str:
+    """The pattern that names a file alone, since `datasets` takes every name for a pattern."""
+    return glob.escape(str(path))
 
 
 @contextmanager
