@@ -75,12 +75,14 @@ def search(config: DictConfig) -> None:
         ]
         sources = HydraConfig.get().runtime.config_sources
         added = [one.path for one in sources if one.provider == "command-line"]
+        others = HydraConfig.get().overrides.hydra
+        paths = [one for one in others if one.startswith("hydra.searchpath=")]
         own |= {
             TARGET: "seqattn.runs.search.ModelSearch",
             "run_dir": str(home),
             "seed": settings["seed"],
             "overrides": words,
-            "options": [word for path in added for word in ("--config-dir", path)],
+            "options": [*(word for path in added for word in ("--config-dir", path)), *paths],
         }
         run = build(own)
         replace(run, settings=settings, values=as_values(words)).run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import warnings
+import glob
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +42,11 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _told(path, kind):
         return datasets.load_dataset(
-            kind, data_files={"train": str(path)}, split="train", cache_dir=cache, **_options(path)
+            kind,
+            data_files={"train": _itself(path)},
+            split="train",
+            cache_dir=cache,
+            **_options(path),
         )
 
 
@@ -58,9 +62,14 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
     errors = {} if kind == "parquet" else {"encoding_errors": "replace"}
     with quiet_datasets(), file_faults("read", path), _told(path, kind):
         yield from datasets.load_dataset(
-            kind, data_files={"train": str(path)}, split="train", streaming=True,
+            kind, data_files={"train": _itself(path)}, split="train", streaming=True,
             **_options(path), **errors,
         )  # fmt: skip
+
+
+def _itself(path: Path) -> str:
+    """The pattern that names a file alone, since `datasets` takes every name for a pattern."""
+    return glob.escape(str(path))
 
 
 def _options(path: Path) -> dict[str, Any]:
@@ -72,39 +81,30 @@ def _options(path: Path) -> dict[str, Any]:
         first = file.readline()
     if b"\r" not in first:  # else readers would end a line at any, within a text too
         options = {**options, "lineterminator": "\n"}
-    names = pd.read_csv(path, nrows=0, encoding_errors="replace", **options).columns
-    texts = datasets.Features({name: datasets.Value("string") for name in names})
-    # without `index_col` the first of more fields than names would be no field, and the others
-    # stand under the names of their neighbours
-    return {**options, "features": texts, "index_col": False}
+    rows = pd.read_csv(path, nrows=1, encoding_errors="replace", **options)
+    if len(rows) and not isinstance(rows.index, pd.RangeIndex):
+        # the first field would be an index, and the others stand under their neighbours' names
+        raise UserError(f"{path} must have a name for each column, its rows have more fields")
+    texts = datasets.Features({name: datasets.Value("string") for name in rows.columns})
+    return {**options, "features": texts}
 
 
 @contextmanager
 def _told(path: Path, kind: str) -> Iterator[None]:
     """Says in a line why `datasets` cannot read a file."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            yield
+        yield
     except UserError:
         raise
-    except pd.errors.ParserWarning as error:
-        raise _too_wide(path) from error
     except (datasets.exceptions.DatasetsError, ValueError) as error:
         if isinstance(error.__cause__, OSError):
             raise
-        if isinstance(error.__cause__, pd.errors.ParserWarning):
-            raise _too_wide(path) from error
         if "corresponds to no data" in str(error):
             raise UserError(f"{path} must hold text, it has no rows") from error
         reason = json_fault(path) if kind == "json" else None
         reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
         must = f"{path} must be {kind_of(path)[1:]}"
         raise UserError(f"{must}, cannot read it: {reason}") from error
-
-
-def _too_wide(path: Path) -> UserError:
-    return UserError(f"{path} must have a name for each column, its rows have more fields")
 
 
 def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> list[str]:

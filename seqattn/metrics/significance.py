@@ -102,9 +102,10 @@ class Difference(NamedTuple):
 
     value: float
     interval: tuple[float, float] | None
-    """None where a system has one seed."""
+    """None where a system has one seed, or there is one sentence."""
     p: float | None
-    """Of no difference, for other seeds and other sentences; None as above."""
+    """Of no difference, for other seeds and other sentences; None where a system has one seed, 1 of
+    one sentence, which says nothing of others."""
 
 
 class SeedVariance(NamedTuple):
@@ -143,14 +144,16 @@ def difference(
     value = ours - theirs
     if min(map(len, both)) < 2:
         return Difference(value, None, None)
+    sentences = len(first[0].counts)
+    if sentences < 2:
+        return Difference(value, None, 1.0)
     own = [SeedVariance.of([seeds]) for seeds in both]
     parts = [(one.value / len(seeds), one.freedom) for one, seeds in zip(own, both, strict=True)]
     if pooled is not None:
         parts = [(pooled.value * (1 / len(first) + 1 / len(second)), pooled.freedom)]
     influences = [np.array([seed.influence for seed in seeds]) for seeds in both]  # (R, N)
-    sentences = influences[0].shape[1]
     shared = float(np.var(influences[0].mean(0) - influences[1].mean(0), ddof=1)) / sentences
-    free = max(1, sentences - 1)
+    free = sentences - 1
     counted = sum(float(one.var(0, ddof=1).sum()) / free / one.size for one in influences)
     parts.append((max(0.0, shared - counted), free))
     variance = sum(part for part, _ in parts)

@@ -38,10 +38,10 @@ from seqattn.runs.comparing.comparison_tables import (
 from seqattn.runs.comparing.costs import Cost, measure_costs
 from seqattn.runs.comparing.judging import MetricFigures, judge
 from seqattn.runs.comparing.systems import Systems, check_alike, systems_of
-from seqattn.runs.run_directory import remove_empty
+from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
-from seqattn.storage import file_faults, user_path, write_whole
+from seqattn.storage import user_path, write_whole
 
 _OF_SPEED = ("accelerator", "devices", "num_nodes")
 """Settings of the trainer that change how long training takes and nothing else."""
@@ -99,13 +99,8 @@ class Comparison:
         """
         if self.output is None:
             return self._run(None)
-        home = user_path(self.output)
-        with file_faults("write", home):  # before what takes time
-            home.mkdir(parents=True, exist_ok=True)
-        try:
-            return self._run(home)
-        finally:
-            remove_empty(home)
+        with room_for_files(user_path(self.output)):
+            return self._run(user_path(self.output))
 
     def _run(self, home: Path | None) -> list[MetricFigures]:
         found = self._read()

@@ -27,6 +27,7 @@ from seqattn.models.transformer import Transformer
 from seqattn.ops.int8 import multiplies_int8, round_weights
 from seqattn.runs.bundle_run import ScoredRun, answers_to, outputs_for
 from seqattn.runs.explaining.head_importance import pruned_by_importance
+from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import print_table
 from seqattn.storage import user_path
 from seqattn.tokens import BOS, EOS
@@ -108,6 +109,10 @@ class Conversion(ScoredRun):
         output = user_path(self.output)
         if output.exists():
             raise UserError(f"output={output} is there already; name another directory")
+        with room_for_files(output.parent):
+            return self._run(output)
+
+    def _run(self, output: Path) -> Path:
         bundle = self.load(self.generation)
         if bundle.config.get("quantize"):
             made = "is quantized already; convert the bundle that it was made from"

@@ -1,6 +1,7 @@
 """A bundle's scores on a split of its data, or of other data."""
 
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import ScoredRun, Split, answers_to, outputs_for
 from seqattn.runs.reranking import Reranking
+from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import print_table
 from seqattn.runs.tuning import Tuning, grid_of, show
 from seqattn.storage import user_path, write_json, write_whole
@@ -90,8 +92,12 @@ class Evaluation(ScoredRun):
             silent: prints nothing.
 
         Raises:
-            UserError: where the bundle or the data cannot be used.
+            UserError: where the bundle or the data cannot be used, or nothing can be written.
         """
+        with room_for_files(self.directory):
+            return self._run(silent)
+
+    def _run(self, silent: bool) -> dict[str, Any]:
         bundle = self.load(self.generation)
         if isinstance(bundle, SpanBundle):
             if self.tune or self.rerank.bundle or self.lengths is not None:
@@ -103,7 +109,7 @@ class Evaluation(ScoredRun):
         named = type(self.data).__name__
         origin = getattr(self.data, "origin", lambda _: named)(self.split)
         results = {
-            "bundle": self.bundle,
+            "bundle": str(user_path(self.bundle).absolute()),  # read from any folder
             "ensemble": list(self.ensemble),
             "split": self.split,
             "data": origin,
@@ -142,7 +148,8 @@ class Evaluation(ScoredRun):
         file = self.directory / "generation" / "tuned.yaml"
         write_whole(file, yaml.safe_dump(node, sort_keys=False).encode())
         write_json(self.directory / "tuning.json", results)
-        print(f"written to {file}: --config-dir {self.directory} generation=tuned")
+        typed = shlex.quote(str(self.directory))
+        print(f"written to {file}: --config-dir {typed} generation=tuned")
         if self.store:
             store_search(bundle.path, bundle.config, node)
             print(f"stored: {bundle.path} searches so from now on")

@@ -76,6 +76,8 @@ class Generation(BundleRun):
         if isinstance(search, SpanSearch):
             whole: dict[str, int] = {"answers": self.n_best}
         elif not hasattr(search, "n_best"):
+            if self.n_best == 1:
+                return
             raise UserError("generation=greedy gives one hypothesis; n_best needs beam or sampling")
         else:
             # hypotheses that differ in tokens may read the same: the whole beam is asked for, and

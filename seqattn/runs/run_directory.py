@@ -59,6 +59,23 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
         remove_empty(path)
 
 
+@contextmanager
+def room_for_files(path: Path) -> Iterator[None]:
+    """Makes a directory before what takes time; one that stays empty is taken away.
+
+    Raises:
+        UserError: it cannot be made or written.
+    """
+    try:
+        with file_faults("write", path):
+            path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK):
+            raise UserError(f"cannot write {path}: it is read-only")
+        yield
+    finally:
+        remove_empty(path)
+
+
 def remove_empty(path: Path) -> None:
     """Removes a directory that holds nothing, and those above it that it leaves empty."""
     path = path.resolve()

@@ -45,7 +45,7 @@ class ModelSearch:
         budget: what it may take.
         jobs: trials at a time, each with a thread; None for all cores, one where a GPU trains.
         seed: of the draw and of the first training.
-        options: of Hydra, such as --config-dir.
+        options: of Hydra: --config-dir and hydra.searchpath.
 
     Raises:
         UserError: for a key of training that a search has no use for.
@@ -90,7 +90,7 @@ class ModelSearch:
                 groups: dict[str, list[Path]] = {}
                 for name in sorted(found):
                     groups.setdefault(state.trials[name].name, []).append(race.folder(name))
-                lines = report(home, state, groups, self.values)
+                lines = report(home, state, groups, self.values, self.options)
             except KeyboardInterrupt:
                 print("the same command goes on", file=sys.stderr)
                 raise

@@ -1,6 +1,7 @@
 """A corpus of what a model wrote, made in parts so that a kill loses little."""
 
 import json
+import shlex
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -86,7 +87,8 @@ class SyntheticCorpus(BundleRun):
         with claimed(directory, "output"):
             self._check(directory)
             told = self._make(bundle, splits, directory) | told
-        note = f"train on it: python train.py --config-dir {directory} data={self.choice}"
+        typed = f"--config-dir {shlex.quote(str(directory))} data={self.choice}"
+        note = f"train on it: python train.py {typed}"
         print_table(f"{self.verb} by {self.names}", told, notes=[f"written to {directory}", note])
         return directory
 

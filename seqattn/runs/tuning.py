@@ -88,9 +88,8 @@ class Tuning:
         if not hasattr(self.scorer, "sentences"):
             name = type(self.scorer).__name__
             raise UserError(f"{name} has no sentences(), by which settings are compared")
-        for key, values in self.grid.items():
-            for value in values:
-                self.with_settings({key: value})
+        for values in itertools.product(*self.grid.values()):  # some fit together alone
+            self.with_settings(dict(zip(self.grid, values, strict=True)))
 
     def with_settings(self, settings: Settings) -> Search:
         """The search with some of its settings changed; `rerank.weight` is none of them."""

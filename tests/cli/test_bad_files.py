@@ -118,7 +118,7 @@ CASES = [
     ("generate", "output=f/out", MINE, "output=f/out: the directory f is not there"),
     ("generate", "output=/proc/self/out", nothing, "cannot write /proc/self/.out."),
     ("generate", "bundle=f", MINE, "there is no bundle at f"),
-    ("evaluate", "output=f", MINE, "f: File exists"),
+    ("evaluate", "output=f", MINE, "cannot write f: File exists"),
     ("evaluate", "output=f/x", MINE, "f/x: Not a directory"),
     ("evaluate", HERE, corpus("test.de", b"a\n"), "both sides must have as many lines, c/test.en"),
     ("evaluate", HERE, corpus("test.de", b"\xff\n" * 5), "c/test.de must be UTF-8 text, line 1"),

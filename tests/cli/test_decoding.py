@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 import seqattn
+from seqattn.runs.bundle_run import BundleRun
 from tests.cli.small import data_of, json_lines, refusal, run, succeed, train_arguments
 
 
@@ -55,6 +56,31 @@ def test_tuning_writes_a_search_that_other_commands_take_and_stores_it(
     assert {key for key in before.config if before.config[key] != after.config[key]} == {
         "generation"
     }
+
+
+def test_an_evaluation_names_its_bundle_for_those_who_read_it_from_another_folder(
+    capfd, trained, corpus, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(trained)
+    words = (*data_of(corpus), "split=val", f"output={tmp_path}/found", "generation=greedy")
+    succeed(capfd, "evaluate", "bundle=model", *words)
+    kept = json.loads((tmp_path / "found" / "scores.json").read_text())["bundle"]
+    assert kept == f"{trained}/model"
+
+
+@pytest.mark.parametrize("words", [("evaluate",), ("convert", "quantize=int8")])
+def test_a_folder_that_cannot_be_made_is_refused_before_any_work(
+    capfd, trained, monkeypatch, words
+):
+    monkeypatch.setattr(BundleRun, "load", None)
+    said = refusal(capfd, *words, f"bundle={trained}/model", "output=/proc/none/made")
+    assert said.startswith("cannot write /proc/none")
+
+
+def test_one_output_is_asked_of_any_search(capfd, trained):
+    words = (f"bundle={trained}/model", "text=a dog", "generation=greedy")
+    plain = succeed(capfd, "generate", *words)
+    assert succeed(capfd, "generate", *words, "n_best=1") == plain
 
 
 def test_generate_ranks_by_the_other_model_too(capfd, trained):

@@ -8,6 +8,7 @@ import yaml
 
 from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
+from seqattn.runs.search import ModelSearch
 from tests.cli.small import composed, refusal, succeed, train_arguments
 from tests.pages import commands
 
@@ -18,6 +19,16 @@ def test_the_commands_of_the_pages_are_searches(command):
     assert build(settings["budget"]).finalists == 3
     assert build(settings["space"]).without == ["ring"]
     assert settings["run_dir"] == f"searches/{settings['name']}"
+
+
+def test_trials_have_the_folders_of_choices_that_are_typed(capfd, tmp_path, monkeypatch):
+    for name in ("own", "more"):
+        (tmp_path / name).mkdir()
+    seen = []
+    monkeypatch.setattr(ModelSearch, "run", lambda self: seen.extend(self.options))
+    options = ["--config-dir", f"{tmp_path}/own", f"hydra.searchpath=[file://{tmp_path}/more]"]
+    succeed(capfd, "search", *options, f"run_dir={tmp_path}/search")
+    assert seen == options
 
 
 @pytest.mark.exhaustive

@@ -137,3 +137,18 @@ def test_a_source_is_made_of_the_same_columns_where_it_is_generated_from(documen
     assert [text.head for _, text in read] == [text.head for text in trained]
     with pytest.raises(UserError, match="line 1 has no text under region"):
         [*read_texts(Path(documents["train"]), {"source_column": ["title", "region"]})]
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a?"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_a_file_in_a_folder_whose_name_looks_like_a_pattern_is_read_alone(tmp_path, name, suffix):
+    for folder, text in ((name, "x"), ("a1", "y"), ("ab", "z")):
+        (tmp_path / folder).mkdir()
+        rows = {
+            ".jsonl": json.dumps({"source": text, "target": "t"}),
+            ".csv": f"source,target\n{text},t",
+        }
+        write(tmp_path / folder / f"t{suffix}", rows[suffix] + "\n")
+    table = Table({"train": str(tmp_path / name / f"t{suffix}")})
+    assert table.load("train", tmp_path / "cache")["source"] == ["x"]
+    assert [source for source, _ in table.stream("train")] == ["x"]

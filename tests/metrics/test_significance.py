@@ -203,6 +203,12 @@ def test_groups_overlap_where_likeness_is_no_chain():
                                                        ["c", "d"]]  # fmt: skip
 
 
+def test_one_sentence_says_nothing_of_others_however_alike_the_seeds_are():
+    good, bad = (SentenceCounts.of_means(["EM"], np.array([[x]]))[0] for x in (100.0, 0.0))
+    with np.errstate(all="raise"):
+        assert difference([good, good], [bad, bad]) == (100.0, None, 1.0)
+
+
 def test_intervals_of_a_small_study_hold_the_true_difference():
     covered, found = difference_coverage(World(0.3, 0.1, sentences=20), 100)
     assert 0.90 <= covered <= 0.99  # 95 %, with two binomial deviations of 100 draws

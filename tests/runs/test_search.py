@@ -1,6 +1,7 @@
 """The search for a model: its space, its plan, its race, and what it writes."""
 
 import json
+import shlex
 from itertools import pairwise
 from typing import ClassVar
 
@@ -265,3 +266,11 @@ def test_a_state_that_is_damaged_is_named(tmp_path):
     (tmp_path / "trials.json").write_text(json.dumps({"rungs": 5}))
     with pytest.raises(UserError, match=r"trials.json cannot be read; name another run_dir"):
         SearchState.read(tmp_path)
+
+
+def test_the_best_is_trained_with_the_folders_of_choices_that_the_search_had(tmp_path):
+    home, options = tmp_path / "a b", ["--config-dir", "own", "hydra.searchpath=[file://more]"]
+    command = write_experiment(home, Trial(name="mha", seed=1, overrides=[]), [], {}, options)
+    path = 'hydra.searchpath=["file://own",file://more]'
+    given = ["train.py", "--config-dir", f"{home}/conf", path, "experiment=found"]
+    assert shlex.split(command) == ["python", *given]

@@ -110,6 +110,13 @@ def test_a_grid_that_cannot_be_tried_is_refused_before_any_search(bundle, grid, 
         Tuning(bundle, BeamSearch(), grid, TextScorer())
 
 
+def test_settings_that_fit_together_alone_are_tried_together(bundle):
+    search = BeamSearch(LIMIT, beam_size=2)
+    assert len(tuned(bundle, search, {"beam_size": [4], "n_best": [3, 4]})) == 2
+    with pytest.raises(UserError, match=r"n_best must be from 1 to generation.beam_size \(3\)"):
+        tuned(bundle, search, {"beam_size": [4, 3], "n_best": [3, 4]})
+
+
 def test_a_scorer_that_cannot_compare_is_refused_before_any_search(bundle):
     with pytest.raises(UserError, match=r"object has no sentences\(\), by which settings"):
         Tuning(bundle, BeamSearch(), {"beam_size": [2]}, object())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,11 @@ _METHODS = (
 
 
 def report(
-    home: Path, state: SearchState, groups: Mapping[str, Sequence[Path]], values: Mapping[str, Any]
+    home: Path,
+    state: SearchState,
+    groups: Mapping[str, Sequence[Path]],
+    values: Mapping[str, Any],
+    options: Sequence[str] = (),
 ) -> list[str]:
     """Compares the finalists, and writes everything into the folder of a search.
 
@@ -59,6 +65,7 @@ def report(
         state: of the search.
         groups: the runs of each finalist by its name, one for each seed.
         values: what the user typed for train, by key.
+        options: of Hydra, that the trials had.
 
     Returns:
         What it came to, a line each.
@@ -74,7 +81,7 @@ def report(
     best = next(iter(judged[0].systems))
     trial = next(one for one in state.trials.values() if one.name == best)
     panels = against_cost(judged[0], costs)
-    command = write_experiment(home, trial, state.settings["overrides"], values)
+    command = write_experiment(home, trial, state.settings["overrides"], values, options)
     words = [*_choice(best, state), *judged[0].words, *_cheaper(judged[0], panels)]
     tables = [
         system_table("Finalists", each[0].results.data, judged, costs),
@@ -174,7 +181,11 @@ def curves(home: Path, state: SearchState, finalists: Sequence[str]) -> Figure:
 
 
 def write_experiment(
-    home: Path, best: Trial, words: Sequence[str], values: Mapping[str, Any]
+    home: Path,
+    best: Trial,
+    words: Sequence[str],
+    values: Mapping[str, Any],
+    options: Sequence[str] = (),
 ) -> str:
     """Writes a model as an experiment; returns the command that trains it.
 
@@ -183,6 +194,7 @@ def write_experiment(
         best: the model's trial.
         words: what the user typed for train.
         values: the same by key.
+        options: of Hydra: where choices of the user's own are.
     """
     keys = [word.partition("=")[0] for word in left_of(words, best.overrides)]
     given = {key: values[key] for key in keys} | {
@@ -206,4 +218,17 @@ def write_experiment(
     folder = home / "conf" / "experiment"
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / f"{EXPERIMENT}.yaml", (head + text).encode())
-    return f"python train.py --config-dir {home / 'conf'} experiment={EXPERIMENT}"
+    typed = ["--config-dir", str(home / "conf"), *_search_path(options)]
+    return f"python train.py {shlex.join(typed)} experiment={EXPERIMENT}"
+
+
+def _search_path(options: Sequence[str]) -> list[str]:
+    """The folders that options of Hydra name, as a setting: it takes one --config-dir alone."""
+    key, found = "hydra.searchpath=[", []
+    for before, word in pairwise(["", *options]):
+        if before == "--config-dir":
+            path = word.replace("\\", "\\\\").replace('"', '\\"')
+            found.append(f'"file://{path}"')
+        elif word.startswith(key):
+            found.append(word.removeprefix(key).removesuffix("]"))
+    return [f"{key}{','.join(found)}]"] if found else []
