@@ -59,9 +59,8 @@ class Throughput(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        self._rate = trainer.optimizers[0].param_groups[0][
-            "lr"
-        ]  # the step's end sets the next one's
+        # the step's end sets the next one's
+        self._rate = trainer.optimizers[0].param_groups[0]["lr"]
         self._began = time.perf_counter()
         self.waiting_seconds += max(0.0, self._began - self._ended)
 
@@ -136,7 +135,11 @@ class LastValidation(Callback):
 
 
 class EarlyStopping(callbacks.EarlyStopping):
-    """Lightning's, by which a run that goes on after it was stopped trains no more."""
+    """Lightning's, by which a run that goes on after it was stopped trains no more, unless it has
+    more patience now."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({**state_dict, "patience": self.patience})
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.wait_count >= self.patience:

@@ -225,6 +225,8 @@ def test_a_run_that_patience_ended_and_that_was_killed_then_trains_no_more(corpu
     resumed(run_dir)
     assert "training has ended: 2 validations gave no better val/loss; " in capfd.readouterr().err
     assert checkpoint(run_dir)["global_step"] == 2 * (1 + 2)
+    resumed(run_dir, "checkpoint.patience=3")
+    assert checkpoint(run_dir)["global_step"] == 2 * (1 + 3)
 
 
 def test_a_run_goes_on_with_another_rate_and_decay_where_they_are_given(corpus):
