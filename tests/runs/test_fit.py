@@ -186,5 +186,5 @@ def test_a_run_that_diverges_twice_stops(capfd, corpus, tmp_path, monkeypatch):
     ended = run(capfd, "train", *train_arguments(corpus, *words, steps=18, every=6))
     assert ended.code == 2
     assert ended.err.splitlines()[-1].startswith("error: training has diverged")
-    assert checkpoint(tmp_path / "run")["place"] == [6, 0, 6, True]
+    assert checkpoint(tmp_path / "run")["place"] == [6, 1, 0, True]
     assert not (tmp_path / "run" / "model").exists()

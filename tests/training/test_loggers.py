@@ -7,6 +7,7 @@ import pytest
 import wandb
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from seqattn.errors import UserError
 from seqattn.training.loggers import (
@@ -57,7 +58,10 @@ def test_figures_of_another_beginning_are_dropped(tmp_path):
     assert rows(tmp_path) == [{"loss": "2.0", "step": "0"}]
 
 
-def test_tensorboard_shows_each_step_once(tmp_path):
+def test_tensorboard_shows_each_step_once(tmp_path, monkeypatch):
+    # files of one second are read in the order of a count's digits, where 10 comes before 9
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(10))
+
     def log(logger, steps, begin):
         go_on_from([logger], begin)
         for step in steps:
