@@ -9,13 +9,18 @@ import torch
 
 from seqattn.analysis.explanations import METHODS, Explanation, explain
 from seqattn.bundle.bundle import TextBundle
+from seqattn.generation.base import Search
 
 _TOP = 4
 """Source tokens that are printed of each target token."""
 
 
 def explain_text(
-    bundle: TextBundle, methods: Sequence[str], text: str, target: str | None = None
+    bundle: TextBundle,
+    methods: Sequence[str],
+    text: str,
+    target: str | None = None,
+    search: Search | None = None,
 ) -> dict[str, Any]:
     """Prints and returns what each method says of a text and its output.
 
@@ -23,13 +28,18 @@ def explain_text(
         bundle: which explains.
         methods: names of `METHODS`.
         text: as written; of one in several windows the first is explained.
-        target: the output; None for the bundle's own.
+        target: the output; None for what the bundle says.
+        search: how it is found; None for the bundle's own.
     """
-    output = bundle.generate(text) if target is None else target
-    windows, said = bundle.encode([text])[0], bundle.tokenizer.encode_target([output])[0]
+    if target is None:  # as it was said: text may be cut into other pieces again
+        said = bundle.ended(bundle.hypotheses(text, search)[0][0].ids)
+        [output] = bundle.tokenizer.decode_target([said])
+    else:
+        [said], output = bundle.tokenizer.encode_target([target]), target
+    windows = bundle.encode([text])[0]
     source = windows[0]
     read = bundle.tokenizer.source_pieces(source, text)
-    predicted = bundle.tokenizer.target_pieces(said, output)
+    predicted = bundle.tokenizer.target_pieces(said, target)
     print(f"source:  {text}\noutput:  {output}")
     if len(windows) > 1:
         print(f"windows: {len(windows)}, of which the first is explained")
