@@ -79,6 +79,8 @@ class Texts:
             for one in inputs:
                 self.check_shown(one.windows[0])
         if asked.stream and beams_of(search) > 1 and not hasattr(search, "beam_size"):
+            if hasattr(search, "samples"):
+                raise UserError("generation=mbr says nothing until all is drawn; leave stream out")
             raise UserError("stream gives one sample; leave n_best out")
         return inputs
 
