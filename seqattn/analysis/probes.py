@@ -105,12 +105,13 @@ class Labels(NamedTuple):
         flat = [label for sentence in labels for label in sentence]
         forms = [form for sentence in words for form in sentence]
         classes = sorted(set(flat))
-        own = torch.tensor([classes.index(label) for label in flat])
-        kinds = sorted(set(forms))
+        numbers = {label: number for number, label in enumerate(classes)}
+        own = torch.tensor([numbers[label] for label in flat])
+        kinds = {form: number for number, form in enumerate(sorted(set(forms)))}
         draws = torch.Generator().manual_seed(seed)
         shares = own.bincount(minlength=len(classes)).double()
         drawn = shares.multinomial(len(kinds), replacement=True, generator=draws)
-        control = drawn[torch.tensor([kinds.index(form) for form in forms])]
+        control = drawn[torch.tensor([kinds[form] for form in forms])]
         learnt = [number % 5 != 4 for number, sentence in enumerate(words) for _ in sentence]
         return cls(classes, own, control, torch.tensor(learnt), forms)
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 _BEGINS = "▁"
 """What sentencepiece puts before a word."""
+_BREAK = "↵"
+"""What stands for a line break."""
 _MARKS = ("<pad>", "<s>", "</s>")
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")
 
@@ -61,16 +63,22 @@ def align(
 
 
 def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Words with the places of their pieces; marks such as </s>, and spaces alone, are none."""
+    """Words with the places of their pieces.
+
+    Marks such as </s>, spaces and line breaks alone are none.
+    """
     words: list[tuple[str, list[int]]] = []
+    begins = True
     for place, piece in enumerate(pieces):
         if piece in _MARKS:
             continue
-        if piece.startswith(_BEGINS) or not words:
-            words.append((piece.removeprefix(_BEGINS), [place]))
+        text = piece.removeprefix(_BEGINS).strip(_BREAK)
+        if begins or piece.startswith((_BEGINS, _BREAK)):
+            words.append((text, [place]))
         else:
             word, places = words[-1]
-            words[-1] = (word + piece, [*places, place])
+            words[-1] = (word + text, [*places, place])
+        begins = piece.endswith(_BREAK)
     return [(_BYTES.sub(_spelt, word), places) for word, places in words if word]
 
 

@@ -19,7 +19,12 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Search
 from seqattn.generation.ensemble import Ensemble
-from seqattn.generation.generator import Generator, generate_from_windows
+from seqattn.generation.generator import (
+    Generator,
+    InWindow,
+    generate_from_windows,
+    search_windows,
+)
 from seqattn.generation.span_search import Answered, Answerer, SpanSearch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
@@ -162,6 +167,14 @@ class TextBundle(Bundle):
         Args: as `generate`, such as n_best=3.
         """
         return generate_from_windows(self.generator(generation, **settings), self.encode(texts))
+
+    def best(self, text: str, generation: Choice = None, **settings: Any) -> InWindow:
+        """The best hypothesis for a text, and in which of the windows of `encode` it was found.
+
+        Args: as `generate`.
+        """
+        found = search_windows(self.generator(generation, **settings), self.encode(text))
+        return found[0][0]
 
     def encode(self, texts: Texts) -> list[list[list[int]]]:
         """Source ids of each text as the model reads it, in one part or in several windows."""

@@ -182,6 +182,13 @@ def _too_large(batch: Batch) -> str:
     )
 
 
+class InWindow(NamedTuple):
+    """A hypothesis, and the number of the source's window in which it was found."""
+
+    hypothesis: Hypothesis
+    window: int
+
+
 def generate_from_windows(
     generator: Generator,
     sources: Sequence[Sequence[Sequence[int]]],
@@ -199,6 +206,17 @@ def generate_from_windows(
     Returns:
         As `Generator.generate`; as many for each source as a window alone would give at most.
     """
+    found = search_windows(generator, sources, places, progress)
+    return [[one.hypothesis for one in several] for several in found]
+
+
+def search_windows(
+    generator: Generator,
+    sources: Sequence[Sequence[Sequence[int]]],
+    places: Sequence[int] | None = None,
+    progress: Progress | None = None,
+) -> list[list[InWindow]]:
+    """As `generate_from_windows`, each hypothesis with the window in which it was found."""
     each = [
         (window, place + number * _WINDOW)
         for place, windows in zip(range(len(sources)) if places is None else places, sources)
@@ -214,8 +232,9 @@ def generate_from_windows(
     results = []
     for source in sources:
         parts = [next(found) for _ in source]
-        best: dict[tuple[int, ...], Hypothesis] = {}
-        for hypothesis in sorted((h for part in parts for h in part), key=lambda h: -h.score):
-            best.setdefault(hypothesis.ids, hypothesis)
+        best: dict[tuple[int, ...], InWindow] = {}
+        said = [InWindow(h, number) for number, part in enumerate(parts) for h in part]
+        for one in sorted(said, key=lambda one: -one.hypothesis.score):
+            best.setdefault(one.hypothesis.ids, one)
         results.append(list(best.values())[: max(map(len, parts))])
     return results

@@ -82,13 +82,15 @@ class Analysis(BundleRun):
         return self._sentence(bundle, text)
 
     def _sentence(self, bundle: TextBundle, text: str) -> list[Path]:
-        output = bundle.generate(text) if self.target is None else self.target
-        said = "output" if self.target is None else "target"
-        found = draw_text(bundle, text, output, heads=self.heads, said=said)
+        output, said, window = self.target, "target", 0
+        if output is None:
+            best, window = bundle.best(text)
+            [output], said = bundle.tokenizer.decode_target([best.ids]), "output"
+        found = draw_text(bundle, text, output, heads=self.heads, said=said, window=window)
         print(f"source:    {text}\n{said}:    {output}")
         windows = len(bundle.encode([text])[0])
         if windows > 1:
-            print(f"windows:   {windows}, of which the pictures show the first")
+            print(f"windows:   {windows}, of which the pictures show number {window + 1}")
         words = found.alignment
         if words is not None and words.links:
             pairs = zip(words.target, words.links, strict=True)
@@ -122,21 +124,24 @@ def draw_text(
     heads: bool = False,
     most: int | None = None,
     said: str = "output",
+    window: int = 0,
 ) -> Heatmaps:
     """Heatmaps of a text, as the model reads it, and of an output; see `attention_heatmaps`.
+
+    Of a text in several windows the one of this number is shown, which is counted from 0.
 
     Raises:
         UserError: where all tokens are to be shown, and are more than a picture can show.
     """
     tokenizer = bundle.tokenizer
-    source, target = bundle.encode([text])[0][0], tokenizer.encode_target([output])[0]
+    source, target = bundle.encode([text])[0][window], tokenizer.encode_target([output])[0]
     for name, ids in (("text", source), ("target", target)):
         if most is None and len(ids) > _LONGEST:
             raise UserError(
                 f"{name} has {len(ids):,} tokens and a picture shows at most {_LONGEST}; shorten it"
             )
     sides = (
-        Sentence(source, tokenizer.source_pieces(source, text)),
+        Sentence(source, tokenizer.source_pieces(source, None if window else text)),
         Sentence(target, tokenizer.target_pieces(target, output)),
     )
     return attention_heatmaps(bundle.model, *sides, only, heads, most, said)

@@ -50,7 +50,7 @@ class Explaining:
         targets: what is explained. Alignment error is of references alone.
         replaced: what weights of attention are replaced by, to see whether they matter.
         text: a sentence to explain, in place of a split.
-        target: its output; None for the model's.
+        target: its output; None for the model's, by the search.
         seed: of the random baseline and of permutations.
 
     Raises:
@@ -166,7 +166,7 @@ class Explaining:
         if not isinstance(bundle, TextBundle):
             raise UserError(f"{run.bundle} answers by spans; explain takes a bundle that writes")
         if self.text is not None:
-            told = explain_text(bundle, self.names, self.text, self.target)
+            told = explain_text(bundle, self.names, self.text, self.target, self.generation)
             slow = self._slow(bundle.model)
             print(f"\n{slow_note(slow)}" if slow else "")
             return told

@@ -24,7 +24,6 @@ from seqattn.server.schemas import (
     Answers,
     ExplainRequest,
     ExplainResponse,
-    GenerateRequest,
     SentenceRequest,
 )
 from seqattn.server.searches import search_for
@@ -112,23 +111,24 @@ def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainRespon
         UserError: for a method that is not there or cannot be had, or a text of no words.
     """
     bundle, tokenizer = texts.bundle, texts.bundle.tokenizer
-    windows = texts.encode([source])[0]
-    texts.check_shown(windows[0])
+    windows, number = texts.encode([source])[0], 0
+    texts.check_shown(max(windows, key=len))
     if not windows[0]:
         raise UserError("text must hold some words")
     if asked.output is None:
-        inputs = texts.read(GenerateRequest.model_construct(inputs=[source]))
-        target = bundle.ended(texts.search(inputs[0].search, inputs)[0][0].ids)
+        best, number = bundle.best(source, search_for(bundle, None, 1))
+        target = bundle.ended(best.ids)
     else:
         target = tokenizer.encode_target([asked.output])[0]
-    texts.check_shown(windows[0], target)
+    window = windows[number]
+    texts.check_shown(window, target)
     device = next(bundle.model.parameters()).device
-    read, said = (torch.tensor([row], device=device) for row in (windows[0], target))
+    read, said = (torch.tensor([row], device=device) for row in (window, target))
     found = explain(bundle.model, read, said, asked.method)
     return ExplainResponse(
         method=asked.method,
         text=tokenizer.decode_target([target])[0] if asked.output is None else asked.output,
-        source_tokens=tokenizer.source_pieces(windows[0], source),
+        source_tokens=tokenizer.source_pieces(window, None if number else source),
         tokens=tokenizer.target_pieces(target, asked.output),
         source=numbers(found.source[0].detach()),
         prefix=numbers(found.prefix[0].detach()),

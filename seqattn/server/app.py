@@ -55,6 +55,8 @@ _POLICY = (
     "connect-src 'self'; img-src data:; frame-ancestors 'none'"
 )
 """The page asks this server and nobody else."""
+_TYPE = re.compile(r"(str|SearchSettings|list\[.*|constrained-.*)$")
+"""What pydantic calls the types of a choice."""
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 
@@ -163,14 +165,20 @@ def worded(errors: Sequence[Any]) -> tuple[int, str]:
         return 400, f"the body is not JSON: {found[0]['ctx']['error']}"
     if place == ("body",):
         return 422, "the body must be a JSON object, sent with Content-Type: application/json"
-    # between keys stand the types of a choice, such as list[str]
-    keys = [
-        str(part) for part in place[1:] if not re.match(r"str$|[A-Z]|list\[|constrained", str(part))
-    ]
+    key = _key_of(found[0])
     if kind == "extra_forbidden":
-        return 422, f"there is no key {'.'.join(keys)}"
-    reasons = dict.fromkeys(re.sub(r"^(Input|String) ", "", error["msg"]) for error in found)
-    return 422, f"{'.'.join(keys)} {' or '.join(reasons)}"
+        return 422, f"there is no key {key}"
+    same = (error["msg"] for error in found if _key_of(error) == key)
+    reasons = dict.fromkeys(re.sub(r"^(Input|String) ", "", reason) for reason in same)
+    return 422, f"{key} {' or '.join(reasons)}"
+
+
+def _key_of(error: Any) -> str:
+    """The key that an error is of, without the types of a choice that stand between keys."""
+    *parts, last = map(str, error["loc"][1:])
+    keys = [part for part in parts if not _TYPE.match(part)]
+    is_key = error["type"] == "extra_forbidden" or not _TYPE.match(last)
+    return ".".join([*keys, last] if is_key else keys)
 
 
 def _add_errors(app: FastAPI) -> None:

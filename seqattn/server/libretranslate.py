@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from seqattn.checking import shown
 from seqattn.server.schemas import GenerateRequest
+from seqattn.server.searches import hypotheses_of
 from seqattn.server.service import Service
 
 
@@ -74,7 +75,8 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
         if given.get("format", "text") != "text":
             raise HTTPException(400, f"format must be text, got {shown(given['format'])}")
         others = _count(given.get("alternatives") or 0)
-        asked = GenerateRequest.model_construct(inputs=texts, n_best=others + 1)
+        count = min(others + 1, hypotheses_of(service.bundle.search()))
+        asked = GenerateRequest.model_construct(inputs=texts, n_best=count)
         found = (await service.generate(asked, request)).results
         best = [result.outputs[0].text for result in found]
         made = Translated(translatedText=best if several else best[0])

@@ -93,7 +93,7 @@ class Sentences:
         if isinstance(self.reader, Texts):
             keys = {name: getattr(asked, name) for name in _OF_A_TEXT}
             one = self.reader.read(GenerateRequest.model_construct(inputs=[source], **keys))[0]
-            self.reader.check_shown(one.windows[0])
+            self.reader.check_shown(max(one.windows, key=len))
             return one
         if asked.prefix is not None:
             raise UserError("this bundle answers by spans and writes nothing; leave prefix out")
@@ -135,7 +135,7 @@ class Sentences:
         best = searched.hypotheses[0]
         check_prefix(one, best)
         self.reader.figures.tokens(one.size, len(best.ids) + 1)
-        self.reader.check_shown(one.windows[0], best.ids)
+        self.reader.check_shown(searched.source, best.ids)
         return _document(asked, look.looked(source, searched, []))
 
     def _answer(self, asked: SentenceRequest, one: Shared) -> SentenceDocument:

@@ -158,6 +158,11 @@ class Output(BaseModel):
     score: float | None = None
     log_probability: float | None = None
     tokens: list[str] | None = None
+    source_tokens: list[str] | None = Field(
+        default=None,
+        description="of the part of the input of which it was made, which alignment and attention "
+        "are of, where it was read in several",
+    )
     alignment: Alignment | None = None
     attention: Maps | None = None
 
@@ -166,7 +171,9 @@ class Generated(BaseModel):
     """The outputs for one input, best first."""
 
     outputs: list[Output]
-    tokens: list[str] | None = Field(default=None, description="of the input")
+    tokens: list[str] | None = Field(
+        default=None, description="of the input, of several parts of the first"
+    )
     windows: int | None = Field(
         default=None, description="parts in which it was read, where several"
     )
@@ -216,7 +223,9 @@ class ExplainResponse(BaseModel):
     prefix: Numbers
     rest: list[float]
     windows: int | None = Field(
-        default=None, description="parts of the text, of which this is the first"
+        default=None,
+        description="parts of the text, of which this is the one of which the output was made; of "
+        "an output that was given the first",
     )
 
 

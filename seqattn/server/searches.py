@@ -52,6 +52,12 @@ def beams_of(search: Any) -> int:
     return next((int(getattr(search, name)) for name in known if hasattr(search, name)), 1)
 
 
+def hypotheses_of(search: Any) -> int:
+    """How many hypotheses of a source it can be asked for, up to 100."""
+    most = getattr(search, "beam_size", 100) if hasattr(search, "n_best") else 1
+    return min(100, int(most))
+
+
 def prefix_ids(bundle: Bundle, prefix: str) -> tuple[int, ...]:
     """The target tokens of a beginning, without the end.
 

@@ -122,6 +122,7 @@ class Service:
             return await work
         finally:
             gone.cancel()
+            work.add_done_callback(_noted)
             work.cancel()
             for job in jobs:
                 job.done.cancel()
@@ -153,6 +154,12 @@ class Service:
             partial(sentences.event, one),
             lambda document: json.dumps(document, ensure_ascii=False, allow_nan=False),
         )
+
+
+def _noted(work: asyncio.Future[Any]) -> None:
+    """Looks at an error that nobody waits for, which asyncio would print."""
+    if not work.cancelled():
+        work.exception()
 
 
 async def _disconnected(request: Request) -> None:

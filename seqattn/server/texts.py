@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from torch import Tensor
 from seqattn.bundle.bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Search, listed
-from seqattn.generation.generator import generate_from_windows
+from seqattn.generation.generator import generate_from_windows, search_windows
 from seqattn.generation.processors import Processor
 from seqattn.server.figures import Figures
 from seqattn.server.interventions import intervened
@@ -77,8 +77,10 @@ class Texts:
             raise UserError("intervene takes texts that are read in one part; shorten them")
         if asked.intervene is not None or looks(asked):
             for one in inputs:
-                self.check_shown(one.windows[0])
+                self.check_shown(max(one.windows, key=len))
         if asked.stream and beams_of(search) > 1 and not hasattr(search, "beam_size"):
+            if hasattr(search, "samples"):
+                raise UserError("generation=mbr says nothing until all is drawn; leave stream out")
             raise UserError("stream gives one sample; leave n_best out")
         return inputs
 
@@ -137,11 +139,25 @@ class Texts:
         """Searches an input alone, under what the request changes in the model."""
         search = one.search if watch is None else watched(one.search, watch)
         with intervened(self.bundle.model, asked.intervene, beams_of(search)):
-            found = self.search(search, [one])[0]
-        return self.told(asked, one, found)
+            generator = search.over(self.bundle.model)
+            found = search_windows(generator, [one.windows], [one.place])[0]
+        windows = {each.hypothesis.ids: each.window for each in found}
+        return self.told(asked, one, [each.hypothesis for each in found], windows)
 
-    def told(self, asked: GenerateRequest, one: Input, found: Sequence[Hypothesis]) -> Generated:
+    def told(
+        self,
+        asked: GenerateRequest,
+        one: Input,
+        found: Sequence[Hypothesis],
+        windows: Mapping[tuple[int, ...], int] | None = None,
+    ) -> Generated:
         """The result of an input.
+
+        Args:
+            asked: the request.
+            one: the input.
+            found: its hypotheses.
+            windows: in which of its windows each was found, where that is to be shown.
 
         Raises:
             UserError: where its limit is shorter than the beginning that was asked for.
@@ -153,9 +169,9 @@ class Texts:
         result = Generated(outputs=[])
         if len(one.windows) > 1:
             result.windows = len(one.windows)
-        source, tokenizer = one.windows[0], self.bundle.tokenizer
+        tokenizer = self.bundle.tokenizer
         if "tokens" in asked.parts:
-            result.tokens = tokenizer.source_pieces(source)
+            result.tokens = tokenizer.source_pieces(one.windows[0])
         for text, hypothesis in best:
             output = Output(text=text)
             if "scores" in asked.parts:
@@ -163,8 +179,11 @@ class Texts:
                 output.log_probability = round(hypothesis.log_probability, 6)
             if "tokens" in asked.parts:
                 output.tokens = tokenizer.target_pieces(hypothesis.ids)
+            source = one.windows[(windows or {}).get(hypothesis.ids, 0)]
             if source and looks(asked):
                 self.check_shown(source, hypothesis.ids)
+                if len(one.windows) > 1 and "tokens" in asked.parts:
+                    output.source_tokens = tokenizer.source_pieces(source)
                 look_into(output, self.bundle, source, self.bundle.ended(hypothesis.ids), asked)
             result.outputs.append(output)
         return result

@@ -170,6 +170,21 @@ def test_one_sentence_is_read_by_every_method(capfd, trained, tmp_path):
     }
 
 
+def test_one_sentence_is_explained_as_the_given_search_says_it(capfd, trained, tmp_path):
+    bundle, text = seqattn.load(f"{trained}/model"), "a dog sees a ball ."
+    words = [f"bundle={trained}/model", f"text={text}", "methods=[attention]"]
+    for size in (2, 3):
+        searched = ["generation=greedy", f"generation.limit={{extra:{size},ratio:0}}"]
+        out = succeed(capfd, "explain", *words, *searched, f"output={tmp_path}/{size}")
+        limit = {"extra": size, "ratio": 0}
+        (found,) = bundle.hypotheses(text, "greedy", limit=limit)[0]
+        said = bundle.generate(text, "greedy", limit=limit)
+        assert f"output:  {said}\n" in out
+        written = json.loads((tmp_path / f"{size}" / "explanations.json").read_text())
+        (one,) = written["bundles"].values()
+        assert one["output"] == bundle.tokenizer.target_pieces(bundle.ended(found.ids))
+
+
 def test_alignments_that_do_not_fit_the_split_are_refused_with_their_line(
     capfd, trained, gold, tmp_path
 ):

@@ -32,5 +32,13 @@ def test_a_word_spelt_in_bytes_is_the_same_word_and_a_space_alone_is_none():
     assert found["coverage"] == 1
 
 
+def test_a_line_break_ends_a_word_and_is_none():
+    source = ["▁He", "▁sees", "▁books", "↵", "▁No", "↵x", "y", "z↵", "W", END]
+    found = copied_document(source, ["▁books", "↵", "▁xy", "▁z", "▁W", "▁xyz", END])
+    assert found["pieces"] == [True, False, False, False, True, True, False]
+    assert found["coverage"] == 3 / 5
+    assert copied_document(source, ["▁xyz", END])["pieces"] == [True, False]
+
+
 def test_nothing_said_is_nothing_copied():
     assert copied_document(["▁a", END], [END])["coverage"] == 0.0

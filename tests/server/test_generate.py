@@ -9,6 +9,7 @@ import torch
 import seqattn
 from seqattn.analysis import capture, intervene
 from seqattn.analysis.intervene import permuted, uniform, without_heads, without_keys
+from seqattn.analysis.pairs import Pair, observed
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
 from seqattn.server.limits import Limits
@@ -255,6 +256,10 @@ def test_an_intervention_that_cannot_be_is_refused_in_words(client, intervention
         ({"inputs": TEXT, "generation": "gredy"}, "there is no generation=gredy; did you"),
         ({"inputs": TEXT, "generation": "spans"}, "generation must be of those for text, got a Sp"),
         ({"inputs": TEXT, "generation": {"beam_sise": 2}}, "there is no key generation.beam_sise"),
+        ({"inputs": TEXT, "generation": {"Seed": 2}}, "there is no key generation.Seed"),
+        ({"inputs": TEXT, "generation": {"limit": {"str": 2}}}, "there is no key generation.li"),
+        ({"inputs": TEXT, "n_best": 0, "input": TEXT}, "n_best should be greater than or equa"),
+        ({"inputs": TEXT, "stream": True, "generation": "mbr"}, "generation=mbr says nothing unt"),
         ({"inputs": TEXT, "generation": {"_target_": "os.abort"}}, "there is no key generation._t"),
         ({"inputs": TEXT, "generation": {"beam_size": 0}}, "generation.beam_size should be greate"),
         ({"inputs": TEXT, "generation": {"name": "greedy", "seed": 1}}, "there is no key generati"),
@@ -329,6 +334,29 @@ def test_a_text_in_windows_says_so_and_takes_no_intervention(bundle):
         )
         line = refusal(client, inputs=TEXT, intervene={"uniform": ["*"]})
     assert line == "intervene takes texts that are read in one part; shorten them"
+
+
+def test_what_is_shown_of_a_text_in_windows_is_of_the_one_of_which_the_output_was_made(bundle):
+    options = {**bundle.config["loader"], "long_sources": "window", "max_source_length": 5}
+    windowed = replace(bundle, config={**bundle.config, "loader": options})
+    search = windowed.search("greedy", limit=LengthLimit(0.0, 6), workers=1)
+    words = TEXT.split()
+    texts = [" ".join(words[n:] + words[:n]) for n in range(len(words))]
+    text = next(text for text in texts if windowed.best(text, search).window)
+    best, window = windowed.best(text, search)
+    windows = windowed.encode(text)[0]
+    assert best == search.over(bundle.model).generate(windows)[window][0]
+    with client_of(windowed) as client:
+        asked = {"inputs": text, "generation": {"name": "greedy", **SHORT}}
+        output = outputs(client, **asked, **{"return": ["attention", "tokens"]})[0]
+        assert output["source_tokens"] == bundle.tokenizer.source_pieces(windows[window])
+        maps = observed(bundle.model, Pair(windows[window], bundle.ended(best.ids)))
+        for name, weights in output["attention"]["maps"].items():
+            torch.testing.assert_close(torch.tensor(weights), maps[name][0][0], atol=1e-6, rtol=0)
+        for text in texts:
+            own = windowed.encode(text)[0][windowed.best(text, workers=1).window]
+            told = client.post("/v1/explain", json={"text": text, "method": "attention"}).json()
+            assert told["source_tokens"] == bundle.tokenizer.source_pieces(own)
 
 
 @pytest.mark.parametrize(

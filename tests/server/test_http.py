@@ -145,6 +145,18 @@ def test_libretranslates_lists_alternatives_and_detection(client, bundle):
     assert [one["code"] for one in languages] == ["en", "de"]
 
 
+@pytest.mark.parametrize(("search", "counts"), [({"beam_size": 3}, (1, 2)), ("greedy", (0,))])
+def test_libretranslates_clients_get_as_many_alternatives_as_the_search_has(
+    client, bundle, monkeypatch, search, counts
+):
+    own = bundle.search("greedy") if search == "greedy" else bundle.search(**search)
+    plain = bundle.search
+    monkeypatch.setattr(bundle, "search", lambda one=None, **s: plain(one or own, **s))
+    found = client.post("/translate", json={**FORM, "alternatives": 9}).json()
+    assert found["translatedText"] == bundle.generate(TEXT, own)
+    assert len(found["alternatives"]) in counts
+
+
 @pytest.mark.parametrize(
     ("changed", "line"),
     [

@@ -1,11 +1,15 @@
 """Server-sent events: what has been said so far, then what is said in the end."""
 
+import asyncio
+import gc
 import json
 import threading
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from seqattn.server.limits import Limits
+from seqattn.server.model_thread import Alone
 from seqattn.server.schemas import GenerateRequest
 from seqattn.server.service import Service
 from seqattn.server.texts import Gone
@@ -76,3 +80,25 @@ def test_a_client_that_goes_ends_the_search(bundle):
     assert isinstance(job.done.exception(timeout=10), Gone)
     assert len(told) == 1
     service.thread.close()
+
+
+def test_clients_that_go_while_they_wait_leave_nothing_on_the_servers_output(bundle):
+    service, free, told = Service(bundle, Limits()), threading.Event(), []
+
+    class Request:
+        async def receive(self):
+            await asyncio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+    async def go():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        with pytest.raises(HTTPException, match="the client has gone"):
+            await service.generate(GenerateRequest(inputs=[TEXT] * 2), Request())
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    service.thread.submit([Alone(free.wait)])
+    asyncio.run(go())
+    free.set()
+    service.thread.close()
+    assert told == []

@@ -9,30 +9,41 @@ import torch
 
 from seqattn.analysis.explanations import METHODS, Explanation, explain
 from seqattn.bundle.bundle import TextBundle
+from seqattn.generation.base import Search
 
 _TOP = 4
 """Source tokens that are printed of each target token."""
 
 
 def explain_text(
-    bundle: TextBundle, methods: Sequence[str], text: str, target: str | None = None
+    bundle: TextBundle,
+    methods: Sequence[str],
+    text: str,
+    target: str | None = None,
+    search: Search | None = None,
 ) -> dict[str, Any]:
     """Prints and returns what each method says of a text and its output.
 
     Args:
         bundle: which explains.
         methods: names of `METHODS`.
-        text: as written; of one in several windows the first is explained.
-        target: the output; None for the bundle's own.
+        text: as written; of one in several windows that is explained in which the output was found.
+        target: the output, of the first window; None for what the bundle says.
+        search: how it is found; None for the bundle's own.
     """
-    output = bundle.generate(text) if target is None else target
-    windows, said = bundle.encode([text])[0], bundle.tokenizer.encode_target([output])[0]
-    source = windows[0]
-    read = bundle.tokenizer.source_pieces(source, text)
-    predicted = bundle.tokenizer.target_pieces(said, output)
+    if target is None:  # as it was said: text may be cut into other pieces again
+        best, window = bundle.best(text, search)
+        said = bundle.ended(best.ids)
+        [output] = bundle.tokenizer.decode_target([said])
+    else:
+        [said], output, window = bundle.tokenizer.encode_target([target]), target, 0
+    windows = bundle.encode([text])[0]
+    source = windows[window]
+    read = bundle.tokenizer.source_pieces(source, text if window == 0 else None)
+    predicted = bundle.tokenizer.target_pieces(said, target)
     print(f"source:  {text}\noutput:  {output}")
     if len(windows) > 1:
-        print(f"windows: {len(windows)}, of which the first is explained")
+        print(f"windows: {len(windows)}, of which number {window + 1} is explained")
     device = next(bundle.model.parameters()).device
     ids = (torch.tensor([source], device=device), torch.tensor([said], device=device))
     found: dict[str, Any] = {"source": read, "output": predicted, "methods": {}}
