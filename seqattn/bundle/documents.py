@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from seqattn.bundle.choices import LOADER, types_at
+from seqattn.bundle.choices import LOADER, SLOT_NODES, types_at
 from seqattn.bundle.data_paths import without_paths
 from seqattn.bundle.format1 import FORMAT_1, upgraded
 from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, describe, each, nearest, remarked
@@ -75,6 +75,9 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     names = document.get("choices", {})
     if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
         raise UserError("choices must give a name for each group")
+    for name, node in document.items():
+        if isinstance(node, list) and name not in ("attention", *SLOT_NODES):
+            raise UserError(f"{name} must be one choice or value, got {shown(node)}")
     if document.get("quantize") not in (None, "int8"):
         raise UserError(f"quantize must be int8 or null, got {shown(document['quantize'])}")
     marks = partial(_target, trust=trust)

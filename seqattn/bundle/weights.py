@@ -77,7 +77,8 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
         reason = str(error).split("\n")[0]
         raise UserError(f"{file} cannot be read ({reason}); copy it anew or train again") from error
     for name, tensor in sorted(read.items()):
-        if not (tensor.is_floating_point() and tensor.isfinite().all()):
+        # as the model holds them: float8 has no `isfinite`, and float64 may be beyond float32
+        if not (tensor.is_floating_point() and tensor.float().isfinite().all()):
             raise UserError(f"{file} holds what are no finite numbers, in {name}; train again")
     model = architecture.build(vocabulary)
     model.load_state_dict(read, strict=False)  # a table that is shared is stored once
@@ -90,7 +91,7 @@ def _read(tensors: Any, name: str, scales: set[str]) -> Tensor:
     if name + _SCALE not in scales:
         return found
     scale = tensors.get_tensor(name + _SCALE)
-    if found.dtype != torch.int8 or scale.shape != (*found.shape[:1], 1):
+    if found.dtype != torch.int8 or found.dim() != 2 or scale.shape != (len(found), 1):
         raise _Wrong(f"{name} and {name}{_SCALE} are no int8 matrix with a scale for each row")
     return Rounded(found, scale).matrix
 

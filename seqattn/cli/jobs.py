@@ -33,13 +33,18 @@ def tell_jobs() -> None:
     found = [folder for folder in home.iterdir() if folder.name.isdigit()] if home.is_dir() else []
     runs = {one.name: one for one in sorted(found, key=lambda one: int(one.name))}
     scores = {name: _read(run / "model" / SCORES) for name, run in runs.items()}
-    scores = {name: row for name, row in scores.items() if row}
+    scores = {
+        name: {key: value for key, value in row.items() if type(value) is float}
+        for name, row in scores.items()
+        if row
+    }
     if not scores:
         return
     words = {name: _read(runs[name] / "overrides.yaml") or [] for name in scores}
     shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
-    figures = [key for key, value in next(iter(scores.values())).items() if type(value) is float]
-    best = _best(_read(runs[next(iter(scores))] / "config.yaml") or {}, scores)
+    # jobs may be of several tasks, or be scored on other splits
+    figures = list(dict.fromkeys(key for row in scores.values() for key in row))
+    best = _best([_read(runs[name] / "config.yaml") or {} for name in scores], scores)
     lines = {
         f"{name} best" if name == best else name: [
             " ".join(word for word in words[name] if word not in shared),
@@ -63,11 +68,14 @@ def _read(file: Path) -> Any:
     return json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
 
 
-def _best(config: dict[str, Any], scores: dict[str, Any]) -> str | None:
-    """The job whose bundle is the best by what its checkpoints were chosen by."""
+def _best(configs: list[dict[str, Any]], scores: dict[str, Any]) -> str | None:
+    """The job whose bundle is the best by what all jobs' checkpoints were chosen by."""
     from seqattn.runs.task_options import LOSSES
 
-    monitor = config.get("checkpoint", {}).get("monitor", "val/loss")
+    monitors = {config.get("checkpoint", {}).get("monitor", "val/loss") for config in configs}
+    if len(monitors) > 1:
+        return None  # each was chosen by something else
+    [monitor] = monitors
     better = min if LOSSES.get(monitor) == "min" else max
     values = {name: row[monitor] for name, row in scores.items() if monitor in row}
     return better(values, key=lambda name: values[name]) if values else None

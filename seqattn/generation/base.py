@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from seqattn.attention.masks import padded_right
-from seqattn.checking import CountOrNone, checked
+from seqattn.checking import BadValue, CountOrNone, checked, shown
 from seqattn.generation.processors import Processor
 from seqattn.models.base import Memory, Prediction
 
@@ -106,6 +106,9 @@ class Search(ABC):
         if not isinstance(self.processors, Mapping):  # a bundle has each by a name
             named = {str(number): one for number, one in enumerate(self.processors)}
             object.__setattr__(self, "processors", named)
+        for name, one in dict(self.processors).items():
+            if not callable(one):
+                raise BadValue(f"processors.{name}", f"must be a processor, got {shown(one)}")
 
     def over(self, model: SearchModel) -> "Generator":
         """The search over any number of sources."""

@@ -2,9 +2,12 @@
 
 import logging
 import os
+import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,11 +65,10 @@ def launch(run: TrainingOptions) -> TrainingResult:
     for name in logging.root.manager.loggerDict:  # what it says of an end is said here in a line
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # the user's own packages
-    os.environ.setdefault(
-        "OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // run.trainer.ranks))
-    )
-    with TemporaryDirectory(prefix="seqattn-") as room:
+    with _as_it_was(), TemporaryDirectory(prefix="seqattn-") as room:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # user's own packages
+        threads = max(1, (os.cpu_count() or 1) // run.trainer.ranks)
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
         given = {**run.settings, "resume": run.resume or "auto"}  # which has been decided by now
         (Path(room) / _SETTINGS).write_text(yaml.safe_dump(given), encoding="utf-8")
         ranks = ["--standalone", f"--nproc-per-node={run.trainer.ranks}", "--monitor-interval=0.1"]
@@ -79,6 +81,23 @@ def launch(run: TrainingOptions) -> TrainingResult:
             _raise_told(Path(room))
             raise Stopped(int(error.sigval)) from error
     return TrainingResult.kept(Path(run.run_dir))
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """A block that leaves the environment and the handlers of signals, which PyTorch sets, to what
+    this process does next, such as another job of a multirun."""
+    environment = dict(os.environ)
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
+        for number, handler in handlers.items():
+            if handler is not None and signal.getsignal(number) != handler:
+                signal.signal(number, handler)
 
 
 def _started(arguments: Any, room: Path, left: int) -> bool:

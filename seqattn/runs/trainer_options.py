@@ -208,6 +208,7 @@ def _quieten() -> None:
         "lr_scheduler.step",
         "You're resuming from a checkpoint that ended before",  # `BatchLoader` starts anywhere
         "You are trying to `self.log",
+        "It is recommended to use `self.log",  # of numbers that the first rank alone has
         "exists and is not empty",
         "smaller than the logging interval",
         "could not find the monitored key",  # before the first validation

@@ -189,6 +189,9 @@ CASES = {
     "an attention without a type": (without("attention._type_"), "attention must name its _type_"),
     "no attentions": (at("attention", []), "attention must be one choice or several, got none"),
     "a list of numbers": (at("attention", [1]), "attention must name its _type_, one of"),
+    "a list for a model": (at("model", []), "model must be one choice or value, got []"),
+    "a list for a position": (at("position", []), "position must be one choice or value, got []"),
+    "a number for a processor": (at("generation.processors", [1]), "processors.0 must be a proces"),
     "a text for a kernel": (at("attention.kernel", "SoftmaxKernel"), "attention.kernel must name "),
     "a list for a kernel": (at("attention.kernel", []), "attention.kernel must be a choice with"),
     "no kernel": (without("attention.kernel"), "attention.kernel must be given"),
@@ -248,6 +251,18 @@ CASES = {
     "a nan": (weights(put(NORM, torch.full((16,), torch.nan))), f"no finite numbers, in {NORM}"),
     "an infinity": (weights(put(NORM, torch.full((16,), torch.inf))), "no finite numbers, in"),
     "whole numbers": (weights(put(NORM, torch.ones(16, dtype=torch.long))), "no finite numbers"),
+    "numbers beyond float32": (
+        weights(put(NORM, torch.full((16,), 1e300, dtype=torch.float64))), "no finite numbers, in",
+    ),
+    "a nan of eight bits": (
+        weights(put(NORM, torch.full((16,), torch.nan).to(torch.float8_e4m3fn))), "no finite numbe",
+    ),
+    "scales of a vector": (
+        weights(lambda tensors: tensors.update({
+            NORM: torch.ones(16, dtype=torch.int8), f"{NORM}.int8_scale": torch.ones(16, 1),
+        })),
+        "are no int8 matrix with a scale for each row",
+    ),
     # the rest
     "scores that are no JSON": (raw("scores.json", b"{"), "scores.json must be JSON, line 1"),
     "scores that are a list": (raw("scores.json", b"[1]"), "must hold a JSON object of numbers"),

@@ -108,6 +108,22 @@ def test_a_sweep_ends_with_a_line_for_each_job_the_best_marked(capfd, corpus, tm
     assert all(found in ended.out for found in ("1 best", "optimizer.lr=0.01", "val/loss"))
 
 
+def test_a_sweep_s_table_has_what_any_job_scored(capfd, corpus, tmp_path):
+    words = ("task.final.splits=[],[val]", f"run_dir={tmp_path}/sweep")
+    succeed(capfd, "train", "-m", *train_arguments(corpus, *words, steps=1, every=1))
+    table = [x.split("\t") for x in (tmp_path / "sweep" / "jobs.tsv").read_text().splitlines()]
+    head, without, scored = table
+    assert without[head.index("val/bleu")] == ""
+    assert float(scored[head.index("val/bleu")]) >= 0
+    assert all(one[head.index("val/loss")] for one in (without, scored))
+
+
+def test_no_job_is_best_where_each_was_chosen_by_another_measure(capfd, corpus, tmp_path):
+    words = ("checkpoint.monitor=val/loss,val/bleu", f"run_dir={tmp_path}/sweep")
+    succeed(capfd, "train", "-m", *train_arguments(corpus, *words, steps=1, every=1))
+    assert "best" not in (tmp_path / "sweep" / "jobs.tsv").read_text()
+
+
 # --- callbacks ----------------------------------------------------------------------------------
 
 
