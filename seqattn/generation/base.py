@@ -103,10 +103,11 @@ class Search(ABC):
     output: ClassVar[str] = "text"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.processors, Mapping):  # a bundle has each by a name
-            named = {str(number): one for number, one in enumerate(self.processors)}
+        named = self.processors  # a bundle has each by a name
+        if not isinstance(named, Mapping):
+            named = {str(number): one for number, one in enumerate(named)}
             object.__setattr__(self, "processors", named)
-        for name, one in dict(self.processors).items():
+        for name, one in named.items():
             if not callable(one):
                 raise BadValue(f"processors.{name}", f"must be a processor, got {shown(one)}")
 
