@@ -75,11 +75,11 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     names = document.get("choices", {})
     if not isinstance(names, dict) or not all(isinstance(n, str) for n in names.values()):
         raise UserError("choices must give a name for each group")
+    if document.get("quantize") not in (None, "int8"):
+        raise UserError(f"quantize must be int8 or null, got {shown(document['quantize'])}")
     for name, node in document.items():
         if isinstance(node, list) and name not in ("attention", *SLOT_NODES):
             raise UserError(f"{name} must be one choice or value, got {shown(node)}")
-    if document.get("quantize") not in (None, "int8"):
-        raise UserError(f"quantize must be int8 or null, got {shown(document['quantize'])}")
     marks = partial(_target, trust=trust)
     return {name: remarked(node, name, marks) for name, node in document.items()}
 
