@@ -150,7 +150,7 @@ def test_a_run_goes_on_without_its_moving_average_from_the_weights_of_its_last_s
     capfd, corpus, tmp_path
 ):
     succeed(capfd, "train", *train_arguments(corpus, f"run_dir={tmp_path}/whole", steps=4))
-    words = ("callbacks=[ema]", f"run_dir={tmp_path}/cut")
+    words = (*AVERAGED, f"run_dir={tmp_path}/cut")
     succeed(capfd, "train", *train_arguments(corpus, *words, steps=2))
     succeed(capfd, "train", f"resume={tmp_path}/cut", "callbacks=[]", "trainer.max_steps=4")
     one, other = (checkpoint(tmp_path / name)["state_dict"] for name in ("whole", "cut"))
