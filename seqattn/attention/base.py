@@ -166,6 +166,14 @@ class Attention(Mixer):
         return output
 
 
+def length_key(model: object, limit: int) -> str:
+    """The key by which a model reads at most `limit` tokens: of an attention, or of positions."""
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    mixers = (part for part in parts if isinstance(part, Mixer))
+    ends = any(mixer.max_length == limit for mixer in mixers)
+    return "attention.kernel.max_length" if ends else "position.max_length"
+
+
 class AttentionFactory(Protocol):
     """Makes a layer's own attention."""
 

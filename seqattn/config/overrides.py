@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 
 from seqattn.bundle import nodes
-from seqattn.bundle.choices import SLOT_NODES, with_new_keys
+from seqattn.bundle.choices import SLOT_NODES, choices, with_new_keys
 from seqattn.errors import UserError
 from seqattn.storage import user_path
 
@@ -28,6 +28,8 @@ CARRIED = {
     "probe": {"data": "data"},
 }
 """For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
+_OTHER_KEYS = ("callbacks", "generation", "logger", "processor", "schedule")
+"""Groups whose choices have other keys than one another, and with others of which a run goes on."""
 OWN = r"bundle\d+_"
 """What the choices that a bundle fills begin with, before the names that they had there."""
 _SENTENCES = ("text", "target", "question", "context")
@@ -117,8 +119,32 @@ def _resumed(run: str, overrides: Sequence[str]) -> list[str]:
     """The overrides that a run was started with, but for those that are given anew."""
     before = _saved(run, "overrides", list)
     replaced = {"run_dir", *(override.partition("=")[0] for override in overrides)}
-    kept = [one for one in before if one.partition("=")[0] not in replaced]
+    kept = [
+        one
+        for one in before
+        if one.partition("=")[0] not in replaced and not _outdated(one, overrides)
+    ]
     return [*kept, f"run_dir={_quoted(run)}"]
+
+
+def _outdated(override: str, overrides: Sequence[str]) -> bool:
+    """Whether its key is of a choice that has given way, in `overrides`, to one without it."""
+    key = override.partition("=")[0]
+    place = re.sub(r"^generation\.processors\b", "processor", key.lstrip("+~"))
+    group, *path = place.split(".")
+    names = _value(overrides, group) if group in _OTHER_KEYS and path else None
+    names = [names] if isinstance(names, str) else names
+    known = choices(group) if isinstance(names, list) else {}
+    if not isinstance(names, list) or not known.keys() >= set(map(str, names)):
+        return False  # of choices of one's own nothing is known
+    node: Any = {name: part for one in names for name, part in known[str(one)].items()}
+    for word in path[:-1] if key.startswith("+") else path:
+        if not isinstance(node, dict):
+            return False
+        if word not in node:
+            return True
+        node = node[word]
+    return False
 
 
 def _saved(run: str, name: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:

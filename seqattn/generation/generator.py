@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
+from seqattn.attention.base import length_key
 from seqattn.attention.watched import Watched
 from seqattn.checking import CountOrNone, checked
 from seqattn.errors import UserError
@@ -86,7 +87,7 @@ class Generator:
             if limit is not None and len(source) > limit:
                 raise UserError(
                     f"source {number} has {len(source)} tokens and this model reads at most "
-                    f"{limit}; shorten it, or train with a larger position.max_length"
+                    f"{limit}; shorten it, or train with a larger {length_key(self.model, limit)}"
                 )
         results: list[list[Hypothesis]] = [[Hypothesis((), 0.0, 0.0)] for _ in sources]
         places = range(len(sources)) if places is None else places

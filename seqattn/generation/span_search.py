@@ -11,6 +11,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
+from seqattn.attention.base import length_key
 from seqattn.checking import Count, Share, checked
 from seqattn.errors import UserError
 from seqattn.generation.base import Progress, inference
@@ -233,7 +234,7 @@ class Answerer:
                 raise UserError(
                     f"a window or question has {longest} tokens and this model reads at most "
                     f"{limit}; lower loader.window and loader.max_question, or train with a larger "
-                    "position.max_length"
+                    f"{length_key(self.model, limit)}"
                 )
             read = self.search.read(windows, self.model(windows.to(device)))
             yield from zip(windows.index.tolist(), read, strict=True)

@@ -13,6 +13,7 @@ import yaml
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
+from seqattn.attention.base import length_key
 from seqattn.data.options import SpanOptions
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory, ran_out
@@ -85,9 +86,12 @@ def _check_lengths(fitting: Fitting) -> None:
     limits = (model.max_source_length, getattr(model, "max_target_length", model.max_source_length))
     for (what, key), tokens, limit in zip(fitting.sides, longest, limits, strict=True):
         if limit is not None and tokens > limit:
+            bound = length_key(model, limit)
+            if bound.startswith("attention") and fitting.run.encoder_attention is not None:
+                bound = f"encoder_{bound}"  # no decoder's attention has one
             raise UserError(
-                f"position.max_length is {limit} tokens and the longest {what} has {tokens}; set "
-                f"{key}={limit} to leave out what is beyond, or raise position.max_length"
+                f"{bound} is {limit} tokens and the longest {what} has {tokens}; set "
+                f"{key}={limit} to leave out what is beyond, or raise {bound}"
             )
 
 

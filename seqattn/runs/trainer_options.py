@@ -89,6 +89,11 @@ class TrainerOptions:
             raise UserError("trainer.devices must be at least 1, or auto for all, got 0")
         if self.max_steps == -1 and self.max_epochs == -1:
             raise UserError("a training must end: trainer.max_steps and trainer.max_epochs are -1")
+        if self.lightning.get("gradient_clip_algorithm", "norm") not in ("norm", None):
+            raise UserError(
+                "trainer.lightning.gradient_clip_algorithm must be norm, by which gradients are "
+                f"clipped here, got {self.lightning['gradient_clip_algorithm']}"
+            )
         if self.sharded:
             check_shards(self.precision, self.compile)
         elif self.strategy.startswith(("fsdp", "deepspeed", "model_parallel")):

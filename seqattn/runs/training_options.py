@@ -197,8 +197,13 @@ class TrainingOptions:
             raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
         if self.trainer.ranks == 1:
             self.trainer.trainer(Path(self.run_dir))
-        copies = (WeightAveraging, StochasticWeightAveraging)
-        if any(isinstance(made, copies) for made in self.made_callbacks()) and self.trainer.sharded:
+        made = self.made_callbacks()
+        if any(isinstance(one, StochasticWeightAveraging) for one in made):
+            raise UserError(
+                "what StochasticWeightAveraging makes reaches no checkpoint and no bundle; "
+                "use callbacks=[ema], or checkpoint.average=last checkpoint.count=5"
+            )
+        if any(isinstance(one, WeightAveraging) for one in made) and self.trainer.sharded:
             raise UserError(
                 "trainer=fsdp2 does not hold the whole copy of the weights that callbacks=[ema] "
                 "averages; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"

@@ -198,7 +198,8 @@ class SummedTask(LightningModule):
         fused = self.trainer.precision != "16-mixed"
         optimizer = self.optimization.optimizer(self.model, fused=fused)
         self._settings = [{**group, "params": None} for group in optimizer.param_groups]
-        schedule = LambdaLR(optimizer, self.optimization.schedule)
+        # a function: a checkpoint would hold the settings of an object, and bring them back
+        schedule = LambdaLR(optimizer, lambda step: self.optimization.schedule(step))
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "step", "name": "lr"},

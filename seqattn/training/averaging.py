@@ -50,6 +50,7 @@ class MovingAverage(WeightAveraging):
         super().__init__(use_buffers=False, multi_avg_fn=get_ema_multi_avg_fn(decay))
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._device = trainer.strategy.root_device  # where the model is not yet
         super().setup(trainer, pl_module, stage)
         self._swapped = False
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightning import LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import Checkpoint, WeightAveraging
 
 from seqattn.errors import Stopped
 from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
@@ -146,6 +146,9 @@ class Checkpoints(Checkpoint):
         data.start = (place.epoch, place.within, checkpoint["plan"])
         checkpoint["loops"] = place.counters(batches, trainer.accumulate_grad_batches)
         self._saved = place.step
+        weights = checkpoint.get("current_model_state")  # of a run that kept a moving average
+        if weights and not any(isinstance(one, WeightAveraging) for one in trainer.callbacks):  # type: ignore[attr-defined]
+            trainer.strategy.load_model_state_dict({"state_dict": weights})
 
     def state_dict(self) -> dict[str, Any]:
         return {"kept": [list(one) for one in self.kept], "by": self._by}

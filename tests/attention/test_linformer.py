@@ -1,5 +1,7 @@
 """Linformer attention against loops over places, full attention, and what it cannot do."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,7 @@ from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.linformer import LinformerKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
+from seqattn.generation import Generator, GreedySearch
 from seqattn.positions import Position, Stack
 from tests.builders import (
     HEAD_DIM,
@@ -154,3 +157,10 @@ def test_no_fused_attention_runs_in_bfloat16_on_a_cpu_where_its_backward_pass_is
         context.float().sum().backward()
     assert context.dtype == torch.bfloat16
     assert torch.bfloat16 not in attending.types
+
+
+def test_a_search_names_its_key_for_a_source_that_is_too_long():
+    model = make_transformer(partial(load_choice("attention", "linformer"), num_heads=HEADS))
+    generator = Generator(model, GreedySearch())
+    with pytest.raises(UserError, match=r"at most 512; .* larger attention\.kernel\.max_len"):
+        generator.generate([[4] * 513])

@@ -1,5 +1,10 @@
 """Bad values on the command line: verb, arguments, and how the answer begins."""
 
+SWA = (
+    "+callbacks.swa._target_=lightning.pytorch.callbacks.StochasticWeightAveraging "
+    "+callbacks.swa._partial_=true +callbacks.swa.swa_lrs=0.1"
+)
+
 # fmt: off
 NUMBERS = (
     ("train", "model.dim=abc", "model.dim must be a whole number from 1 to 65,536, got 'abc'"),
@@ -347,6 +352,7 @@ COMBINATIONS = (
     ("train", "trainer=fsdp2 trainer.precision=16-mixed", "trainer=fsdp2 takes trainer.precision="),
     ("train", "trainer=fsdp2 trainer.compile=true", "trainer=fsdp2 takes trainer.compile=false"),
     ("train", "trainer=fsdp2 callbacks=[ema]", "trainer=fsdp2 does not hold the whole copy"),
+    ("train", SWA, "what StochasticWeightAveraging makes reaches no checkpoint and no bundle"),
     ("train", "trainer.strategy=fsdp", "weights are shared out by trainer=fsdp2, not by fsdp"),
     ("train", "attention=linformer", "attention=linformer cannot serve as decoder"),
     ("train", "attention=xca", "attention=xca cannot serve as decoder"),

@@ -129,6 +129,12 @@ def test_sentences_longer_than_learned_positions_are_refused_before_the_first_st
     assert "set loader.max_length=5 to leave out what is beyond" in text
 
 
+def test_sentences_longer_than_an_attention_takes_are_refused_by_its_key_not_by_positions(refused):
+    text = refused("attention@encoder_attention=linformer", "encoder_attention.kernel.max_length=5")
+    assert text.startswith("encoder_attention.kernel.max_length is 5 tokens and the longest source")
+    assert text.endswith("or raise encoder_attention.kernel.max_length")
+
+
 def test_a_gpu_where_there_is_none(refused, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert refused("trainer=gpu") == "trainer=gpu finds no GPU here; use trainer=cpu"

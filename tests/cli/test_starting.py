@@ -146,6 +146,17 @@ def test_a_moving_average_resumes_to_the_bit_and_goes_into_the_bundle(capfd, cor
     assert any(not torch.equal(w, raw[f"model.{n}"]) for n, w in bundles[0].items())  # not a step
 
 
+def test_a_run_goes_on_without_its_moving_average_from_the_weights_of_its_last_step(
+    capfd, corpus, tmp_path
+):
+    succeed(capfd, "train", *train_arguments(corpus, f"run_dir={tmp_path}/whole", steps=4))
+    words = (*AVERAGED, f"run_dir={tmp_path}/cut")
+    succeed(capfd, "train", *train_arguments(corpus, *words, steps=2))
+    succeed(capfd, "train", f"resume={tmp_path}/cut", "callbacks=[]", "trainer.max_steps=4")
+    one, other = (checkpoint(tmp_path / name)["state_dict"] for name in ("whole", "cut"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_a_moving_average_is_the_recurrence(capfd, corpus, tmp_path):
     averages, steps = [], []
     for count in (1, 2):

@@ -7,7 +7,7 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 
 from seqattn.config.compose import CONF
-from seqattn.config.overrides import _quoted
+from seqattn.config.overrides import _quoted, complete
 from tests.cli.small import checked_training, composed, groups
 
 NEEDED = {
@@ -123,3 +123,31 @@ def test_a_path_in_a_home_folder_needs_no_quotes(monkeypatch, tmp_path):
     assert composed("train", "cache_dir=~/my cache")[0]["cache_dir"] == "~/my cache"
     composed("train", "run_dir=~/my run")
     assert HydraConfig.get().run.dir == str(tmp_path / "my run")
+
+
+BEFORE = (
+    "generation=beam", "generation.beam_size=8", "generation.limit.extra=20", "logger=[wandb]",
+    "+logger.wandb.notes=x", "schedule.floor=0.1", "generation.processors.no_repeat_ngram.size=2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "gone"),
+    [
+        ("generation=greedy", {"generation=beam", "generation.beam_size=8"}),
+        ("generation=beam", {"generation=beam"}),
+        ("generation=mine", {"generation=beam"}),
+        ("logger=[]", {"logger=[wandb]", "+logger.wandb.notes=x"}),
+        ("logger=[csv,wandb]", {"logger=[wandb]"}),
+        ("processor=[]", {"generation.processors.no_repeat_ngram.size=2"}),
+        ("processor=[no_repeat_ngram]", set()),
+        ("schedule=constant", {"schedule.floor=0.1"}),
+        ("schedule=linear", set()),
+    ],
+)
+def test_a_choice_that_a_run_goes_on_with_brings_none_of_the_other_one_s_keys(
+    tmp_path, typed, gone
+):
+    (tmp_path / "overrides.yaml").write_text(yaml.safe_dump(list(BEFORE)))
+    found = complete("train", [f"resume={tmp_path}", typed])
+    assert found[:-3] == [one for one in BEFORE if one not in gone]

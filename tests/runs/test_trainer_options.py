@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from seqattn.errors import UserError
 from seqattn.runs.trainer_options import TrainerOptions
 
 
@@ -33,6 +34,12 @@ def test_a_whole_interval_of_validations_is_in_steps_a_share_is_of_an_epoch(tmp_
     assert trainer.check_val_every_n_epoch is None
     shared = TrainerOptions(accelerator="cpu", accumulate_grad_batches=3, val_check_interval=0.5)
     assert shared.trainer(tmp_path).val_check_interval == 0.5
+
+
+def test_clipping_by_value_is_refused_as_norms_alone_are_clipped():
+    assert TrainerOptions(lightning={"gradient_clip_algorithm": "norm"}).lightning
+    with pytest.raises(UserError, match=r"gradient_clip_algorithm must be norm, .* got value$"):
+        TrainerOptions(lightning={"gradient_clip_algorithm": "value"})
 
 
 def test_shards_of_one_device_are_advised_against():

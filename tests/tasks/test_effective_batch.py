@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from seqattn.data.batch import collate
 from seqattn.errors import UserError
 from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
+from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from tests.builders import VOCABULARY, make_transformer
 from tests.ranks import join, run_ranks
@@ -166,6 +167,27 @@ def test_a_step_moves_the_weights_as_the_big_batch_would():
     fit(task, several, accumulate_grad_batches=3)
     for weight, old, step in zip(task.model.parameters(), before, gradient, strict=True):
         torch.testing.assert_close(weight.detach(), old - 0.5 * step, atol=1e-10, rtol=1e-9)
+
+
+class Falling:
+    """A schedule of one's own that is an object."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def __call__(self, step):
+        return self.share**step
+
+
+def test_a_run_goes_on_by_its_new_schedule_where_that_is_an_object():
+    def made(share):
+        task = Recorded(make_transformer(), Optimization(partial(adamw, lr=1.0), Falling(share)))
+        task.trainer = trainer_of()
+        return task.configure_optimizers()["lr_scheduler"]["scheduler"]
+
+    before, after = made(0.5), made(0.1)
+    after.load_state_dict(before.state_dict())
+    assert {rate(2) for rate in after.lr_lambdas} == {0.1**2}
 
 
 @pytest.mark.parametrize(

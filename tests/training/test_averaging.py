@@ -1,10 +1,13 @@
 """Averages of checkpoints."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from lightning import LightningModule
 
 from seqattn.ops.memory import keep_freed_memory
-from seqattn.training.averaging import average_weights
+from seqattn.training.averaging import MovingAverage, average_weights
 
 
 def state(seed, steps):
@@ -47,6 +50,16 @@ def test_no_checkpoint_or_checkpoints_of_other_models_are_refused():
         average_weights([])
     with pytest.raises(ValueError, match="different weights"):
         average_weights([{"a": torch.ones(1)}, {"b": torch.ones(1)}])
+
+
+def test_a_moving_average_lies_where_the_weights_will_be_not_where_they_are_made():
+    module = LightningModule()
+    module.weight = torch.nn.Parameter(torch.ones(3))
+    average, device = MovingAverage(), torch.device("meta")
+    trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=device))
+    average.setup(trainer, module, "fit")
+    assert [weight.device for weight in average._average_model.parameters()] == [device]
+    assert module.weight.device.type == "cpu"
 
 
 def test_keeping_freed_memory_says_whether_it_was_done(monkeypatch):
