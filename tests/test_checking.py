@@ -2,6 +2,7 @@
 
 import importlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -52,6 +53,13 @@ def test_a_value_that_does_not_fit_is_named_with_what_must_hold(given, line):
 def test_values_that_fit_pass_and_objects_are_left_alone():
     shape = Shape(4, "gelu", betas=[0.5, 0.6], lengths=[3], dropout=0, scale=1, other=object())
     assert (shape.dim, shape.betas, shape.dropout) == (4, [0.5, 0.6], 0)
+
+
+def test_a_path_stands_for_its_text_where_text_is_taken():
+    assert Shape(name=Path("a/b")).name == "a/b"
+    assert Shape(other=Path("a")).other == Path("a")
+    with pytest.raises(BadValue, match="activation must be one of relu, gelu, got a PosixPath"):
+        Shape(activation=Path("relu"))
 
 
 def test_fields_of_a_base_are_checked_by_what_its_own_module_means(tmp_path, monkeypatch):
