@@ -64,9 +64,10 @@ class ShardsSuite(Suite):
 
     def __post_init__(self) -> None:
         if self.rounds and min(self.pairs) > self.in_memory:
+            least = f"at least the smallest of suite.pairs ({min(self.pairs):,})"
             raise UserError(
-                f"suite.in_memory must be at least the smallest of suite.pairs ({min(self.pairs):,}) "
-                f"to train from both, got {self.in_memory:,}; suite.rounds=0 trains from none"
+                f"suite.in_memory must be {least} to train from both, got {self.in_memory:,}; "
+                "suite.rounds=0 trains from none"
             )
 
     def measure(self) -> Iterator[Figures]:

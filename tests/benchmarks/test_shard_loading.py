@@ -46,7 +46,7 @@ def test_each_part_is_measured(tmp_path, monkeypatch):
 
 
 def test_training_from_both_needs_a_size_that_memory_holds(tmp_path):
-    few = dict(corpus=Sentences(tmp_path), pairs=(400, 300), in_memory=299)
+    few = {"corpus": Sentences(tmp_path), "pairs": (400, 300), "in_memory": 299}
     with pytest.raises(UserError, match=r"suite.in_memory must be .*pairs \(300\).*rounds=0"):
         ShardsSuite(**few)
     ShardsSuite(**few, rounds=0)
