@@ -129,7 +129,7 @@ NUMBERS = (
 KINDS = (
     ("generate", "input=no.txt", "input=no.txt is not a file"),
     ("generate", "output=no/where.txt", "output=no/where.txt: the directory no is not there; make"),
-    ("generate", "generation=greedy n_best=2", "generation=greedy gives one hypothesis; n_best ne"),
+    ("generate", "generation=greedy n_best=2", "this search gives one hypothesis; n_best needs ge"),
     ("generate", "n_best=9", "n_best must be from 1 to generation.beam_size (2), got 9"),
     ("generate", "n_best=0", "n_best must be a whole number from 1 to 1,000,000,000 or null, got "),
     ("generate", "generation.beam_siz=3", "there is no key generation.beam_siz; did you mean gene"),
