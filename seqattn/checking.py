@@ -157,6 +157,8 @@ def in_words(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, parts))}"
     if origin in (list, tuple, Sequence):
+        if get_origin(parts[0]) is Literal:
+            return f"a list of some of {', '.join(map(str, get_args(parts[0])))}"
         fixed = f"{len(parts)} " if origin is tuple and ... not in parts else ""
         inner = get_args(parts[0])[0] if get_origin(parts[0]) is Annotated else parts[0]
         plain = all(part is ... or in_words(part) for part in parts)

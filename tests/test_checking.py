@@ -21,6 +21,7 @@ class Shape:
     dropout: Dropout = 0.0
     scale: Positive = 1.0
     name: str | None = None
+    kinds: list[Literal["a", "b"]] | None = None
     other: object = None
 
 
@@ -34,6 +35,7 @@ class Shape:
         ({"activation": "tanh"}, "activation must be one of relu, gelu, got 'tanh'"),
         ({"betas": [0.9]}, "betas must be a list of 2 numbers, got [0.9]"),
         ({"lengths": [1, 0]}, "lengths must be a list of whole numbers or null, got [1, 0]"),
+        ({"kinds": ["c"]}, "kinds must be a list of some of a, b or null, got ['c']"),
         ({"dropout": 1}, "dropout must be a number of at least 0 and below 1, got 1"),
         ({"dropout": float("nan")}, "dropout must be a number"),
         (
