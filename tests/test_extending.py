@@ -130,6 +130,13 @@ def test_a_package_is_found_in_the_folder_that_one_is_in(bundle, home):
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
 
 
+def test_a_package_is_found_where_the_choices_are_a_setting(home):
+    words = ["attention=cosine", "trainer=cpu", "trainer.max_steps=1", "model.dim=9", "run_dir=no"]
+    words = [sys.executable, ROOT / "train.py", f"hydra.searchpath=[file://{home}/conf]", *words]
+    done = subprocess.run(words, cwd=home, capture_output=True, text=True, check=False)
+    assert "num_heads must divide" in done.stderr  # so it was imported
+
+
 @pytest.mark.parametrize("command", commands("python train.py", PAGE))
 def test_the_settings_of_a_training_are_there_and_fit(command, home):
     words = [word for word in shlex.split(command.replace("=DIR", "=."))[2:] if "conf" not in word]

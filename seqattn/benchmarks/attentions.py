@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Le, MinLen
@@ -109,7 +109,7 @@ def _kernel(factory: object) -> Callable[..., object]:
     return made
 
 
-def _chosen(kernel: object) -> dict[str, object]:
+def _chosen(kernel: object) -> dict[str, Any]:
     """The sizes that a kernel has."""
     return dict(getattr(kernel, "keywords", {}))
 
