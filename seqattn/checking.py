@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, is_dataclass
 from functools import cache, wraps
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -70,7 +71,8 @@ def checked(cls: Class) -> Class:
     """Class decorator: the constructor refuses what does not fit its parameters' types and bounds.
 
     Only parameters of plain types are looked at: numbers, texts, truth values, one of several
-    words, None, lists of these, with bounds as `Annotated` gives them. A number must be finite.
+    words, None, lists of these, with bounds as `Annotated` gives them. A number must be finite. For
+    a text a path may be given, and becomes one.
 
     Raises:
         BadValue: on construction, naming the parameter, what it takes and what came.
@@ -80,9 +82,13 @@ def checked(cls: Class) -> Class:
 
     @wraps(made)
     def construct(self: object, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs).arguments
+        bound = signature.bind(self, *args, **kwargs)
+        given = bound.arguments
+        for name in [name for name, value in given.items() if isinstance(value, PurePath)]:
+            if "text" in in_words(parameters(cls).get(name, Any)):
+                given[name] = str(given[name])
         check(cls, given)
-        made(self, *args, **kwargs)
+        made(*bound.args, **bound.kwargs)
         if type(self) is cls and not is_dataclass(cls):
             vars(self)[ARGUMENTS] = {name: given[name] for name in given if name != "self"}
 
@@ -151,6 +157,8 @@ def in_words(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, parts))}"
     if origin in (list, tuple, Sequence):
+        if get_origin(parts[0]) is Literal:
+            return f"a list of some of {', '.join(map(str, get_args(parts[0])))}"
         fixed = f"{len(parts)} " if origin is tuple and ... not in parts else ""
         inner = get_args(parts[0])[0] if get_origin(parts[0]) is Annotated else parts[0]
         plain = all(part is ... or in_words(part) for part in parts)

@@ -2,6 +2,7 @@
 
 import importlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -20,6 +21,7 @@ class Shape:
     dropout: Dropout = 0.0
     scale: Positive = 1.0
     name: str | None = None
+    kinds: list[Literal["a", "b"]] | None = None
     other: object = None
 
 
@@ -33,6 +35,7 @@ class Shape:
         ({"activation": "tanh"}, "activation must be one of relu, gelu, got 'tanh'"),
         ({"betas": [0.9]}, "betas must be a list of 2 numbers, got [0.9]"),
         ({"lengths": [1, 0]}, "lengths must be a list of whole numbers or null, got [1, 0]"),
+        ({"kinds": ["c"]}, "kinds must be a list of some of a, b or null, got ['c']"),
         ({"dropout": 1}, "dropout must be a number of at least 0 and below 1, got 1"),
         ({"dropout": float("nan")}, "dropout must be a number"),
         (
@@ -52,6 +55,13 @@ def test_a_value_that_does_not_fit_is_named_with_what_must_hold(given, line):
 def test_values_that_fit_pass_and_objects_are_left_alone():
     shape = Shape(4, "gelu", betas=[0.5, 0.6], lengths=[3], dropout=0, scale=1, other=object())
     assert (shape.dim, shape.betas, shape.dropout) == (4, [0.5, 0.6], 0)
+
+
+def test_a_path_stands_for_its_text_where_text_is_taken():
+    assert Shape(name=Path("a/b")).name == "a/b"
+    assert Shape(other=Path("a")).other == Path("a")
+    with pytest.raises(BadValue, match="activation must be one of relu, gelu, got a PosixPath"):
+        Shape(activation=Path("relu"))
 
 
 def test_fields_of_a_base_are_checked_by_what_its_own_module_means(tmp_path, monkeypatch):

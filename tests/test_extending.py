@@ -112,11 +112,29 @@ def test_the_commands_on_the_bundle_run(command, bundle, capfd):
     assert run_verb(Path(script).stem, words) == 0, capfd.readouterr().err
 
 
+def test_a_training_begins_with_a_trusted_bundle(bundle, home, tmp_path, capfd):
+    sizes = ("trainer.max_steps=1", "task.final=false", "trainer=cpu", f"cache_dir={home}/cache")
+    words = ("data=demo_translation", f"init_from={bundle}", f"run_dir={tmp_path}/run", *sizes)
+    assert run_verb("train", words) == 2
+    assert "load it with trust=[mine]" in capfd.readouterr().err
+    assert run_verb("train", [*words, "trust=[mine]"]) == 0
+    assert "mine.cosine" in (tmp_path / "run" / "model" / "config.yaml").read_text()
+    again = [word for word in words if not word.startswith("init_from")]
+    assert run_verb("train", [*again, f"init_from={bundle}", "trust=[mine,more]"]) == 0
+
+
 def test_a_package_is_found_in_the_folder_that_one_is_in(bundle, home):
     script = ROOT / "scripts" / "generate.py"  # whose own folder is searched, not this one
     words = [sys.executable, script, f"bundle={bundle}", "input=FILE", "trust=[mine]"]
     done = subprocess.run(words, cwd=home, capture_output=True, text=True, check=False)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
+
+
+def test_a_package_is_found_where_the_choices_are_a_setting(home):
+    words = ["attention=cosine", "trainer=cpu", "trainer.max_steps=1", "model.dim=9", "run_dir=no"]
+    words = [sys.executable, ROOT / "train.py", f"hydra.searchpath=[file://{home}/conf]", *words]
+    done = subprocess.run(words, cwd=home, capture_output=True, text=True, check=False)
+    assert "num_heads must divide" in done.stderr  # so it was imported
 
 
 @pytest.mark.parametrize("command", commands("python train.py", PAGE))

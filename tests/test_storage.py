@@ -1,11 +1,13 @@
 """Files written whole, through links and to what is no plain file."""
 
+import gzip
 import os
 import threading
 
 import pytest
 
 from seqattn.data.lines import write_lines
+from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import claimed
 from seqattn.storage import user_path, write_whole
@@ -35,6 +37,13 @@ def test_a_link_to_nothing_makes_its_file(tmp_path):
     write_whole(tmp_path / "link", b"text")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "new").read_bytes() == b"text"
+
+
+def test_lines_of_a_file_that_is_named_as_packed_are_packed(tmp_path):
+    write_lines(["a dog", "süß"], str(tmp_path / "lines.gz"))
+    assert gzip.decompress((tmp_path / "lines.gz").read_bytes()).decode() == "a dog\nsüß\n"
+    write_lines([], str(tmp_path / "none.gz"))
+    assert [*read_lines(tmp_path / "none.gz")] == []
 
 
 def test_a_pipe_and_a_device_are_written_and_not_replaced(tmp_path):

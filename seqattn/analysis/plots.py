@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, fontManager, get_font
 
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, write_whole
+from seqattn.storage import file_faults, user_path, write_whole
 
 MARKERS = "osD^v<>phX*"
 _FONTS = (
@@ -158,13 +158,13 @@ def removal_curves(
     return figure
 
 
-def save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: str | Path) -> Path:
     """Writes a figure as the suffix says (png, pdf, svg), whole or not at all; makes its directory.
 
     Raises:
         UserError: where it cannot be written, or matplotlib knows no such suffix.
     """
-    drawn = io.BytesIO()
+    drawn, path = io.BytesIO(), user_path(path)
     try:
         with matplotlib.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42}):  # text as text
             figure.savefig(drawn, format=path.suffix[1:] or "png", dpi=_dots(figure))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Le, MinLen
@@ -69,6 +69,11 @@ class AttentionChoices(Suite):
             torch.empty(1, device=self.device).item()  # meta has no numbers to give
         except (RuntimeError, AssertionError) as error:
             raise BadValue("device", f"cannot be used here; use cpu, got {self.device}") from error
+        known = {name for make in self.attentions.values() for name in _chosen(_kernel(make))}
+        for name in self.kernel or {}:
+            if name not in known:
+                has = f"a size of one of the attentions ({', '.join(sorted(known)) or 'none'})"
+                raise BadValue("kernel", f"must name {has}, got {name}")
 
     def contestants(self, length: int) -> Iterator[tuple[str, Attention, Position]]:
         """Every attention with every position by name, made for a length in tokens."""
@@ -88,14 +93,25 @@ class AttentionChoices(Suite):
         sizes: dict[str, object] = {"num_heads": self.num_heads}
         if given.get("num_kv_heads") == given.get("num_heads", 0):
             sizes["num_kv_heads"] = self.num_heads
-        kernel: Callable[..., object] = given.get("kernel", dict)
-        chosen = dict(getattr(kernel, "keywords", {}))
+        kernel = _kernel(factory)
+        chosen = _chosen(kernel)
         if "stride" in chosen:
             chosen["stride"] = max(1, math.isqrt(length))
         if "max_length" in chosen:
             chosen["max_length"] = max(chosen["max_length"], length)
         chosen |= {name: size for name, size in (self.kernel or {}).items() if name in chosen}
         return {**sizes, "kernel": partial(kernel, **chosen)} if chosen else sizes
+
+
+def _kernel(factory: object) -> Callable[..., object]:
+    """What makes the kernel of the attentions of a factory."""
+    made: Callable[..., object] = getattr(factory, "keywords", {}).get("kernel", dict)
+    return made
+
+
+def _chosen(kernel: object) -> dict[str, Any]:
+    """The sizes that a kernel has."""
+    return dict(getattr(kernel, "keywords", {}))
 
 
 @checked

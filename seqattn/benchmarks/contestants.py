@@ -157,7 +157,11 @@ class Contestant:
 
 @contextmanager
 def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, Contestant]]:
-    """Starts one after another; of those that cannot take part a line says why."""
+    """Starts one after another; of those that cannot take part a line says why.
+
+    Raises:
+        UserError: where none takes part.
+    """
     found: dict[Entry, Contestant] = {}
     absent: set[str] = set()
     with ExitStack() as stack:
@@ -173,6 +177,10 @@ def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, C
             except ModuleNotFoundError as error:
                 absent.add(entry.name)
                 print(f"{peer.title} is left out: {error}{_HINTS[peer.extra]}", file=sys.stderr)
+        if not found:
+            raise UserError(
+                "no contestant of those asked for takes part; see contestants, precisions"
+            )
         yield found
 
 

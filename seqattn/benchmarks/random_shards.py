@@ -99,23 +99,29 @@ def load(kind: str, home: Path, max_tokens: int, count: int) -> Row:
     """
     with _peak() as memory:
         began = time.perf_counter()
-        batches = iter(loader(kind, home, max_tokens))
-        next(batches)
+        batches = islice(iter(loader(kind, home, max_tokens)), count)
+        first = next(batches)
         waited, began = time.perf_counter() - began, time.perf_counter()
-        number, positions, real, tokens = 1, 0, 0, 0
-        for batch in islice(batches, count):
+        number, tokens = 1, 0
+        positions, real = _places(first)
+        for batch in batches:
             number += 1
-            positions += batch.source.numel() + batch.target_output.numel()
-            real += batch.source_tokens + batch.target_tokens
             tokens += batch.target_tokens
+            positions, real = (a + b for a, b in zip((positions, real), _places(batch)))
         seconds = time.perf_counter() - began
     return {
         "MB": max(memory) - memory[0],
         "seconds to the first batch": waited,
         "batches": number,
         "padding": 1 - real / positions,
-        "target tokens/s": tokens / seconds,
+        "target tokens/s": tokens / seconds if number > 1 else None,
     }
+
+
+def _places(batch: Batch) -> tuple[int, int]:
+    """How many places a batch has, and how many of them hold a token."""
+    positions = batch.source.numel() + batch.target_output.numel()
+    return positions, batch.source_tokens + batch.target_tokens
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.cleaning import Cleaning
 from seqattn.data.preparing import Plan, count_chunks, make_shards, read_chunks
 from seqattn.data.shard_files import TOKENIZER, WORK
+from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
 
 _KINDS = ("shards", "memory")
@@ -61,6 +62,14 @@ class ShardsSuite(Suite):
     rounds: CountOrNone = 8
     folder: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.rounds and min(self.pairs) > self.in_memory:
+            least = f"at least the smallest of suite.pairs ({min(self.pairs):,})"
+            raise UserError(
+                f"suite.in_memory must be {least} to train from both, got {self.in_memory:,}; "
+                "suite.rounds=0 trains from none"
+            )
+
     def measure(self) -> Iterator[Figures]:
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             home = Path(place)
@@ -84,10 +93,10 @@ class ShardsSuite(Suite):
     def _training(self, home: Path) -> Iterator[Row]:
         """The same model trained from both, on batches of other rows but of the same sizes."""
         keep_freed_memory()
-        sizes = [pairs for pairs in self.pairs if pairs <= self.in_memory]
+        largest = max(pairs for pairs in self.pairs if pairs <= self.in_memory)
         loops = {kind: OwnLoop(own_transformer(self.shape(VOCABULARY))) for kind in _KINDS}
         streams = {
-            kind: epochs(loader(kind, home / str(sizes[-1]), self.max_tokens)) for kind in _KINDS
+            kind: epochs(loader(kind, home / str(largest), self.max_tokens)) for kind in _KINDS
         }
 
         def train(kind: str, steps: int) -> Sample:

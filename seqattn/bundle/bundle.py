@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, overload
@@ -13,6 +13,7 @@ from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import Config
 from seqattn.bundle.files import part_of
 from seqattn.bundle.nodes import TARGET, Node, build, describe, nearest
+from seqattn.checking import shown
 from seqattn.data.reading import question_source, read_sources
 from seqattn.data.span_batch import SpanEncoder
 from seqattn.data.tokenizer import Tokenizer
@@ -30,7 +31,7 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 from seqattn.tokens import EOS
 
-Texts = str | Sequence[str]
+Texts = str | Iterable[str]
 """One, or several."""
 Choice = str | Search | SpanSearch | Mapping[str, Node] | None
 """A search: its name such as "greedy" (the files of `conf/generation`), an object, or a node as
@@ -125,14 +126,14 @@ class TextBundle(Bundle):
 
     @overload
     def generate(
-        self, texts: Sequence[str], generation: Choice = None, **settings: Any
+        self, texts: Iterable[str], generation: Choice = None, **settings: Any
     ) -> list[str]: ...
 
     def generate(self, texts: Texts, generation: Choice = None, **settings: Any) -> str | list[str]:
         """The best output for each text, or for the one text; an empty text gives an empty one.
 
         Args:
-            texts: sources, as written: one, or a list.
+            texts: sources, as written: one, or several.
             generation: a search such as "greedy", see `search`; None for the bundle's own.
             **settings: of the search, such as beam_size=2.
 
@@ -240,7 +241,16 @@ def _changed(node: Mapping[str, Node], settings: Mapping[str, Any]) -> dict[str,
 
 
 def _several(texts: Texts) -> Sequence[str]:
-    return [texts] if isinstance(texts, str) else texts
+    """The texts as a list, of which no other order or numbering is known than its own.
+
+    Raises:
+        UserError: one is no text.
+    """
+    found = [texts] if isinstance(texts, str) else list(texts)
+    for number, text in enumerate(found, 1):
+        if not isinstance(text, str):
+            raise UserError(f"number {number:,} must be text, got {shown(text)}")
+    return found
 
 
 def _as_many(questions: Texts, contexts: Texts) -> tuple[Sequence[str], Sequence[str]]:

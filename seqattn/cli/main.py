@@ -83,7 +83,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
     register_paths()
     options, overrides = _parted(arguments)
     if any(option.startswith("--config-dir") for option in options) or any(
-        override.startswith("trust=") for override in overrides
+        override.startswith(("trust=", "hydra.searchpath=")) for override in overrides
     ):
         sys.path.append(str(Path.cwd()))  # where a user's own package usually is
     run = hydra.main(version_base="1.3", config_path=str(CONF), config_name=verb)

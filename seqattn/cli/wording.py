@@ -111,11 +111,16 @@ def _worded(error: BaseException) -> str | None:
         groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
         keys = _keys(OmegaConf.to_container(error.parent_node._get_root()))
         wrong = str(error.full_key)
+        if wrong in groups:  # of another verb
+            return f"this command takes no {wrong}="
         return f"there is no key {wrong}{nearest(wrong, [*keys, *groups, *_SLOTS])}"
     if "Ambiguous value for argument" in str(error):
         return f"{str(error).splitlines()[0]}: add -m to try each, or write [a,b] for a list"
     slot = re.match(r"Could not override '([^']*@[^']*)'", str(error))
-    return f"there is no key {slot[1]}{nearest(slot[1], _SLOTS)}" if slot else None
+    if slot is not None:
+        return f"there is no key {slot[1]}{nearest(slot[1], _SLOTS)}"
+    group = re.match(r"Could not override '([^']*)'\.\s+No match in the defaults", str(error))
+    return None if group is None else f"this command takes no {group[1]}="
 
 
 def _unknown_choice(error: MissingConfigException) -> str:

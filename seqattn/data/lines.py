@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,6 +106,8 @@ def in_one_line(text: str) -> str:
 def write_lines(lines: Iterable[str], output: str | None) -> None:
     """To standard output as they come, or to a file that appears when it is whole.
 
+    A file whose name ends in ".gz" is packed, as `opened` reads it.
+
     Raises:
         UserError: where the file's directory is not there, or standard output is closed.
     """
@@ -121,7 +124,15 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
         if not path.parent.is_dir():
             missing = f"the directory {path.parent} is not there; make it first"
             raise UserError(f"output={path}: {missing}")
-    write_whole(path, (f"{line}\n".encode() for line in lines))
+    encoded = (f"{line}\n".encode() for line in lines)
+    write_whole(path, _packed(encoded) if path.suffix == ".gz" else encoded)
+
+
+def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)  # with the head and end of a gzip file
+    for part in parts:
+        yield packer.compress(part)
+    yield packer.flush()
 
 
 def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:

@@ -77,8 +77,6 @@ class Analysis(BundleRun):
             return self._sentence(bundle, question_source(question, context))
         if question or context:
             raise UserError("this bundle takes text=..., not a question; leave it out")
-        if not text.strip():
-            raise UserError('text must hold some words: text="A dog runs."')
         return self._sentence(bundle, text)
 
     def _sentence(self, bundle: TextBundle, text: str) -> list[Path]:
@@ -131,8 +129,11 @@ def draw_text(
     Of a text in several windows the one of this number is shown, which is counted from 0.
 
     Raises:
-        UserError: where all tokens are to be shown, and are more than a picture can show.
+        UserError: where all tokens are to be shown, and are more than a picture can show, or the
+            text is empty.
     """
+    if not text.strip():
+        raise UserError('text must hold some words: text="A dog runs."')
     tokenizer = bundle.tokenizer
     source, target = bundle.encode([text])[0][window], tokenizer.encode_target([output])[0]
     for name, ids in (("text", source), ("target", target)):

@@ -78,7 +78,9 @@ class Generation(BundleRun):
         elif not hasattr(search, "n_best"):
             if self.n_best == 1:
                 return
-            raise UserError("generation=greedy gives one hypothesis; n_best needs beam or sampling")
+            raise UserError(
+                "this search gives one hypothesis; n_best needs generation=beam or sampling"
+            )
         else:
             # hypotheses that differ in tokens may read the same: the whole beam is asked for, and
             # the first n_best different texts are given

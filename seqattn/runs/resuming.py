@@ -20,7 +20,7 @@ Phase = Literal["begin", "go on", "finished"]
 RESULT = "result.yaml"
 """What a finished run came to; it is there when all is done."""
 _FREE = ("run_dir", "resume", "overrides", "choices", "sweep", "name", "cache_dir", "logger",
-         "checkpoint", "generation")  # fmt: skip
+         "trust", "checkpoint", "generation")  # fmt: skip
 """What no step depends on; a run may go on with others than it had."""
 _FREE_PARTS = {
     "task": ("final", "validation", "scorer"),

@@ -96,7 +96,7 @@ def start_of(run: TrainingOptions) -> Start:
         return Start(run, Tokenizer.load(Path(run.run_dir) / "tokenizer"), None, checkpoint, now)
     if run.init_from is None:
         return Start(run)
-    bundle = load_bundle(run.init_from)
+    bundle = load_bundle(run.init_from, trust=run.trust)
     if bundle.config.get("quantize"):
         raise UserError(
             f"init_from={run.init_from} is quantized and cannot be trained on; give the bundle "

@@ -62,6 +62,7 @@ class TrainingOptions:
         resume: "auto" goes on with the run that `run_dir` holds, if it does; False refuses to; a
             path is of a run to go on with, whose settings may be others than before.
         init_from: a bundle whose weights and tokenizer it begins with; `model` must be its own.
+        trust: packages that parts of that bundle may come from, beside seqattn.
         embeddings: a text file of vectors (word2vec, fastText) that its embeddings begin with.
         find_lr: whether the command line means `Training.find_rate` in place of `run`.
         cache_dir: where vocabularies and tokenised text are kept; None for ~/.cache/seqattn.
@@ -95,6 +96,7 @@ class TrainingOptions:
     name: str = "run"
     resume: str | bool | None = "auto"
     init_from: str | None = None
+    trust: Sequence[str] = ()
     embeddings: str | None = None
     find_lr: bool = False
     cache_dir: str | None = None

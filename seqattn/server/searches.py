@@ -42,7 +42,9 @@ def search_for(bundle: Bundle, asked: str | SearchSettings | None, n_best: int) 
         whole = max(n_best, made.beam_size) if hasattr(made, "beam_size") and n_best > 1 else n_best
         made = replace(made, n_best=whole)
     elif n_best > 1:
-        raise UserError("generation=greedy gives one hypothesis; n_best needs beam or sampling")
+        raise UserError(
+            "this search gives one hypothesis; n_best needs generation=beam or sampling"
+        )
     return replace(made, workers=1)
 
 

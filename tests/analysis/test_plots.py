@@ -68,7 +68,7 @@ def test_a_picture_is_written_with_the_directories_it_needs(tmp_path):
     drawn = save(figure, tmp_path / "c.svg").read_text()
     assert drawn.startswith("<?xml")
     assert ">·Hund</text>" in drawn
-    assert save(figure, tmp_path / "d.pdf").read_bytes().startswith(b"%PDF")
+    assert save(figure, str(tmp_path / "d.pdf")).read_bytes().startswith(b"%PDF")
 
 
 class Shown:

@@ -83,6 +83,9 @@ def test_who_is_not_there_is_left_out_with_a_line(monkeypatch, tmp_path, capsys)
         "a Python that has it",
         "Joey NMT in int8 is left out: it has no int8",
     ]
+    for none in (wanted[:2], []):
+        with pytest.raises(UserError, match="no contestant of those"), started(none, SETTING):
+            pass
 
 
 def test_a_process_that_dies_and_a_python_that_is_not_there_are_told(monkeypatch, tmp_path):
@@ -122,8 +125,9 @@ def test_no_peers_file_needs_this_package_or_hides_a_peer():
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("beams", [1, 5])
 def test_our_search_gives_every_source_exactly_the_forced_length(beams, precision):
-    rows = random_rows(5, 7)
-    assert make(own.Contestant, precision).decode_all(rows, beams, 32, batch_size=2) == 5 * 32
+    rows, made = random_rows(5, 7), make(own.Contestant, precision)
+    assert made.decode_all(rows, beams, 32, batch_size=2) == 5 * 32
+    assert made.parameters == make(own.Contestant, "fp32").parameters
 
 
 def test_our_units_are_the_real_target_tokens():

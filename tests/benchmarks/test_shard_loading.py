@@ -1,10 +1,12 @@
 """The suite of shards: what it measures of loading, training and preparing."""
 
+import pytest
 import torch
 
 from seqattn.benchmarks.random_shards import load, write_random
 from seqattn.benchmarks.shard_loading import ShardsSuite
 from seqattn.data.vocabulary import train_tokenizer
+from seqattn.errors import UserError
 from tests.benchmarks.small import SHAPE
 from tests.data.prepared import CONFIG, PAIRS
 
@@ -41,6 +43,21 @@ def test_each_part_is_measured(tmp_path, monkeypatch):
     assert 250 < row["kept"] <= 300
     assert row["tokens"] > 300 * 10
     assert list(tmp_path.glob("tmp*")) == []
+
+
+def test_training_from_both_needs_a_size_that_memory_holds(tmp_path):
+    few = {"corpus": Sentences(tmp_path), "pairs": (400, 300), "in_memory": 299}
+    with pytest.raises(UserError, match=r"suite.in_memory must be .*pairs \(300\).*rounds=0"):
+        ShardsSuite(**few)
+    ShardsSuite(**few, rounds=0)
+
+
+def test_so_many_batches_are_loaded_and_one_has_a_padding_but_no_speed(tmp_path):
+    write_random(tmp_path / "shards", 200, 0)
+    assert load("shards", tmp_path / "shards", 256, count=3)["batches"] == 3
+    alone = load("shards", tmp_path / "shards", 256, count=1)
+    assert (alone["batches"], alone["target tokens/s"]) == (1, None)
+    assert 0 <= alone["padding"] < 1
 
 
 def test_memory_that_is_taken_for_a_moment_counts(tmp_path, monkeypatch):

@@ -59,6 +59,25 @@ def test_one_text_gives_one_text_and_an_empty_one_an_empty_one(loaded):
     assert isinstance(outputs[0], str)
 
 
+class Column(list):
+    """Texts under numbers of their own, as a column of some rows of a table has them."""
+
+    def __getitem__(self, number):
+        return super().__getitem__(-number)
+
+
+def test_texts_may_come_one_after_the_other_or_under_other_numbers(loaded):
+    outputs = loaded.generate(TEXTS)
+    assert loaded.generate(text for text in TEXTS) == outputs
+    assert loaded.generate(Column(TEXTS)) == outputs
+
+
+@pytest.mark.parametrize(("texts", "shown"), [(["a", None], "2 .*None"), (b"a dog", "1 .*97")])
+def test_what_is_no_text_is_named(loaded, texts, shown):
+    with pytest.raises(UserError, match=f"number {shown}"):
+        loaded.generate(texts)
+
+
 def test_the_document_names_choices_and_no_python_path(bundle, loaded):
     text = (bundle / "config.yaml").read_text()
     assert "seqattn." not in text

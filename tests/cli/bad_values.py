@@ -134,7 +134,7 @@ NUMBERS = (
 KINDS = (
     ("generate", "input=no.txt", "input=no.txt is not a file"),
     ("generate", "output=no/where.txt", "output=no/where.txt: the directory no is not there; make"),
-    ("generate", "generation=greedy n_best=2", "generation=greedy gives one hypothesis; n_best ne"),
+    ("generate", "generation=greedy n_best=2", "this search gives one hypothesis; n_best needs ge"),
     ("generate", "n_best=9", "n_best must be from 1 to generation.beam_size (2), got 9"),
     ("generate", "n_best=0", "n_best must be a whole number from 1 to 1,000,000,000 or null, got "),
     ("generate", "generation.beam_siz=3", "there is no key generation.beam_siz; did you mean gene"),
@@ -310,6 +310,9 @@ NAMES = (
     ("train", "schedule._target_=seqattn.nope", "schedule._target_=seqattn.nope: there is no nope"),
     ("train", "logger.csv.foo=5", "there is no key logger.csv.foo; did you mean log"),
     ("train", "~model", "there is no key model; did you mean model?"),
+    ("generate", "task=qa", "this command takes no task="),
+    ("evaluate", "attention=gqa", "this command takes no attention="),
+    ("evaluate", "attention.num_heads=3", "this command takes no attention="),
     ("train", "~logger", "Could not delete 'logger'. No match in the defau"),
     ("train", "~optimizer", "there is no key optimizer; did you mean optimize"),
     ("train", "search=nope", "there is no search=nope; the choices are: optimi"),

@@ -6,6 +6,9 @@ import shutil
 import pytest
 from filelock import FileLock
 
+import seqattn
+from seqattn.errors import UserError
+from seqattn.runs.analyze import draw_text
 from tests.cli.small import (
     listing,
     pairs,
@@ -287,6 +290,8 @@ def test_analyze_needs_words(capfd, trained, tmp_path, words):
     assert text == 'text must hold some words: text="A dog runs."'
     assert refusal(capfd, "analyze", bundle, f"output={tmp_path}/out").startswith("text must hold")
     assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="text must hold some words"):
+        draw_text(seqattn.load(trained / "model"), words[0].removeprefix("text="), "a dog")
 
 
 # --- the command itself -------------------------------------------------------------------------

@@ -38,10 +38,10 @@ class Contestant(Trained):
 
     def loop(self, shape: Shape, precision: str) -> OwnLoop:
         """The model in its training loop."""
-        model = own_transformer(shape)
+        loop = OwnLoop(own_transformer(shape), precision)  # which counts what training moves
         if precision == "int8":
-            round_weights(model)
-        return OwnLoop(model, precision)
+            round_weights(loop.model)
+        return loop
 
     def decode_all(self, rows: Rows, beams: int, length: int, batch_size: int) -> int:
         """Gives every source `length` tokens; returns their number."""

@@ -12,7 +12,7 @@ from seqattn.runs.comparing.compared_runs import ComparedRun
 from seqattn.runs.resuming import leaves
 
 _ASIDE = re.compile(
-    r"(format|seed|run_dir|resume|overrides|choices|sweep|name|cache_dir|logger|threads"
+    r"(format|seed|run_dir|resume|overrides|choices|sweep|name|cache_dir|trust|logger|threads"
     r"|task\.(final|validation|scorer)|loader\.(num_workers|pin_memory)"
     r"|trainer\.(threads|accelerator|log_every_n_steps|restarts|profiler)"
     r"|checkpoint\.every_(steps|minutes)|model\.checkpoint_activations"
