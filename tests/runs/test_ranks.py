@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -190,6 +191,29 @@ def test_a_training_that_is_stopped_says_how_to_go_on(capfd, corpus, tmp_path, m
     assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to go on\n")
     ended = run(capfd, "train", *train_arguments(corpus))
     assert re.search(r"; add resume=runs/translation/[\d_-]+ to go on", ended.err)
+    ended = run(capfd, "train", "-m", *train_arguments(corpus, "seed=1,2"))
+    assert re.search(r"; add run_dir=runs/translation/[\d_-]+ to go on", ended.err)
+
+
+def test_a_job_of_another_process_stops_with_the_one_that_started_it(tmp_path):
+    program = f"""
+import os, pathlib, signal, sys, time
+from seqattn.processes import stop_with
+def stopped(*_):
+    pathlib.Path({str(tmp_path / "stopped")!r}).touch()
+signal.signal(signal.SIGTERM, stopped)
+parent = os.getpid()
+if os.fork() == 0:
+    stop_with(parent, seconds=0.1)
+    time.sleep(60)
+os.kill(parent, signal.SIGKILL)
+"""
+    reading, writing = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", program], pass_fds=[writing]):
+        os.close(writing)
+    assert os.read(reading, 1) == b""  # at the end of the last process that could write
+    os.close(reading)
+    assert (tmp_path / "stopped").is_file()
 
 
 @pytest.mark.parametrize(
