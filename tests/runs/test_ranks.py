@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -101,15 +102,18 @@ def test_ranks_that_a_signal_stopped_end_the_command_with_their_code(
     assert ended.err == "stopped by SIGTERM at step 7; run the same command to go on\n"
 
 
-def test_ranks_leave_nothing_behind_in_the_process_that_started_them(
+def test_ranks_leave_nothing_behind_them(
     capfd, corpus, tmp_path, quick, monkeypatch
 ):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     quick(QUICK.format(python=sys.executable, ended="the data is gone"))
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     environment, handler = dict(os.environ), signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
     words = train_arguments(corpus, "trainer.devices=2", f"run_dir={tmp_path}/run")
     assert run(capfd, "train", *words).code == 2
+    assert not list((tmp_path / "temporary").iterdir())
     assert dict(os.environ) == environment
     assert signal.getsignal(signal.SIGINT) == handler
 
