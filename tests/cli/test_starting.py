@@ -3,9 +3,10 @@
 import pytest
 import torch
 import yaml
+from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
-from seqattn.config.compose import CONF
+from seqattn.config.compose import CONF, register_paths
 from seqattn.runs.train import Training
 from tests.cli.small import checkpoint, composed, refusal, run, succeed, train, train_arguments
 
@@ -134,6 +135,17 @@ def test_trials_of_a_study_that_goes_on_stand_beside_those_that_it_has(capfd, co
         succeed(capfd, "train", "-m", *given, f"seed={values}")
     configs = [tmp_path / "sweep" / number / "config.yaml" for number in "012"]
     assert [yaml.safe_load(config.read_text())["seed"] for config in configs] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("monitor", "way"),
+    [("val/loss", "minimize"), ("val/accuracy", "maximize"), ("val/bleu", "maximize")],
+)
+def test_a_study_lowers_losses_and_raises_scores(monitor, way):
+    register_paths()
+    study = yaml.safe_load((CONF / "search" / "optimizer.yaml").read_text())["hydra"]["sweeper"]
+    config = {"checkpoint": {"monitor": monitor}, "direction": study["direction"]}
+    assert OmegaConf.create(config).direction == way
 
 
 def test_every_job_that_crashes_says_why(capfd, corpus, tmp_path, monkeypatch):

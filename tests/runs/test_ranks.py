@@ -102,9 +102,7 @@ def test_ranks_that_a_signal_stopped_end_the_command_with_their_code(
     assert ended.err == "stopped by SIGTERM at step 7; run the same command to go on\n"
 
 
-def test_ranks_leave_nothing_behind_them(
-    capfd, corpus, tmp_path, quick, monkeypatch
-):
+def test_ranks_leave_nothing_behind_them(capfd, corpus, tmp_path, quick, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     quick(QUICK.format(python=sys.executable, ended="the data is gone"))
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
