@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
+from functools import cache
 from multiprocessing.connection import wait
 
 
@@ -23,6 +25,25 @@ def follow_parent() -> None:
 
     def watch() -> None:
         wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@cache
+def stop_with(parent: int, seconds: float = 30.0) -> None:
+    """Lets this process get SIGTERM once the one that started it is gone, and end soon after.
+
+    Args:
+        parent: the process that started this one.
+        seconds: how long it has to save what it does.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(seconds)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import yaml
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from seqattn.bundle.documents import SCORES
 from seqattn.storage import write_whole
@@ -16,13 +16,19 @@ NAME = "jobs.tsv"
 
 
 class MultirunFolder(Callback):
-    """Notes where the jobs of a multirun write, before the first begins."""
+    """Notes where the jobs of a multirun write, before the first begins.
+
+    `${trial:NUMBER}` is then the number of a job's folder behind all that are there.
+    """
 
     home: ClassVar[Path | None] = None
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra."""
         MultirunFolder.home = Path(config.hydra.sweep.dir)
+        first = 1 + max((int(run.name) for run in _runs_in(MultirunFolder.home)), default=-1)
+        # launchers hand resolvers to the processes that they start
+        OmegaConf.register_new_resolver("trial", lambda number: first + number, replace=True)
 
 
 def tell_jobs() -> None:
@@ -30,8 +36,7 @@ def tell_jobs() -> None:
     home, MultirunFolder.home = MultirunFolder.home, None
     if home is None:
         return
-    found = [folder for folder in home.iterdir() if folder.name.isdigit()] if home.is_dir() else []
-    runs = {one.name: one for one in sorted(found, key=lambda one: int(one.name))}
+    runs = {run.name: run for run in sorted(_runs_in(home), key=lambda run: int(run.name))}
     scores = {name: _read(run / "model" / SCORES) for name, run in runs.items()}
     scores = {
         name: {key: value for key, value in row.items() if type(value) is float}
@@ -58,6 +63,12 @@ def tell_jobs() -> None:
     rows = [["job", "overrides", *figures], *([name, *line] for name, line in lines.items())]
     write_whole(home / NAME, "".join("\t".join(row) + "\n" for row in rows).encode())
     print(f"written to {home / NAME}", file=sys.stderr)
+
+
+def _runs_in(home: Path) -> list[Path]:
+    """The folders of jobs, which are numbers."""
+    found = home.iterdir() if home.is_dir() else ()
+    return [folder for folder in found if folder.name.isdecimal()]
 
 
 def _read(file: Path) -> Any:

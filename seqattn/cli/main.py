@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -20,6 +21,7 @@ from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, register_paths
 from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError
+from seqattn.processes import stop_with
 from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.run_directory import rank, world_size
 
@@ -40,11 +42,11 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else 0
     except Exception as error:
         line = in_words(error, bool(jobs.started))
+        if jobs.failed:
+            line = f"jobs {', '.join(jobs.failed)} failed, see above"
         if line is None:
             rendezvous.refuse(f"another rank has failed: {error!r}")  # none waits for this one
             raise
-        if jobs.failed:
-            line = f"jobs {', '.join(map(str, jobs.failed))} failed, see above"
         return refused(line)
     return 0
 
@@ -73,7 +75,8 @@ class _Jobs:
     """What became of the jobs of a command."""
 
     started: int = 0
-    failed: list[int] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    process: int = field(default_factory=os.getpid)
 
 
 def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
@@ -122,6 +125,8 @@ def _job(task: Action, jobs: _Jobs) -> Action:
     @wraps(task)
     def job(config: DictConfig) -> float | None:
         jobs.started += 1
+        if os.getppid() == jobs.process:  # joblib's own jobs would go on without it
+            stop_with(jobs.process)
         try:
             return task(config)
         except BrokenPipeError:
@@ -130,17 +135,22 @@ def _job(task: Action, jobs: _Jobs) -> Action:
             if rank() == 0:
                 words = [*HydraConfig.get().overrides.task, *HydraConfig.get().overrides.hydra]
                 given = any(word.startswith(_PLACES) for word in words)
-                again = "run the same command" if given else f"add resume={run_home()}"
+                alone = HydraConfig.get().mode is not RunMode.MULTIRUN
+                place = f"resume={run_home()}" if alone else f"run_dir={run_home().parent}"
+                again = "run the same command" if given else f"add {place}"
                 told(f"{stop}; {again} to go on", stop.code)
             raise SystemExit(stop.code) from None
         except Exception as error:
             line = in_words(error, started=True)
-            if line is None:
-                raise
             if HydraConfig.get().mode is not RunMode.MULTIRUN:
+                if line is None:
+                    raise
                 raise SystemExit(refused(line)) from None
-            number = HydraConfig.get().job.num
+            number = run_home().name
             jobs.failed.append(number)
+            if line is None:
+                traceback.print_exc()  # Hydra tells of the first job's alone
+                raise
             told(f"job {number}: {line}", 2)
             raise UserError(f"job {number}: {line}") from None
 

@@ -46,6 +46,12 @@ def train(config: DictConfig) -> float | None:
     home = run_home()
     try:
         settings = settle("train", config, run_dir=str(home))
+        several = HydraConfig.get().mode == RunMode.MULTIRUN
+        if several and isinstance(settings["resume"], str) and settings["resume"] != "auto":
+            raise UserError(
+                f"resume={settings['resume']} goes on with one run, and each job of a multirun "
+                "has its own; leave one of resume and -m out"
+            )
         told = [one for one in HydraConfig.get().overrides.task if not is_filled(one)]
         kept = [one for one in told if one.partition("=")[0] not in ("resume", "run_dir")]
         own: dict[str, object] = {
@@ -53,7 +59,7 @@ def train(config: DictConfig) -> float | None:
             "choices": choices(),
             "overrides": kept,
         }
-        if HydraConfig.get().mode == RunMode.MULTIRUN:
+        if several:
             own["sweep"] = home.parent.name
         run = build({**settings, **own})
         result: float | None = run.find_rate() if run.find_lr else run.run().monitored

@@ -26,10 +26,11 @@ _FILLING = ("search", "experiment", "processor")
 
 
 def register_paths() -> None:
-    """Registers `${user_path:PATH}`, where "~" is the home folder, and `${unused:PATH}`.
+    """Registers `${user_path:PATH}`, `${unused:PATH}` and `${direction:MONITOR}`.
 
-    The latter is PATH, or with a number behind it where that is taken, and leads nowhere for a PATH
-    that goes up, as a run of such a name would. Ranks take one PATH.
+    The first knows "~" as the home folder. The second is PATH, or with a number behind it where
+    that is taken, and leads nowhere for a PATH that goes up, as a run of such a name would; ranks
+    take one PATH. The third is the way in which a study is to move what it watches.
     """
 
     def unused(path: str) -> str:
@@ -38,6 +39,12 @@ def register_paths() -> None:
         candidates = chain([path], (f"{path}_{number}" for number in count(2)))
         return rendezvous.agreed(lambda: next(one for one in candidates if not Path(one).exists()))
 
+    def direction(monitor: str) -> str:
+        from seqattn.runs.task_options import LOSSES  # torch takes seconds to import
+
+        return "minimize" if LOSSES.get(monitor) == "min" else "maximize"
+
+    OmegaConf.register_new_resolver("direction", direction, replace=True)
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("user_path", lambda path: str(user_path(path)), replace=True)
 

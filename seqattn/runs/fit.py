@@ -45,7 +45,7 @@ def fit(run: TrainingOptions) -> TrainingResult:
     keep_freed_memory()
     home = Path(run.run_dir)
     start = start_of(run)
-    fitting = fitting_of(start)
+    fitting = _in_turn(start)
     run = start.run
     _check_lengths(fitting)
     mode = run.task.monitors[run.checkpoint.monitor]
@@ -78,6 +78,18 @@ def fit(run: TrainingOptions) -> TrainingResult:
     if not trainer.is_global_zero:
         return result
     return finish(result, fitting, trainer.loggers, kept, monitored, times)
+
+
+def _in_turn(start: Start) -> Fitting:
+    """Data, model and task; other ranks find in the cache what the first one has made."""
+    made: list[Fitting] = []
+
+    def make() -> str:
+        made.append(fitting_of(start))
+        return ""
+
+    rendezvous.agreed(make)
+    return made[0] if made else fitting_of(start)
 
 
 def _check_lengths(fitting: Fitting) -> None:

@@ -72,7 +72,8 @@ def launch(run: TrainingOptions) -> TrainingResult:
         given = {**run.settings, "resume": run.resume or "auto"}  # which has been decided by now
         (Path(room) / _SETTINGS).write_text(yaml.safe_dump(given), encoding="utf-8")
         ranks = ["--standalone", f"--nproc-per-node={run.trainer.ranks}", "--monitor-interval=0.1"]
-        arguments = get_args_parser().parse_args([*ranks, "-m", __name__, room])
+        kept = [f"--log-dir={room}", "-m", __name__, room]  # or a folder for logs would stay
+        arguments = get_args_parser().parse_args([*ranks, *kept])
         left = run.trainer.restarts
         try:
             while not _started(arguments, Path(room), left):

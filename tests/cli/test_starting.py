@@ -3,8 +3,11 @@
 import pytest
 import torch
 import yaml
+from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
+from seqattn.config.compose import CONF, register_paths
+from seqattn.runs.train import Training
 from tests.cli.small import checkpoint, composed, refusal, run, succeed, train, train_arguments
 
 SHAPE = ("attention", "position", "model.", "tokenizer")
@@ -122,6 +125,47 @@ def test_no_job_is_best_where_each_was_chosen_by_another_measure(capfd, corpus, 
     words = ("checkpoint.monitor=val/loss,val/bleu", f"run_dir={tmp_path}/sweep")
     succeed(capfd, "train", "-m", *train_arguments(corpus, *words, steps=1, every=1))
     assert "best" not in (tmp_path / "sweep" / "jobs.tsv").read_text()
+
+
+def test_trials_of_a_study_that_goes_on_stand_beside_those_that_it_has(capfd, corpus, tmp_path):
+    study = yaml.safe_load((CONF / "search" / "optimizer.yaml").read_text())["hydra"]
+    words = (f"hydra.sweep.subdir='{study['sweep']['subdir']}'", f"run_dir={tmp_path}/sweep")
+    given = (*train_arguments(corpus, *words), "trainer.fast_dev_run=true")
+    for values in ("1,2", "3"):
+        succeed(capfd, "train", "-m", *given, f"seed={values}")
+    configs = [tmp_path / "sweep" / number / "config.yaml" for number in "012"]
+    assert [yaml.safe_load(config.read_text())["seed"] for config in configs] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("monitor", "way"),
+    [("val/loss", "minimize"), ("val/accuracy", "maximize"), ("val/bleu", "maximize")],
+)
+def test_a_study_lowers_losses_and_raises_scores(monitor, way):
+    register_paths()
+    study = yaml.safe_load((CONF / "search" / "optimizer.yaml").read_text())["hydra"]["sweeper"]
+    config = {"checkpoint": {"monitor": monitor}, "direction": study["direction"]}
+    assert OmegaConf.create(config).direction == way
+
+
+def test_every_job_that_crashes_says_why(capfd, corpus, tmp_path, monkeypatch):
+    def crashed(run):
+        raise ZeroDivisionError(f"a bug with seed {run.seed}")
+
+    monkeypatch.setattr(Training, "run", crashed)
+    words = (f"run_dir={tmp_path}/sweep", "seed=1,2")
+    ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
+    assert ended.code == 2
+    assert "ZeroDivisionError: a bug with seed 1" in ended.err
+    assert "ZeroDivisionError: a bug with seed 2" in ended.err
+    assert ended.err.splitlines()[-1] == "error: jobs 0, 1 failed, see above"
+
+
+def test_a_multirun_goes_on_with_no_single_run(capfd, corpus, trained, tmp_path):
+    words = (f"resume={trained}", f"run_dir={tmp_path}/sweep", "seed=1,2")
+    ended = run(capfd, "train", "-m", *train_arguments(corpus, *words))
+    assert ended.code == 2
+    assert f"job 1: resume={trained} goes on with one run, and each job of a multirun" in ended.err
 
 
 # --- callbacks ----------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ import hashlib
 import os
 import re
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -100,15 +102,16 @@ def test_ranks_that_a_signal_stopped_end_the_command_with_their_code(
     assert ended.err == "stopped by SIGTERM at step 7; run the same command to go on\n"
 
 
-def test_ranks_leave_nothing_behind_in_the_process_that_started_them(
-    capfd, corpus, tmp_path, quick, monkeypatch
-):
+def test_ranks_leave_nothing_behind_them(capfd, corpus, tmp_path, quick, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     quick(QUICK.format(python=sys.executable, ended="the data is gone"))
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     environment, handler = dict(os.environ), signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
     words = train_arguments(corpus, "trainer.devices=2", f"run_dir={tmp_path}/run")
     assert run(capfd, "train", *words).code == 2
+    assert not list((tmp_path / "temporary").iterdir())
     assert dict(os.environ) == environment
     assert signal.getsignal(signal.SIGINT) == handler
 
@@ -190,6 +193,29 @@ def test_a_training_that_is_stopped_says_how_to_go_on(capfd, corpus, tmp_path, m
     assert ended == (143, "", "stopped by SIGTERM at step 3; run the same command to go on\n")
     ended = run(capfd, "train", *train_arguments(corpus))
     assert re.search(r"; add resume=runs/translation/[\d_-]+ to go on", ended.err)
+    ended = run(capfd, "train", "-m", *train_arguments(corpus, "seed=1,2"))
+    assert re.search(r"; add run_dir=runs/translation/[\d_-]+ to go on", ended.err)
+
+
+def test_a_job_of_another_process_stops_with_the_one_that_started_it(tmp_path):
+    program = f"""
+import os, pathlib, signal, sys, time
+from seqattn.processes import stop_with
+def stopped(*_):
+    pathlib.Path({str(tmp_path / "stopped")!r}).touch()
+signal.signal(signal.SIGTERM, stopped)
+parent = os.getpid()
+if os.fork() == 0:
+    stop_with(parent, seconds=0.1)
+    time.sleep(60)
+os.kill(parent, signal.SIGKILL)
+"""
+    reading, writing = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", program], pass_fds=[writing]):
+        os.close(writing)
+    assert os.read(reading, 1) == b""  # at the end of the last process that could write
+    os.close(reading)
+    assert (tmp_path / "stopped").is_file()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from seqattn.errors import UserError
+from seqattn.runs import fit
 from seqattn.runs.rendezvous import Rendezvous
 from tests.ranks import run_ranks
 
@@ -31,6 +32,19 @@ def _agree(rank, port):
         assert word == f"word {number}"
     assert asked == ([0, 1] if rank == 0 else [])
     time.sleep(rank == 0)  # the store ends with the first rank
+
+
+def _make(rank, port, folder):
+    as_rank(rank, port)
+
+    def fitting_of(start):
+        assert (folder / "made").exists() == (rank == 1)
+        time.sleep(0.3)
+        (folder / "made").touch()
+
+    fit.fitting_of = fitting_of
+    fit._in_turn(None)
+    time.sleep(rank == 0)
 
 
 def _refuse(rank, port, who, late):
@@ -69,6 +83,10 @@ def _left(rank, port):
 
 def test_the_first_rank_chooses_for_all():
     run_ranks(_agree, 2)
+
+
+def test_the_first_rank_reads_and_trains_what_the_others_find_in_the_cache(tmp_path):
+    run_ranks(_make, 2, tmp_path)
 
 
 @pytest.mark.parametrize("who", [0, 1])
