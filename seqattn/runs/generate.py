@@ -96,6 +96,9 @@ class Generation(BundleRun):
         source = None if self.input is None else user_path(self.input)
         if source is not None and (source.is_dir() or not source.exists()):
             raise UserError(f"input={source} is not a file")
+        into = user_path(self.output) if self.output else None
+        if source is not None and into is not None and into.is_file() and into.samefile(source):
+            raise UserError(f"output={into} is what is read; name another file")
         bundle: Any = self.load(self.generation)
         asks = task_class(bundle.config).reads == "questions"
         self._check_asked(asks)

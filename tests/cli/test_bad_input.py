@@ -283,6 +283,15 @@ def test_a_sentence_longer_than_the_positions_of_the_model(capfd, corpus, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_what_is_read_is_not_overwritten(capfd, trained, tmp_path):
+    texts = tmp_path / "texts"
+    texts.write_text("a dog .\n")
+    (tmp_path / "link").symlink_to(texts)
+    words = (f"bundle={trained}/model", f"input={texts}", f"output={tmp_path}/link")
+    assert refusal(capfd, "generate", *words).endswith(" is what is read; name another file")
+    assert texts.read_text() == "a dog .\n"
+
+
 @pytest.mark.parametrize("words", [["text="], ["text=  "]])
 def test_analyze_needs_words(capfd, trained, tmp_path, words):
     bundle = f"bundle={trained / 'model'}"
