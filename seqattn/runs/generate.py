@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from os.path import realpath
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,8 +97,8 @@ class Generation(BundleRun):
         source = None if self.input is None else user_path(self.input)
         if source is not None and (source.is_dir() or not source.exists()):
             raise UserError(f"input={source} is not a file")
-        into = user_path(self.output) if self.output else None
-        if source is not None and into is not None and into.is_file() and into.samefile(source):
+        into = user_path(self.output or "")
+        if source is not None and source.is_file() and realpath(source) == realpath(into):
             raise UserError(f"output={into} is what is read; name another file")
         bundle: Any = self.load(self.generation)
         asks = task_class(bundle.config).reads == "questions"
