@@ -23,6 +23,7 @@ _FREE = ("run_dir", "resume", "overrides", "choices", "sweep", "name", "cache_di
          "trust", "checkpoint", "generation")  # fmt: skip
 """What no step depends on; a run may go on with others than it had."""
 _FREE_PARTS = {
+    "data": ("test", "alignments"),
     "task": ("final", "validation", "scorer"),
     "loader": ("num_workers", "pin_memory"),
     "model": ("checkpoint_activations",),

@@ -5,12 +5,14 @@ import json
 import os
 import re
 import shutil
+from itertools import combinations
 
 import pytest
 import yaml
 
 from seqattn.metrics.text import TextScorer
 from seqattn.runs.comparing.comparison_files import as_latex, as_markdown, as_page
+from seqattn.runs.comparing.judging import MetricFigures, PairFigures, SystemScore
 from tests.cli.small import refusal, run
 
 SOURCES = [f"{who} sees {what} ." for who in ("a dog", "the cat", "a man", "Ann")
@@ -217,6 +219,26 @@ def test_thresholds_that_seeds_found_for_themselves_make_no_other_system(tmp_pat
     ended = compare(capfd, f"runs=[{made[0]},{made[1]}]", f"output={tmp_path}/out")
     assert ended.code == 0, ended.err
     assert len(json.loads((tmp_path / "out/figures.json").read_text())["runs"]) == 1
+
+
+def test_how_a_test_set_is_named_makes_no_other_system(tmp_path, capfd):
+    named = ({"test": "test_2016_flickr"}, {})  # the latter of a version that had no other
+    made = [
+        write_run(tmp_path / str(seed), spoilt(seed), seed, data={"root": "there", **data})
+        for seed, data in enumerate(named, 1)
+    ]
+    ended = compare(capfd, f"runs=[{made[0]},{made[1]}]", f"output={tmp_path}/out")
+    assert ended.code == 0, ended.err
+    assert len(json.loads((tmp_path / "out/figures.json").read_text())["runs"]) == 1
+
+
+def test_of_many_models_of_one_seed_a_sentence_names_a_dozen_pairs():
+    names = [f"system {number}" for number in range(6)]
+    scores = {name: SystemScore(float(-number), None, []) for number, name in enumerate(names)}
+    pairs = [PairFigures(*two, 1.0, None, None, 0.01, 0.01) for two in combinations(names, 2)]
+    *_, line = MetricFigures("BLEU", "", scores, pairs, []).words
+    assert line.count(" above ") == 12
+    assert line.endswith(" and 3 more")
 
 
 @pytest.fixture

@@ -20,6 +20,9 @@ from seqattn.metrics.significance import (
 )
 from seqattn.runs.comparing.compared_runs import ComparedRun
 
+_NAMED = 12
+"""Pairs of single models that a sentence names at most; a table has all of them."""
+
 
 @dataclass(frozen=True)
 class SystemScore:
@@ -92,7 +95,8 @@ class MetricFigures:
         if not differ:
             return [told]
         models = "these models differ on these sentences, which says nothing of other seeds"
-        return [told, f"{self.name}: {models}: {', '.join(differ)}"]
+        more = f" and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
+        return [told, f"{self.name}: {models}: {', '.join(differ[:_NAMED])}{more}"]
 
 
 def judge(

@@ -13,12 +13,13 @@ from seqattn.runs.resuming import leaves
 
 _ASIDE = re.compile(
     r"(format|seed|run_dir|resume|overrides|choices|sweep|name|cache_dir|trust|logger|threads"
-    r"|task\.(final|validation|scorer)|loader\.(num_workers|pin_memory)"
+    r"|task\.(final|validation|scorer)|data\.(test|alignments)|loader\.(num_workers|pin_memory)"
     r"|trainer\.(threads|accelerator|log_every_n_steps|restarts|profiler)"
     r"|checkpoint\.every_(steps|minutes)|model\.checkpoint_activations"
     r"|generation\.(workers|threshold))\b"
 )
-"""Settings that make no other system; the threshold is each model's own, found on validation."""
+"""Settings that make no other system. The threshold is each model's own, found on validation, and
+what was scored is compared sentence by sentence."""
 
 
 class Systems(NamedTuple):
