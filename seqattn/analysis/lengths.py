@@ -11,7 +11,7 @@ class LengthBin(NamedTuple):
     """Sources of similar length."""
 
     words: str
-    """How many white space parts them into, as "9-12" or "over 20"; "0" of empty ones."""
+    """How many white space parts them into, as "9-12", "9" or "over 20"; "0" of empty ones."""
     rows: tuple[int, ...]
 
 
@@ -27,8 +27,10 @@ def length_bins(sources: Sequence[str], edges: Sequence[int]) -> list[LengthBin]
     """
     if not edges or edges[0] < 1 or any(a >= b for a, b in pairwise(edges)):
         raise UserError(f"lengths must be whole numbers that rise from at least 1, got {edges}")
-    bounds = [(f"{low + 1}-{high}", low, high) for low, high in pairwise([0, *edges])]
-    bounds = [("0", -1, 0), *bounds]
+    spans = [(-1, 0), *pairwise([0, *edges])]
+    bounds = [
+        (f"{low + 1}-{high}" if low + 1 < high else f"{high}", low, high) for low, high in spans
+    ]
     counts = [len(source.split()) for source in sources]
     bins = [
         LengthBin(name, tuple(row for row, count in enumerate(counts) if low < count <= high))
