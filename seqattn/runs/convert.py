@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from seqattn.attention.heads import MultiHeadAttention, pool_key_heads
+from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.choices import SLOTS
@@ -51,8 +52,8 @@ class Conversion(ScoredRun):
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`; it is
             trained further on the same data.
         output: the directory for the new bundle, which must not be there.
-        heads: gqa, or mqa for one key head; the name that the attention goes by. None keeps the
-            heads, or is gqa where `num_kv_heads` is given.
+        heads: gqa, or mqa for one key head; the name that softmax attention goes by then. None
+            keeps the heads, or is gqa where `num_kv_heads` is given.
         num_kv_heads: key and value heads G to pool to, dividing those that are there.
         slots: of encoder, decoder and cross, those whose heads are pooled.
         prune: heads to remove, of all attentions together the least important on the split
@@ -162,14 +163,19 @@ class Conversion(ScoredRun):
         shared, count = config["attention"], self.num_kv_heads or 1
         own = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
         if set(self.slots) == set(SLOTS) and not any(own.values()):
-            choices = {**config.get("choices", {}), "attention": self.heads or "gqa"}
-            return {**config, "attention": _fewer(shared, count, "self-"), "choices": choices}
-        usual = {"encoder": shared, "decoder": shared, "cross": cross_node(shared)}
-        pooled = {
-            f"{slot}_attention": _fewer(own[slot] or usual[slot], count, f"{slot} ")
-            for slot in self.slots
+            pooled = {"attention": _fewer(shared, count, "self-")}
+        else:
+            usual = {"encoder": shared, "decoder": shared, "cross": cross_node(shared)}
+            pooled = {
+                f"{slot}_attention": _fewer(own[slot] or usual[slot], count, f"{slot} ")
+                for slot in self.slots
+            }
+        choices = {
+            key if key == "attention" else f"attention@{key}": self.heads or "gqa"
+            for key, node in pooled.items()
+            if _is_softmax(node)  # another kernel keeps its name
         }
-        return {**config, **pooled}
+        return {**config, **pooled, "choices": {**(config.get("choices") or {}), **choices}}
 
     def _read(self, bundle: TextBundle | SpanBundle) -> Texts | Questions | None:
         """What to score on; None where nothing is asked for, or it cannot be read."""
@@ -238,6 +244,12 @@ def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
             f"num_kv_heads must divide the {where}attention's key heads ({now}), got {num_kv_heads}"
         )
     return {**node, "num_kv_heads": num_kv_heads}
+
+
+def _is_softmax(node: Any) -> bool:
+    """Whether it is what `attention=gqa` and `attention=mqa` choose, but for its sizes."""
+    nodes = node if isinstance(node, list) else [node]
+    return all(import_path(one["kernel"]["_target_"]) is SoftmaxKernel for one in nodes)
 
 
 @torch.inference_mode()

@@ -101,6 +101,23 @@ def test_a_slot_alone_is_pooled(convert, trained, slot):
     assert {name.rpartition("attention.")[0] + "attention" for name in changed} == {SLOTS[slot]}
 
 
+def test_what_is_pooled_is_named_by_its_heads_where_it_is_softmax_alone(
+    capfd, convert, trained, tmp_path
+):
+    config = yaml.safe_load((trained / "model" / "config.yaml").read_text())
+    config["attention"]["kernel"] = {"_type_": "SlidingWindowKernel", "window": 3}
+    config["choices"]["attention"] = "sliding_window"
+    windows = shutil.copytree(trained / "model", tmp_path / "windows")
+    (windows / "config.yaml").write_text(yaml.safe_dump(config))
+    words = ("heads=mqa", "scores=false", f"output={tmp_path / 'pooled'}")
+    succeed(capfd, "convert", f"bundle={windows}", *words)
+    assert "- `attention=sliding_window`" in (tmp_path / "pooled" / "README.md").read_text()
+
+    cross, _ = convert("heads=mqa", "slots=[cross]", "scores=false")
+    chosen = yaml.safe_load((cross / "config.yaml").read_text())["choices"]
+    assert (chosen["attention"], chosen["attention@cross_attention"]) == ("mha", "mqa")
+
+
 def test_a_converted_bundle_is_converted_again(convert, capfd, tmp_path, trained):
     first, _ = convert("num_kv_heads=2", "scores=false")
     words = (f"bundle={first}", f"output={tmp_path / 'second'}", "heads=mqa", "scores=false")
