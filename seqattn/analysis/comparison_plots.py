@@ -119,7 +119,11 @@ def pareto_front(systems: Mapping[str, tuple[float, Point]]) -> list[str]:
     front: list[str] = []
     for name in sorted(systems, key=lambda name: (systems[name][0], -systems[name][1].mean)):
         (cost, point), last = systems[name], systems[front[-1]] if front else None
-        if last is None or point.mean > last[1].mean or (cost, point.mean) == (last[0], last[1].mean):
+        if (
+            last is None
+            or point.mean > last[1].mean
+            or (cost, point.mean) == (last[0], last[1].mean)
+        ):
             front.append(name)
     return front
 
