@@ -116,14 +116,11 @@ def cost_panels(
 
 def pareto_front(systems: Mapping[str, tuple[float, Point]]) -> list[str]:
     """The systems that none beats in cost without losing in mean score, the cheapest first."""
-    front: list[str] = []
+    front, best = list[str](), (0.0, 0.0)
     for name in sorted(systems, key=lambda name: (systems[name][0], -systems[name][1].mean)):
-        (cost, point), last = systems[name], systems[front[-1]] if front else None
-        if (
-            last is None
-            or point.mean > last[1].mean
-            or (cost, point.mean) == (last[0], last[1].mean)
-        ):
+        cost, mean = systems[name][0], systems[name][1].mean
+        if not front or mean > best[1] or (cost, mean) == best:
+            best = cost, mean
             front.append(name)
     return front
 

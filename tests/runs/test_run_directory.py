@@ -39,5 +39,5 @@ WHERE_NOTHING_CAN_BE_WRITTEN = {
 def test_where_nothing_can_be_written_nothing_is_measured(command, tmp_path):
     file = tmp_path / "file"
     file.write_text("", encoding="utf-8")
-    with pytest.raises(UserError, match="cannot write .*file|output must be a file such as"):
+    with pytest.raises(UserError, match=r"cannot write .*file|output must be a file such as"):
         WHERE_NOTHING_CAN_BE_WRITTEN[command](file).run()
