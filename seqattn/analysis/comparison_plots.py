@@ -116,9 +116,11 @@ def cost_panels(
 
 def pareto_front(systems: Mapping[str, tuple[float, Point]]) -> list[str]:
     """The systems that none beats in cost without losing in mean score, the cheapest first."""
-    front: list[str] = []
+    front, best = list[str](), (0.0, 0.0)
     for name in sorted(systems, key=lambda name: (systems[name][0], -systems[name][1].mean)):
-        if not front or systems[name][1].mean > systems[front[-1]][1].mean:
+        cost, mean = systems[name][0], systems[name][1].mean
+        if not front or mean > best[1] or (cost, mean) == best:
+            best = cost, mean
             front.append(name)
     return front
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -31,6 +32,7 @@ from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import ScoredRun, outputs_for
 from seqattn.runs.explaining.head_importance import pairs_of
 from seqattn.runs.explaining.head_tables import ablation_table, heads_table, print_heads
+from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import keep_tables, print_tables
 from seqattn.runs.threads import on_quickest_threads
 from seqattn.storage import user_path, write_json
@@ -61,8 +63,13 @@ class HeadAnalysis(ScoredRun):
         """Measures, draws, writes and prints; returns what is in heads.json.
 
         Raises:
-            UserError: where the bundle or the data cannot be used.
+            UserError: where the bundle or the data cannot be used, or nothing can be written.
         """
+        directory = user_path(self.output)
+        with room_for_files(directory):
+            return self._run(directory)
+
+    def _run(self, directory: Path) -> dict[str, Any]:
         bundle = self.load(self.generation)
         if isinstance(bundle, SpanBundle):
             raise UserError(f"{self.bundle} answers by spans; heads takes an encoder-decoder")
@@ -87,7 +94,6 @@ class HeadAnalysis(ScoredRun):
             "ablation": None if curve is None else curve._asdict(),
             "generation": describe(self.generation),
         }
-        directory = user_path(self.output)
         save(head_map(attentions, f"heads of {self.bundle}"), directory / "heads.png")
         write_json(directory / "heads.json", results)
         tables = {"heads": heads_table(attentions, self.split, len(pairs))}

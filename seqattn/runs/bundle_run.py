@@ -80,6 +80,16 @@ class ScoredRun(BundleRun):
     split: Split = "val"
     cache_dir: str | None = None
 
+    def load(self, search: Search | SpanSearch | None = None) -> TextBundle | SpanBundle:
+        """As `BundleRun`; a scorer's threshold, which no answer would meet, is refused."""
+        threshold = getattr(self.scorer, "threshold", 1.0)
+        if isinstance(search, SpanSearch) and threshold != 1.0:
+            raise UserError(
+                "what is left unanswered is the search's to say: leave scorer.threshold out, and "
+                f"set generation.threshold={max(0.0, threshold):g}"
+            )
+        return super().load(search)
+
     def read_texts(self, bundle: TextBundle) -> Texts:
         """The split, as the task of the bundle reads it.
 

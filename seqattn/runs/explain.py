@@ -25,7 +25,7 @@ from seqattn.runs.explaining.explained_tables import (
     slow_note,
 )
 from seqattn.runs.explaining.explained_text import explain_text
-from seqattn.runs.run_directory import distinct_names
+from seqattn.runs.run_directory import distinct_names, room_for_files
 from seqattn.runs.tables import keep_tables, print_tables
 from seqattn.runs.threads import on_quickest_threads
 from seqattn.storage import user_path, write_json
@@ -115,8 +115,12 @@ class Explaining:
         """Explains, judges, writes and prints; returns what is in explanations.json.
 
         Raises:
-            UserError: where a bundle or the data cannot be used.
+            UserError: where a bundle or the data cannot be used, or nothing can be written.
         """
+        with room_for_files(self.directory):
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
         labels = distinct_names([user_path(path) for path in self.paths])
         each: dict[str, dict[str, Any]] = {}
         results = {
@@ -133,7 +137,6 @@ class Explaining:
                 cache_dir=self.cache_dir,
             )  # fmt: skip
             each[label] = self._one(run, label)
-            self.directory.mkdir(parents=True, exist_ok=True)
             write_json(self.directory / "explanations.json", _finite(results))
         if self.text is None:
             self._print(each)

@@ -26,7 +26,7 @@ from seqattn.runs.bundle_run import BundleRun, Split
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.runs.threads import on_quickest_threads
-from seqattn.storage import user_path, write_json
+from seqattn.storage import file_faults, user_path, write_json
 from seqattn.tokens import EOS
 
 _SHOWN = 4  # places of a word
@@ -76,8 +76,10 @@ class Probing(BundleRun):
         """Reads states, probes and prints; returns what is in the file.
 
         Raises:
-            UserError: where bundle, data or labels cannot be used, or the word is not there twice.
+            UserError: where bundle, data or labels cannot be used, the word is not there twice, or
+                the file cannot be written.
         """
+        path = None if self.output is None else self._file(self.output)
         bundle = self.load()
         if isinstance(bundle, SpanBundle):
             raise UserError(f"{self.bundle} answers by spans; probe takes an encoder-decoder")
@@ -90,9 +92,18 @@ class Probing(BundleRun):
             results["neighbours"] = self._neighbours(bundle, in_words(bundle, self.texts), read)
         if labels is not None:
             results["probe"] = self._probe(bundle, read, labels)
-        if self.output:
-            write_json(user_path(self.output), results)
+        if path is not None:
+            write_json(path, results)
         return results
+
+    @staticmethod
+    def _file(output: str) -> Path:
+        path = user_path(output)
+        if path.is_dir():
+            raise UserError(f"output must be a file such as probe.json, got {output}")
+        with file_faults("write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
     def _labels(self, read: Sequence[WordPieces]) -> Labels:
         path = user_path(str(self.labels))

@@ -135,6 +135,13 @@ class ExtractiveAnswering(TaskOptions):
 
     every_answer: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        threshold = getattr(self.scorer, "threshold", 1.0)
+        if threshold != 1.0:
+            found = "training finds generation.threshold on the validation split"
+            raise BadValue("scorer.threshold", f"must be left out, {found}; got {threshold:g}")
+
 
 def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:
     """The task that a bundle was trained for. Args: config: the bundle's."""

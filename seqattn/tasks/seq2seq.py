@@ -37,14 +37,14 @@ class TextValidation(Validation):
     references: Callable[[], Sequence[Sequence[str]]]
 
     def samples(self, batch: Batch) -> list[Sample]:
-        rows = self.chosen(batch.index.tolist())
-        sources = {
-            row: [token for token in source if token != PAD]
-            for row, source in zip(batch.index.tolist(), batch.source.tolist(), strict=True)
-        }
-        found = self.generator.generate([sources[row] for row in rows])
+        rows = batch.index.tolist()  # of a source in windows once for each
+        kept = set(self.chosen(rows))
+        read = [pair for pair in zip(rows, batch.source.tolist(), strict=True) if pair[0] in kept]
+        sources = [[token for token in ids if token != PAD] for _, ids in read]
+        found = self.generator.generate(sources)
         texts, references = self.decode([best.ids for best, *_ in found]), self.references()
-        return [Sample(row, text, references[row]) for row, text in zip(rows, texts, strict=True)]
+        pairs = zip(read, texts, strict=True)
+        return [Sample(row, text, references[row]) for (row, _), text in pairs]
 
     def metric(self) -> Any:
         return self.scorer.corpus()

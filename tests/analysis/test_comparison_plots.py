@@ -23,6 +23,11 @@ def test_a_front_has_what_none_beats_in_both():
     assert (list(front.get_xdata()), list(front.get_ydata())) == ([1.0, 3.0], [10.0, 12.0])
 
 
+def test_a_front_has_all_that_are_alike_in_both():
+    alike = {name: (1.0, Point(0, 10.0)) for name in ("one", "other")}
+    assert pareto_front({**alike, "dear": (2.0, Point(0, 10.0))}) == ["one", "other"]
+
+
 def test_intervals_are_drawn_where_there_are_any_and_seeds_where_there_are_several():
     systems = {"a": (Point(0, 5.0, 4.0, 6.0), [4.5, 5.5]), "b": (Point(0, 3.0), [3.0])}
     (axis,) = interval_panels({"BLEU": systems}, "t").axes

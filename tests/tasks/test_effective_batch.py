@@ -129,6 +129,29 @@ def test_the_windows_of_a_second_epoch_are_clean_of_the_first():
         assert_same(first, second, 1e-12)
 
 
+class Told(Recorded):
+    """Keeps what is logged in each step: the last figure before the weights move."""
+
+    def log(self, name, value, **options):
+        if name == "train/loss":
+            self.figure = float(value)
+
+    def on_before_optimizer_step(self, optimizer):
+        super().on_before_optimizer_step(optimizer)
+        self.told = [*getattr(self, "told", []), self.figure]
+
+
+@pytest.mark.parametrize("together", [1, 2, 3])
+def test_the_loss_that_is_logged_is_that_of_all_batches_of_the_step(together):
+    several = sides()[:5]
+    task = fit(task_of(kind=Told), several, accumulate_grad_batches=together)
+    windows = [several[start : start + together] for start in range(0, 5, together)]
+    with torch.no_grad():
+        sums = [task.loss(joined(part)) for part in windows]
+    wanted = [float(one.smoothed / one.tokens) for one in sums]
+    assert task.told == pytest.approx(wanted, rel=1e-6)
+
+
 class Clipped(Seq2SeqTask):
     """Keeps the norm that the optimizer sees, and the one before it."""
 
