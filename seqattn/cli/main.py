@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 from seqattn.cli.jobs import tell_jobs
 from seqattn.cli.verbs import VERBS, Action, run_home
 from seqattn.cli.wording import in_words
-from seqattn.config.compose import CONF, register_paths
+from seqattn.config.compose import CONF, register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError
 from seqattn.processes import stop_with
@@ -83,7 +83,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
     if verb not in VERBS:
         raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(VERBS)}")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every exception on, to be worded here
-    register_paths()
+    register_resolvers()
     options, overrides = _parted(arguments)
     if any(option.startswith("--config-dir") for option in options) or any(
         override.startswith(("trust=", "hydra.searchpath=")) for override in overrides

@@ -25,7 +25,7 @@ _FILLING = ("search", "experiment", "processor")
 """Groups whose choices fill the keys of others."""
 
 
-def register_paths() -> None:
+def register_resolvers() -> None:
     """Registers `${user_path:PATH}`, `${unused:PATH}` and `${direction:MONITOR}`.
 
     The first knows "~" as the home folder. The second is PATH, or with a number behind it where
@@ -40,9 +40,9 @@ def register_paths() -> None:
         return rendezvous.agreed(lambda: next(one for one in candidates if not Path(one).exists()))
 
     def direction(monitor: str) -> str:
-        from seqattn.runs.task_options import LOSSES  # torch takes seconds to import
+        from seqattn.runs.task_options import mode_of  # torch takes seconds to import
 
-        return "minimize" if LOSSES.get(monitor) == "min" else "maximize"
+        return f"{mode_of(monitor)}imize"
 
     OmegaConf.register_new_resolver("direction", direction, replace=True)
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)

@@ -23,10 +23,11 @@ from seqattn.data.base import Texts
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
 from seqattn.runs.bundle_run import BundleRun, Split
+from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
 from seqattn.runs.threads import on_quickest_threads
-from seqattn.storage import file_faults, user_path, write_json
+from seqattn.storage import user_path, write_json
 from seqattn.tokens import EOS
 
 _SHOWN = 4  # places of a word
@@ -79,7 +80,17 @@ class Probing(BundleRun):
             UserError: where bundle, data or labels cannot be used, the word is not there twice, or
                 the file cannot be written.
         """
-        path = None if self.output is None else self._file(self.output)
+        if self.output is None:
+            return self._run()
+        path = user_path(self.output)
+        if path.is_dir():
+            raise UserError(f"output must be a file such as probe.json, got {self.output}")
+        with room_for_files(path.parent):
+            results = self._run()
+            write_json(path, results)
+        return results
+
+    def _run(self) -> dict[str, Any]:
         bundle = self.load()
         if isinstance(bundle, SpanBundle):
             raise UserError(f"{self.bundle} answers by spans; probe takes an encoder-decoder")
@@ -92,18 +103,7 @@ class Probing(BundleRun):
             results["neighbours"] = self._neighbours(bundle, in_words(bundle, self.texts), read)
         if labels is not None:
             results["probe"] = self._probe(bundle, read, labels)
-        if path is not None:
-            write_json(path, results)
         return results
-
-    @staticmethod
-    def _file(output: str) -> Path:
-        path = user_path(output)
-        if path.is_dir():
-            raise UserError(f"output must be a file such as probe.json, got {output}")
-        with file_faults("write", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        return path
 
     def _labels(self, read: Sequence[WordPieces]) -> Labels:
         path = user_path(str(self.labels))

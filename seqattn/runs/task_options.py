@@ -21,6 +21,11 @@ LOSSES: Mapping[str, str] = {
 }
 
 
+def mode_of(monitor: str) -> str:
+    """Which way what checkpoints are chosen by is better: min or max."""
+    return LOSSES.get(monitor, "max")
+
+
 @checked
 @dataclass(frozen=True)
 class ValidationOptions:

@@ -53,11 +53,8 @@ class SummedTask(LightningModule):
         self.output_metric: Any = None if validation is None else validation.metric()
         self.samples: list[Sample] = []
         """Some outputs of the last validation that made any."""
-        self.window_units = torch.zeros((), dtype=torch.long)
-        """Units since the last optimizer step, on this rank."""
-        self._window_number = 0
-        self._means: dict[str, Tensor] = {}
-        """The same units as a number, and what is logged over them."""
+        self._accumulated: BatchLoss | None = None
+        """Of all batches since the last optimizer step, on this rank."""
         self.gradient_norm = torch.zeros(())
         """Of the last optimizer step, before it was clipped."""
         self.agreement = Agreement()
@@ -79,20 +76,11 @@ class SummedTask(LightningModule):
         self._taken = batch, batch_idx
         with padded_right():
             found = self._fitting(batch)
-        means = {f"train/{name}": mean for name, mean in self._window_means(found).items()}
+        before, new = self._accumulated, found.detached()
+        self._accumulated = new if before is None else BatchLoss.joined([before, new])
+        means = {f"train/{name}": mean for name, mean in self._accumulated.means.items()}
         self.log_dict(means, batch_size=found.number)
-        self.window_units = self.window_units.to(found.units.device) + found.units
         return self._scaled(found)
-
-    def _window_means(self, found: BatchLoss) -> dict[str, Tensor]:
-        """Means over all units since the last optimizer step, this batch's with them."""
-        self._window_number += found.number
-        share = found.number / self._window_number
-        for name, mean in found.means.items():
-            before = self._means.get(name)
-            mean = mean.detach()
-            self._means[name] = mean if before is None else before + share * (mean - before)
-        return self._means
 
     def _fitting(self, batch: Any) -> BatchLoss:
         """The loss of a batch, by its halves where the memory is too small for it."""
@@ -186,13 +174,13 @@ class SummedTask(LightningModule):
         self.log_dict(scores, sync_dist=True)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        units = self.agreement.reduce(self.window_units, self.trainer)
+        assert self._accumulated is not None
+        units = self.agreement.reduce(self._accumulated.units, self.trainer)
         # gradients were averaged over the ranks, so their sum is world_size times that
         scale = _UNITS * self.trainer.world_size / units
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, scale if scale.is_cuda else float(scale))
-        self.window_units = torch.zeros_like(self.window_units)
-        self._window_number, self._means = 0, {}
+        self._accumulated = None
 
     def configure_gradient_clipping(
         self,

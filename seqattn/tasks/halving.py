@@ -19,6 +19,11 @@ class BatchLoss(NamedTuple):
     means: Mapping[str, Tensor]
     """What else is logged, over the batch's units."""
 
+    def detached(self) -> "BatchLoss":
+        """The same, with no way back to what it was made of."""
+        means = {name: mean.detach() for name, mean in self.means.items()}
+        return self._replace(total=self.total.detach(), means=means)
+
     @classmethod
     def joined(cls, parts: Sequence["BatchLoss"]) -> "BatchLoss":
         """The loss of batches together."""

@@ -15,7 +15,7 @@ from omegaconf import open_dict
 from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
 from seqattn.cli.wording import in_words
-from seqattn.config.compose import CONF, choices, register_paths, settle
+from seqattn.config.compose import CONF, choices, register_resolvers, settle
 from seqattn.config.overrides import complete
 from seqattn.training.checkpoint_files import newest_whole
 
@@ -170,7 +170,7 @@ def groups():
 
 def composed(verb, *overrides):
     """The settings of a verb, as Hydra composes them, and what was chosen in each group."""
-    register_paths()
+    register_resolvers()
     with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
         config = compose(verb, complete(verb, list(overrides)), return_hydra_config=True)
         HydraConfig.instance().set_config(config)

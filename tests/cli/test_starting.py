@@ -6,7 +6,7 @@ import yaml
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
-from seqattn.config.compose import CONF, register_paths
+from seqattn.config.compose import CONF, register_resolvers
 from seqattn.runs.train import Training
 from tests.cli.small import checkpoint, composed, refusal, run, succeed, train, train_arguments
 
@@ -142,7 +142,7 @@ def test_trials_of_a_study_that_goes_on_stand_beside_those_that_it_has(capfd, co
     [("val/loss", "minimize"), ("val/accuracy", "maximize"), ("val/bleu", "maximize")],
 )
 def test_a_study_lowers_losses_and_raises_scores(monitor, way):
-    register_paths()
+    register_resolvers()
     study = yaml.safe_load((CONF / "search" / "optimizer.yaml").read_text())["hydra"]["sweeper"]
     config = {"checkpoint": {"monitor": monitor}, "direction": study["direction"]}
     assert OmegaConf.create(config).direction == way
