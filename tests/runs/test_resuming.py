@@ -207,6 +207,7 @@ def test_settings_that_a_step_depends_on_must_be_those_of_before(corpus, trained
         ("generation=greedy", "go on"),
         ("trainer.devices=2", "finished"),
         ("loader.num_workers=1", "finished"),
+        ("data.alignments=links", "finished"),
         ("logger=[]", "finished"),
         ("trainer.log_every_n_steps=7", "finished"),
         ("name=other", "finished"),
