@@ -177,7 +177,7 @@ def test_every_answer_or_the_first_is_made_likely(data, joint):
 
 
 def test_a_few_questions_are_learnt_by_heart(data):
-    _, scores, _ = validated(data, every=40, max_epochs=40, check_val_every_n_epoch=40)
+    _, scores, _ = validated(data, every=80, max_epochs=80, check_val_every_n_epoch=80)
     assert float(scores["val/em"]) == 100
     assert float(scores["val/f1"]) == 100
 
