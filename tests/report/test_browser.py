@@ -156,6 +156,19 @@ def test_the_list_is_filtered_sorted_and_walked_with_keys(opened, shown):
     assert opened.run(texts) == expected
 
 
+def test_the_chosen_sentence_stands_in_sight_in_its_list(opened):
+    opened.resize(400)
+    opened.run("document.querySelector('.sentences').style.maxHeight = '5rem'")
+    for number in (len(SOURCES) - 1, 0):
+        opened.run(f"document.querySelector('li[data-number=\"{number}\"]').click()")
+        opened.wait(f"return document.documentElement.dataset.shown === '{number}'")
+        script = """const of = (selector) => document.querySelector(selector).getBoundingClientRect();
+        const [item, list] = [of("[aria-selected=true][data-number]"), of(".sentences")];
+        return item.top >= list.top - 1 && item.bottom <= list.bottom + 1;"""
+        assert opened.run(script)
+        assert opened.run("return window.scrollY") == 0
+
+
 def test_words_and_the_map_are_walked_with_arrow_keys(opened, shown):
     look = shown[1][0]["looks"][0]
     chosen(opened, slot="cross", head=0)

@@ -41,6 +41,13 @@ export function sentenceList(run, opened) {
     items.forEach((item, number) => item.setAttribute("aria-selected", String(number === chosen)));
     const reachable = items[chosen]?.isConnected ? items[chosen] : list.firstElementChild;
     items.forEach((item) => { item.tabIndex = item === reachable ? 0 : -1; });
+    if (items[chosen]?.isConnected) scrollTo(items[chosen]);
+  }
+
+  /** Scrolls the list alone: the page stays where it is. */
+  function scrollTo(item) {
+    const [own, all] = [item.getBoundingClientRect(), list.getBoundingClientRect()];
+    list.scrollTop += Math.min(0, own.top - all.top) + Math.max(0, own.bottom - all.bottom);
   }
 
   function select(number) {
