@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from seqattn.bundle.bundle import Bundle
@@ -13,9 +12,9 @@ from seqattn.bundle.nodes import TARGET
 from seqattn.metrics.text import TextScore
 from seqattn.report.document_types import BundleDocument, CurveDocument, ScoreDocument
 from seqattn.report.run_tables import run_tables
-from seqattn.storage import csv_rows
+from seqattn.training.figures import read_figures, training_of
+from seqattn.training.screen import duration
 
-_RATE = "train/tokens_per_second"
 _MOST_POINTS = 400
 
 
@@ -31,17 +30,19 @@ def bundle_document(
         seconds: that looking into these took; None where nobody has yet.
     """
     run = bundle.path.parent
-    curves = learning_curves(run)
+    rows = read_figures(run)
+    curves = learning_curves(rows)
     size = sum(parameter.numel() for parameter in bundle.model.parameters())
     facts = {
         "parameters": f"{size:,}",
         "weights file": f"{(bundle.path / WEIGHTS).stat().st_size / 1e6:,.1f} MB",
         "vocabulary": _vocabulary(bundle),
     }
-    rates = [value for curve in curves if curve["name"] == _RATE for value in curve["values"]]
-    if rates:
+    if trained := training_of(rows):
+        took, rate = trained
         facts["steps"] = f"{max(curve['steps'][-1] for curve in curves) + 1:,}"
-        facts["training"] = f"{sum(rates) / len(rates):,.0f} tokens a second"
+        facts["training"] = "" if took is None else f"{duration(took)} without validation, "
+        facts["training"] += f"{rate:,.0f} target tokens a second"
     if seconds is not None:
         facts["looking into these sentences"] = f"{seconds:,.1f} s"
     return {
@@ -87,19 +88,20 @@ def flat(node: Any, key: str = "") -> dict[str, str]:
     return {name: value for place, part in parts for name, value in flat(part, place).items()}
 
 
-def learning_curves(run: Path) -> list[CurveDocument]:
-    """What the CSV logger wrote of a training; of long curves every so many points."""
+def learning_curves(rows: Sequence[Mapping[str, str]]) -> list[CurveDocument]:
+    """The measurements of a training; of long curves every so many points, and the last."""
     points: dict[str, list[tuple[int, float]]] = {}  # finite ones, which can be drawn
-    for row in csv_rows(run / "csv" / "version_0" / "metrics.csv"):
-        step = row.pop("step", "")
+    for row in rows:
+        step = row.get("step")
         for name, value in row.items():
-            if name == "epoch" or name.startswith("final/") or not (value and step):
+            if name in ("epoch", "step") or name.startswith("final/") or not (value and step):
                 continue
             if math.isfinite(float(value)):
                 points.setdefault(name, []).append((int(step), float(value)))
     curves: list[CurveDocument] = []
     for name, pairs in sorted(points.items()):
-        kept = pairs[:: len(pairs) // _MOST_POINTS + 1]
+        every = len(pairs) // _MOST_POINTS + 1
+        kept = pairs[(len(pairs) - 1) % every :: every]
         steps, values = [step for step, _ in kept], [float(f"{value:.6g}") for _, value in kept]
         curves.append({"name": name, "steps": steps, "values": values})
     return curves

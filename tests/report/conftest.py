@@ -5,7 +5,7 @@ import pytest
 from seqattn.bundle.choices import choices
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from tests.bundle.conftest import configuration, corpus, tokenizer, untrained  # noqa: F401
-from tests.report.made import documents, report
+from tests.report.made import documents, measured, report
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +15,7 @@ def homes(tmp_path_factory, tokenizer):  # noqa: F811
     other = train_tokenizer(corpus(), corpus(), TokenizerConfig(vocab_size=30), home / "vocabulary")
     rnn, spans = configuration("rnn"), configuration("span_rnn")
     untrained(home / "mha" / "model", tokenizer, configuration())
+    measured(home / "mha")
     mixed = {**configuration(), "encoder_attention": choices("attention")["xca"]}
     untrained(home / "other" / "model", other, mixed)
     untrained(home / "rnn" / "model", tokenizer, rnn)

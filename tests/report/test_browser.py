@@ -162,7 +162,7 @@ def test_the_chosen_sentence_stands_in_sight_in_its_list(opened):
     for number in (len(SOURCES) - 1, 0):
         opened.run(f"document.querySelector('li[data-number=\"{number}\"]').click()")
         opened.wait(f"return document.documentElement.dataset.shown === '{number}'")
-        script = """const of = (selector) => document.querySelector(selector).getBoundingClientRect();
+        script = """const of = (name) => document.querySelector(name).getBoundingClientRect();
         const [item, list] = [of("[aria-selected=true][data-number]"), of(".sentences")];
         return item.top >= list.top - 1 && item.bottom <= list.bottom + 1;"""
         assert opened.run(script)
@@ -235,6 +235,18 @@ def test_no_width_scrolls_the_page_sideways(opened, width):
         opened.click(f"#tab-{name}")
         wide = opened.run("return document.documentElement.scrollWidth")
         assert wide <= width
+
+
+def test_a_chart_has_both_splits_or_all_layers_of_a_slot(opened):
+    opened.click("#tab-run")
+    script = """return Array.from(document.querySelectorAll(".charts figure"), (chart) => [
+      chart.querySelector("figcaption").textContent,
+      Array.from(chart.querySelectorAll(".curve-key"), (key) => key.textContent.split(", ")[1]),
+      Array.from(chart.querySelectorAll("path"), (path) => path.getAttribute("opacity"))]);"""
+    loss, heads = opened.run(script)
+    assert loss == ["loss", ["train", "val"], ["1", "1"]]
+    slot = "decoder.cross_attention/uniform_heads"
+    assert heads == [slot, ["layer 1", "layer 2"], ["0.65", "1.00"]]
 
 
 def test_the_best_way_through_the_beam_spells_the_output(opened, shown):

@@ -7,6 +7,7 @@ import pytest
 from seqattn.errors import UserError
 from seqattn.report.run_document import flat, learning_curves, saved_scores
 from seqattn.report.run_tables import run_tables
+from seqattn.training.figures import read_figures
 
 TABLE = {"title": "roles", "columns": ["head", "role", "share"], "rows": [["1", None, 0.5]]}
 
@@ -24,18 +25,17 @@ def test_curves_are_the_columns_of_the_csv_with_numbers_without_gaps_and_final_s
         "0,,1,3.5,,nan\n0,,2,,nan,inf\n0,,3,2.5,4,\n1,9,3,,,\n"
     )
     write(tmp_path / "csv" / "version_0" / "metrics.csv", rows)
-    assert learning_curves(tmp_path) == [
+    assert learning_curves(read_figures(tmp_path)) == [
         {"name": "train/loss", "steps": [1, 3], "values": [3.5, 2.5]},
         {"name": "val/loss", "steps": [3], "values": [4.0]},
     ]
-    assert learning_curves(tmp_path / "nowhere") == []
+    assert learning_curves(read_figures(tmp_path / "nowhere")) == []
 
 
-def test_a_long_curve_keeps_at_most_400_points_from_its_beginning(tmp_path):
-    rows = "".join(f"{step},{step / 2}\n" for step in range(1001))
-    write(tmp_path / "csv" / "version_0" / "metrics.csv", f"step,train/loss\n{rows}")
-    curve = learning_curves(tmp_path)[0]
-    assert len(curve["steps"]) == 334
+def test_a_long_curve_keeps_at_most_400_points_and_its_last():
+    rows = [{"step": str(step), "train/loss": str(step / 2)} for step in range(1002)]
+    [curve] = learning_curves(rows)
+    assert curve["steps"] == list(range(1001, -1, -3))[::-1]
     assert curve["values"] == [step / 2 for step in curve["steps"]]
 
 

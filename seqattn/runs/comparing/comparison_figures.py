@@ -14,8 +14,9 @@ from seqattn.metrics.significance import seed_interval
 from seqattn.metrics.text import TextScore
 from seqattn.metrics.word_frequency import BINS, f1_by_frequency, words_by_frequency
 from seqattn.runs.comparing.compared_runs import ComparedRun
-from seqattn.runs.comparing.costs import Cost, read_figures
+from seqattn.runs.comparing.costs import Cost
 from seqattn.runs.comparing.judging import MetricFigures, SystemScore
+from seqattn.training.figures import read_figures
 
 Runs = Mapping[str, Sequence[ComparedRun]]
 Curves = dict[str, dict[str, list[Point]]]

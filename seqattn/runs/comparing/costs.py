@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
@@ -17,8 +16,8 @@ from seqattn.bundle.loading import load_bundle
 from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.comparing.compared_runs import ComparedRun, trusted
-from seqattn.storage import csv_rows
 from seqattn.tokens import BOS, EOS
+from seqattn.training.figures import read_figures, training_of
 from seqattn.training.screen import progress
 
 CACHED = 32
@@ -53,11 +52,6 @@ class Cost:
         """Of decoding a sentence, the median round."""
         rates = self.sentences_per_second
         return 1000 / median(rates) if rates else None
-
-
-def read_figures(home: Path | None) -> list[dict[str, str]]:
-    """The rows that a run's csv logger has written so far, without one that is cut."""
-    return csv_rows(home / "csv" / "version_0" / "metrics.csv") if home else []
 
 
 def measure_costs(
@@ -115,21 +109,6 @@ def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
         "tokens_per_second": mean(rate for _, rate in each) if each else None,
         "peak_memory_mb": min((max(one) for one in memory if one), default=None),
     }
-
-
-def training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float] | None:
-    """Seconds of a training, and target tokens a second; None where neither was logged."""
-    rates = [row for row in rows if row.get("train/tokens_per_second")]
-    if not rates:
-        return None
-    if not rates[0].get("train/tokens"):
-        return None, median(float(row["train/tokens_per_second"]) for row in rates)
-    seconds = before = 0.0
-    for row in rates:
-        tokens = float(row["train/tokens"])
-        seconds += (tokens - before) / float(row["train/tokens_per_second"])
-        before = tokens
-    return seconds, before / seconds
 
 
 @torch.inference_mode()
