@@ -1,4 +1,4 @@
-"""What each attention costs over a range of lengths, and token by token through its cache.
+"""What each attention costs over a range of lengths.
 
 All contestants take turns in one process, length by length and round by round, beside PyTorch's
 `scaled_dot_product_attention` on the same inputs, and times are compared within a round. Memory is
@@ -25,13 +25,12 @@ from seqattn.benchmarks.attention_work import (
     Inputs,
     Work,
     attention_work,
-    decode,
     exponent,
     is_attention,
     peak_bytes,
     sdpa_work,
 )
-from seqattn.benchmarks.suite import Figures, Row, Suite, ratios, take_turns, timed
+from seqattn.benchmarks.suite import Figures, Row, Suite, ratios, take_turns
 from seqattn.checking import BadValue, Count, Positive, Width, checked
 from seqattn.errors import UserError
 from seqattn.models.transformer import PositionFactory
@@ -218,42 +217,3 @@ def _draw(costs: Mapping[str, Sequence[Cost]], title: str, directory: Path) -> N
         series = {name: [(c.length, value(c)) for c in found] for name, found in costs.items()}
         path = directory / f"{title.replace(', ', '_')}_{view}.png"
         print(f"drawn to {save(cost_curves(series, title, label), path)}", file=sys.stderr)
-
-
-@checked
-@dataclass(frozen=True, kw_only=True)
-class AttentionStepsSuite(AttentionChoices):
-    """Cached decoding, one token after the other, by each attention that can.
-
-    Args:
-        tokens: to decode.
-    """
-
-    tokens: Annotated[int, Ge(20), Le(10**7)] = 2000
-
-    def measure(self) -> Iterator[Figures]:
-        keep_freed_memory()
-        rows = [
-            self._row(name, attention.eval(), position.eval())
-            for name, attention, position in self.contestants(self.tokens)
-            if attention.abilities.fits("decoder")
-        ]
-        if not rows:
-            raise UserError("none of the attentions asked for decodes; choose others")
-        yield Figures(f"Cached decoding of {self.tokens:,} tokens, projections included", rows)
-
-    def _row(self, name: str, attention: Attention, position: Position) -> Row:
-        cache = attention.make_cache(beams=1)
-        x = torch.randn(1, 1, self.dim, device=self.device).expand(1, self.tokens, self.dim)
-        steps = decode(attention, position, x, cache)
-        seconds = [timed(lambda: next(steps)).seconds for _ in range(self.tokens)]
-        tenth = self.tokens // 10
-        early = statistics.median(seconds[tenth : 2 * tenth])
-        late = statistics.median(seconds[-tenth:])
-        return {
-            "attention": name,
-            "early, us a token": early * 1e6,
-            "late, us a token": late * 1e6,
-            "late / early": late / early,
-            "cache, bytes": cache.nbytes,
-        }

@@ -12,7 +12,7 @@ from torch import nn
 from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import Config
 from seqattn.bundle.files import part_of
-from seqattn.bundle.nodes import TARGET, Node, build, describe, nearest
+from seqattn.bundle.nodes import Node, build, changed, describe, nearest
 from seqattn.checking import shown
 from seqattn.data.reading import question_source, read_sources
 from seqattn.data.span_batch import SpanEncoder
@@ -79,13 +79,12 @@ class Bundle:
         if isinstance(generation, str):
             named = choices("generation")
             if generation not in named:
-                hint = nearest(generation, named)
-                raise UserError(f"there is no generation={generation}{hint}")
+                raise UserError(f"there is no generation={generation}{nearest(generation, named)}")
             generation = named[generation]
         if generation is None:
             generation = part_of(self.config, "generation", self.path)
         if settings:
-            generation = _changed(describe(generation, "generation"), settings)
+            generation = changed(describe(generation, "generation"), settings)
         return self._of_kind(build(generation, "generation"), "generation", "output")
 
     def _of_kind(self, made: Any, name: str, trait: str) -> Any:
@@ -228,16 +227,6 @@ class SpanBundle(Bundle):
     def encoder(self) -> SpanEncoder:
         """Questions and contexts to batches, as in training."""
         return SpanEncoder(self.tokenizer, self._loader())
-
-
-def _changed(node: Mapping[str, Node], settings: Mapping[str, Any]) -> dict[str, Node]:
-    """A node with other settings, those of the nodes in it as well."""
-    changed = dict(node)
-    for name, value in settings.items():
-        within = isinstance(value, Mapping) and TARGET not in value
-        known = node.get(name)
-        changed[name] = _changed(known, value) if within and isinstance(known, Mapping) else value
-    return changed
 
 
 def _several(texts: Texts) -> Sequence[str]:

@@ -191,3 +191,13 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
 
 def _join(where: str, name: object) -> str:
     return f"{where}.{name}" if where else str(name)
+
+
+def changed(node: Mapping[str, Node], settings: Mapping[str, Any]) -> dict[str, Node]:
+    """A node with other settings, those of the nodes in it as well."""
+    found = dict(node)
+    for name, value in settings.items():
+        within = isinstance(value, Mapping) and TARGET not in value
+        known = node.get(name)
+        found[name] = changed(known, value) if within and isinstance(known, Mapping) else value
+    return found

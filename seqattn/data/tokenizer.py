@@ -14,6 +14,7 @@ from typing import Any
 
 import sentencepiece
 
+from seqattn.data.escaping import escaped, unescaped
 from seqattn.data.segmentation import Random, segmentation
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
@@ -25,12 +26,6 @@ _FORMAT = "seqattn-tokenizer-1"
 _TRUECASER = "truecaser.json"
 _NAMES = {True: ["joint.model"], False: ["source.model", "target.model"]}
 _SPACED_BREAK = re.compile(r" *\n *")
-# sentencepiece writes "▁" for a space, and leaves lines with "▅" out of its training
-_KEEP, _SPACE, _BLOCK = "\U0010fffb", "\U0010fffc", "\U0010fffd"
-_ESCAPED = {"▁": _SPACE, "▅": _BLOCK} | {sign: _KEEP + sign for sign in (_KEEP, _SPACE, _BLOCK)}
-_UNESCAPED = {value: key for key, value in _ESCAPED.items()}
-_SPECIAL = re.compile("|".join(_ESCAPED))
-_SPELT = re.compile(f"{_KEEP}.|[{_SPACE}{_BLOCK}]")
 
 
 class Side:
@@ -112,7 +107,7 @@ class Side:
             return _SPACED_BREAK.sub(LINE_BREAK, text)
         if self._folds:
             return text
-        return _SPELT.sub(lambda found: _UNESCAPED.get(found[0], found[0]), text)
+        return unescaped(text)
 
     def pieces(self, ids: Sequence[int], text: str | None = None) -> list[str]:
         """Names each id, for plots: "▁" begins a word, "↵" breaks a line.
@@ -224,11 +219,6 @@ def set_apart(text: str) -> str:
     is the same at the start of a line and within it; empty lines are left out.
     """
     return re.sub(r"\s*\n\s*", f"{LINE_BREAK} ", text.strip())
-
-
-def escaped(text: str) -> str:
-    """The text with the signs that sentencepiece keeps for itself spelt by others."""
-    return _SPECIAL.sub(lambda found: _ESCAPED[found[0]], text)
 
 
 def _checked(texts: Sequence[str]) -> list[str]:

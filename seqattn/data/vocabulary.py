@@ -17,7 +17,8 @@ import sentencepiece
 from annotated_types import Ge, Le
 
 from seqattn.checking import checked
-from seqattn.data.tokenizer import LINE_BREAK, Tokenizer, escaped, set_apart
+from seqattn.data.escaping import escaped
+from seqattn.data.tokenizer import LINE_BREAK, Tokenizer, set_apart
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
 from seqattn.storage import file_faults

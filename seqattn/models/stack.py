@@ -215,9 +215,7 @@ class Decoder(LayerStack):
     ) -> tuple[Tensor, AttentionOutput | None]:
         """(B*K, T, D) -> (B*K, T, D), and what the last cross-attention gave, if there is one."""
         source_mask = replace(
-            state.source_mask,
-            query_positions=mask.query_positions,
-            real_queries=mask.real_queries,
+            state.source_mask, query_positions=mask.query_positions, real_queries=mask.real_queries
         )
         caches: Sequence[Cache | None] = state.caches or [None] * len(self.layers)
         positions = state.positions or self.positions()

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
-from seqattn.attention.heads import MultiHeadAttention, pool_key_heads
-from seqattn.attention.kernels.softmax import SoftmaxKernel
-from seqattn.bundle.architecture import Architecture, Vocabularies
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.choices import SLOTS
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import write_bundle
-from seqattn.bundle.nodes import import_path
-from seqattn.bundle.pruning import cross_node
+from seqattn.bundle.pooling import pooled
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore, named
-from seqattn.models.transformer import Transformer
 from seqattn.ops.int8 import multiplies_int8, round_weights
 from seqattn.runs.bundle_run import ScoredRun, answers_to, outputs_for
 from seqattn.runs.explaining.head_importance import pruned_by_importance
@@ -118,7 +113,9 @@ class Conversion(ScoredRun):
         if bundle.config.get("quantize"):
             made = "is quantized already; convert the bundle that it was made from"
             raise UserError(f"{self.bundle} {made}")
-        fewer = self._pooled(bundle) if self._pools else None
+        fewer = None
+        if self._pools:
+            fewer = pooled(bundle, self.heads or "gqa", self.num_kv_heads or 1, self.slots)
         if self.prune:
             fewer = pruned_by_importance(self, bundle, self.prune)
         data = self._read(bundle)
@@ -141,41 +138,6 @@ class Conversion(ScoredRun):
         write_bundle(output, bundle.config, bundle.model.cpu(), bundle.tokenizer, scores)
         self._print(reports)
         return output
-
-    def _pooled(self, bundle: TextBundle | SpanBundle) -> TextBundle:
-        """The bundle with so many key and value heads, each the mean of those it stands for."""
-        if isinstance(bundle, SpanBundle):
-            raise UserError(
-                f"{self.bundle} answers questions by spans; pooling takes an encoder-decoder"
-            )
-        if not isinstance(bundle.model, Transformer):
-            raise UserError(
-                f"{bundle.path} holds a {type(bundle.model).__name__}, which has no key heads to "
-                "pool; pooling takes a Transformer"
-            )
-        config = self._grouped(bundle.config)
-        model: Any = Architecture.of(config).build(Vocabularies.of(bundle.tokenizer))
-        pool_key_heads(bundle.model, model)
-        return replace(bundle, model=model.to(self.device).eval(), config=config, scores={})
-
-    def _grouped(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The configuration with so many key heads in the attentions of the slots."""
-        shared, count = config["attention"], self.num_kv_heads or 1
-        own = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
-        if set(self.slots) == set(SLOTS) and not any(own.values()):
-            pooled = {"attention": _fewer(shared, count, "self-")}
-        else:
-            usual = {"encoder": shared, "decoder": shared, "cross": cross_node(shared)}
-            pooled = {
-                f"{slot}_attention": _fewer(own[slot] or usual[slot], count, f"{slot} ")
-                for slot in self.slots
-            }
-        choices = {
-            key if key == "attention" else f"attention@{key}": self.heads or "gqa"
-            for key, node in pooled.items()
-            if _is_softmax(node)  # another kernel keeps its name
-        }
-        return {**config, **pooled, "choices": {**(config.get("choices") or {}), **choices}}
 
     def _read(self, bundle: TextBundle | SpanBundle) -> Texts | Questions | None:
         """What to score on; None where nothing is asked for, or it cannot be read."""
@@ -224,32 +186,6 @@ class Conversion(ScoredRun):
             notes.append(f"go on training by init_from={self.output}")
         kind = self.quantize or self.heads or ("pruned" if self.prune else "gqa")
         print_table(f"{self.bundle} as {kind}", rows, list(reports), notes)
-
-
-def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
-    """A node with so many key heads, which must divide what it has."""
-    if isinstance(node, list):
-        return [_fewer(layer, num_kv_heads, where) for layer in node]
-    kind = import_path(node["_target_"])
-    if not isinstance(kind, type) or not issubclass(kind, MultiHeadAttention):
-        raise UserError(
-            f"the {where}attention is a {kind.__name__}, which has no key heads to pool; name the "
-            "slots that have, such as slots=[cross]"
-        )
-    if node.get("kept_heads"):
-        raise UserError(f"the {where}attention is pruned; pool first, and prune what comes of it")
-    now = node["num_kv_heads"]
-    if now % num_kv_heads:
-        raise UserError(
-            f"num_kv_heads must divide the {where}attention's key heads ({now}), got {num_kv_heads}"
-        )
-    return {**node, "num_kv_heads": num_kv_heads}
-
-
-def _is_softmax(node: Any) -> bool:
-    """Whether it is what `attention=gqa` and `attention=mqa` choose, but for its sizes."""
-    nodes = node if isinstance(node, list) else [node]
-    return all(import_path(one["kernel"]["_target_"]) is SoftmaxKernel for one in nodes)
 
 
 @torch.inference_mode()

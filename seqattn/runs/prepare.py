@@ -3,8 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,15 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.processes import cores
-from seqattn.runs.prepared import MAKING, check_same, held, print_prepared, timed, vocabulary_of
+from seqattn.runs.prepared import (
+    MAKING,
+    check_same,
+    held,
+    or_hold_out,
+    print_prepared,
+    timed,
+    vocabulary_of,
+)
 from seqattn.storage import file_faults, is_file, read_json, user_path, write_whole
 from seqattn.training.screen import progress
 
@@ -122,7 +129,7 @@ class Preparation:
         files: Callable[[str], list[Path]] = getattr(self.data, "files", lambda split: [])
         paths = files("train")
         if not self.hold_out:
-            with _or_hold_out():
+            with or_hold_out():
                 paths = paths + files("val")
         with file_faults("read", self.home):
             known = [(path, path.stat()) for path in paths]
@@ -189,7 +196,7 @@ class Preparation:
     def _copied_splits(self) -> dict[str, SplitEntry]:
         """Validation and test texts as the data has them, nothing left out."""
         splits = {}
-        with _or_hold_out():
+        with or_hold_out():
             splits["val"] = write_split(self.home, "val", self._texts("val"))
         try:
             splits["test"] = write_split(self.home, "test", self._texts("test"))
@@ -240,13 +247,3 @@ class Preparation:
             tokenizer = train_tokenizer(sides[0], sides[1], config, self.home / WORK)
             tokenizer.save(home)
         return tokenizer, config
-
-
-@contextmanager
-def _or_hold_out() -> Iterator[None]:
-    try:
-        yield
-    except UserError as error:
-        raise UserError(
-            f"{error}; or give hold_out=2000, to validate on so many training pairs"
-        ) from error

@@ -99,3 +99,14 @@ def print_prepared(
         speed = (source + target) / times[MAKING] / processes
         rows["tokens a second a core"] = f"{speed:,.0f}, while shards were made"
     print_table(f"Prepared {home}", rows, notes=[f"train on it by data=shards data.root={home}"])
+
+
+@contextmanager
+def or_hold_out() -> Iterator[None]:
+    """A split that is not there can be drawn from the training pairs, which the refusal says."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(
+            f"{error}; or give hold_out=2000, to validate on so many training pairs"
+        ) from error

@@ -19,6 +19,7 @@ from seqattn.ops.memory import ran_out
 from seqattn.tasks.halving import BatchLoss, by_halves
 from seqattn.tasks.settings import Optimization, Sample, Validation
 from seqattn.training.agreement import Agreement
+from seqattn.training.optim import apply_settings, settings_of
 from seqattn.training.place import draw_seed
 
 _UNITS = 1000.0  # a batch's loss is given per thousand units until its gradient is normalised
@@ -199,7 +200,7 @@ class SummedTask(LightningModule):
     def configure_optimizers(self) -> Any:
         fused = self.trainer.precision != "16-mixed"
         optimizer = self.optimization.optimizer(self.model, fused=fused)
-        self._settings = [{**group, "params": None} for group in optimizer.param_groups]
+        self._settings = settings_of(optimizer)
         # a function: a checkpoint would hold the settings of an object, and bring them back
         schedule = LambdaLR(optimizer, lambda step: self.optimization.schedule(step))
         return {
@@ -214,20 +215,10 @@ class SummedTask(LightningModule):
 
     def on_train_start(self) -> None:
         self._sums_settled = False
-        self._keep_settings()
-
-    def _keep_settings(self) -> None:
-        """Gives the optimizer this run's settings, where a checkpoint brought others.
-
-        Its own rate is that of its schedule, to the bit.
-        """
         [optimizer], [config] = self.trainer.optimizers, self.trainer.lr_scheduler_configs
         schedule: Any = config.scheduler
         factor = self.optimization.schedule(schedule.last_epoch)
-        schedule.base_lrs = [settings["lr"] for settings in self._settings]
-        for group, settings in zip(optimizer.param_groups, self._settings, strict=True):
-            rates = {"lr": settings["lr"] * factor, "initial_lr": settings["lr"]}
-            group.update({**settings, **rates, "params": group["params"]})
+        schedule.base_lrs = apply_settings(self._settings, optimizer, factor)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if not self._sums_settled:

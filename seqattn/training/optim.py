@@ -1,9 +1,10 @@
-"""The optimizer."""
+"""The optimizer, and its settings in a run that goes on."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 
 from seqattn.checking import Dropout as Beta
 from seqattn.checking import NotNegative, check
@@ -52,3 +53,26 @@ def adamw(
         if parameters
     ]
     return AdamW(groups, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fused)
+
+
+def settings_of(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The settings of each of its groups, without the weights; before any step."""
+    return [{**group, "params": None} for group in optimizer.param_groups]
+
+
+def apply_settings(
+    groups: Sequence[Mapping[str, Any]], optimizer: Optimizer, factor: float
+) -> list[float]:
+    """Gives an optimizer the settings of this run, where a checkpoint brought others.
+
+    Args:
+        groups: as `settings_of` found them.
+        factor: of the schedule at this step; the rates are then its own, to the bit.
+
+    Returns:
+        The rate of each group that the schedule scales.
+    """
+    for group, settings in zip(optimizer.param_groups, groups, strict=True):
+        rates = {"lr": settings["lr"] * factor, "initial_lr": settings["lr"]}
+        group.update({**settings, **rates, "params": group["params"]})
+    return [settings["lr"] for settings in groups]

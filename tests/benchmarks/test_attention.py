@@ -12,10 +12,10 @@ from seqattn.attention.kernels.linformer import LinformerKernel
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.kernels.xca import XCAKernel
+from seqattn.benchmarks.attention_steps import AttentionStepsSuite
 from seqattn.benchmarks.attention_work import Cost, exponent, peak_bytes
 from seqattn.benchmarks.attentions import (
     AttentionChoices,
-    AttentionStepsSuite,
     AttentionSuite,
 )
 from seqattn.errors import UserError
