@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file, save_model
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from seqattn.bundle.architecture import Architecture, Model, Vocabularies, unallocated
@@ -29,16 +29,15 @@ class _Wrong(Exception):
 
 
 def save_weights(model: nn.Module, file: Path, form: str, rounded: bool) -> None:
-    """Writes a model's weights without pickle, and the name of the format, `form`.
+    """Writes a model's weights without pickle, each shared one once, and the format, `form`.
+
+    Equal weights make equal files, byte for byte.
 
     Args:
         rounded: whether `round_weights` rounded the model; its matrices are then written as int8,
             each with the scales of its rows.
     """
-    if not rounded:
-        save_model(model, str(file), metadata={"format": form})
-        return
-    whole = {id(table) for table in matrices(model)}
+    whole = {id(table) for table in matrices(model)} if rounded else set()
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():

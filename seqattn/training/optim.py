@@ -17,6 +17,21 @@ def table_ids(model: nn.Module) -> set[int]:
     return {id(weight) for part in parts for weight in part.parameters(recurse=False)}
 
 
+def adamw_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """The weights that are decayed, matrices that are no tables, and those that are not."""
+    tables = table_ids(model)
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        matrix = parameter.dim() >= 2 and id(parameter) not in tables
+        (decayed if matrix else kept).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": decay}
+        for parameters, decay in ((decayed, weight_decay), (kept, 0.0))
+        if parameters
+    ]
+
+
 def adamw(
     model: nn.Module,
     lr: NotNegative,
@@ -41,17 +56,7 @@ def adamw(
         UserError: for a value out of its range.
     """
     check(adamw, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-    tables = table_ids(model)
-    decayed: list[nn.Parameter] = []
-    kept: list[nn.Parameter] = []
-    for parameter in model.parameters():
-        matrix = parameter.dim() >= 2 and id(parameter) not in tables
-        (decayed if matrix else kept).append(parameter)
-    groups: list[dict[str, Any]] = [
-        {"params": parameters, "weight_decay": decay}
-        for parameters, decay in ((decayed, weight_decay), (kept, 0.0))
-        if parameters
-    ]
+    groups = adamw_groups(model, weight_decay)
     return AdamW(groups, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fused)
 
 

@@ -224,6 +224,14 @@ def test_tied_weights_are_one_after_loading_and_stored_once(bundle, loaded):
     assert len(tables) == 1
 
 
+def test_equal_weights_make_equal_files(loaded, tmp_path):
+    for number in range(6):
+        write_bundle(tmp_path / str(number), loaded.config, loaded.model, loaded.tokenizer, {})
+    files = [file.read_bytes() for file in tmp_path.glob("*/model.safetensors")]
+    assert len(files) == 6
+    assert len(set(files)) == 1
+
+
 def test_a_bundle_loads_without_pickle(bundle, monkeypatch):
     def never(*args, **options):
         raise AssertionError("unpickled")

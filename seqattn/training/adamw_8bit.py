@@ -1,0 +1,64 @@
+"""AdamW whose moments take a byte each."""
+
+import importlib
+from typing import Any
+
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+
+from seqattn.checking import Dropout as Beta
+from seqattn.checking import NotNegative, check
+from seqattn.errors import UserError
+from seqattn.training.optim import adamw_groups, table_ids
+
+
+def adamw_8bit(
+    model: nn.Module,
+    lr: NotNegative,
+    betas: tuple[Beta, Beta] = (0.9, 0.98),
+    eps: NotNegative = 1e-9,
+    weight_decay: NotNegative = 0.0,
+    fused: bool = True,
+) -> Optimizer:
+    """`adamw` with moments in blocks of 256 numbers of 8 bits (Dettmers et al. 2022, arXiv
+    2110.02861), by bitsandbytes.
+
+    Embeddings and positions keep moments of 32 bits, as the paper advises, and so do weights of
+    fewer than 4,096 numbers.
+
+    Args: as `adamw`; `fused` says nothing here.
+
+    Raises:
+        UserError: for a value out of its range, for weights in shards, and where bitsandbytes is
+            not installed.
+    """
+    values = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+    check(adamw_8bit, values)
+    if any(isinstance(weight, DTensor) for weight in model.parameters()):
+        raise UserError(
+            "adamw_8bit needs whole matrices; with trainer=fsdp2 choose optimizer=adamw"
+        )
+    try:
+        optim: Any = importlib.import_module("bitsandbytes.optim")
+    except ImportError as error:
+        raise UserError(
+            "optimizer=adamw_8bit needs bitsandbytes: pip install seqattn[8bit]"
+        ) from error
+
+    class AdamW(optim.AdamW8bit):  # type: ignore[misc]
+        """Takes the bits from the group, which bitsandbytes has for all weights alike."""
+
+        def get_config(self, gindex: int, pindex: int, group: dict[str, Any]) -> dict[str, Any]:
+            config: dict[str, Any] = super().get_config(gindex, pindex, group)
+            return {**config, "optim_bits": group["bits"]}
+
+    tables = table_ids(model)
+    groups: list[dict[str, Any]] = []
+    for group in adamw_groups(model, weight_decay):
+        for bits in (8, 32):
+            some = [part for part in group["params"] if (id(part) in tables) == (bits == 32)]
+            groups += [{**group, "params": some, "bits": bits}] * bool(some)
+    make: Any = AdamW  # of a package without types
+    made: Optimizer = make(groups, lr=lr, betas=betas, eps=eps)
+    return made
