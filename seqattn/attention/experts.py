@@ -141,9 +141,12 @@ class MixtureOfAttention(KernelAttention):
         q = every.gather(2, places).transpose(1, 2)
         context, weights = self.kernel(q, keys_values, mask, position, cache, need_weights)
         if weights is not None:
+            counted = routes.gates
+            if self.gates is not None:  # an expert that is taken out shows nothing
+                counted = counted * self.gates.clamp(min=0)[routes.chosen]
             # the backward pass must know that gates sum to 1, or the mean is no distribution there
-            gates = routes.gates / routes.gates.sum(dim=-1, keepdim=True)
-            weights = (weights * gates.transpose(1, 2)[..., None]).sum(dim=1)
+            counted = counted / counted.sum(dim=-1, keepdim=True).clamp(min=1e-30)
+            weights = (weights * counted.transpose(1, 2)[..., None]).sum(dim=1)
         if self.training:  # collected or not: a recomputed layer must do the same again
             loss = self._auxiliary(routes, mask.real_queries)
             if self.collector is not None:

@@ -153,8 +153,15 @@ class MultiHeadAttention(KernelAttention):
         if factors is not None:
             context = context * factors[..., None, None]
         merged = context.transpose(1, 2).flatten(2)  # (B, H, T, Dh) -> (B, T, H*Dh)
-        mean = None if weights is None else weights.mean(dim=1)
-        return AttentionOutput(self.output(merged), mean)
+        return AttentionOutput(self.output(merged), self._mean(weights))
+
+    def _mean(self, weights: Tensor | None) -> Tensor | None:
+        """The mean of weights (B, H, T, S) over heads, which count as much as `gates` says."""
+        if weights is None or self.gates is None:
+            return None if weights is None else weights.mean(dim=1)
+        shares = self.gates.clamp(min=0)
+        shares = shares / shares.sum().clamp(min=1e-30)  # no weights where all heads are out
+        return (weights * shares.to(weights.dtype)[:, None, None]).sum(dim=1)
 
 
 def pool_key_heads(source: nn.Module, target: nn.Module) -> None:

@@ -88,8 +88,7 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
         node = part_of(bundle, origin, path)
         if group == "data":
             node = with_paths(node, user_path(path))
-        if group == "data" and (verb == "convert" or _value(overrides, "text") is not None):
-            # which needs no data
+        if group == "data" and _needs_no_data(verb, overrides):
             node = {key: "DIR" if value == MISSING else value for key, value in node.items()}
         was = str((bundle.get("choices") or {}).get(group))
         names = []
@@ -103,6 +102,12 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
         chosen = f"[{','.join(names)}]" if isinstance(node, list) else names[0]
         brought.append(f"{group}={chosen}")
     return brought
+
+
+def _needs_no_data(verb: str, overrides: Sequence[str]) -> bool:
+    if verb == "convert":  # which tells that it scores nothing
+        return not (_value(overrides, "prune") or _value(overrides, "uptrain_steps"))
+    return _value(overrides, "text") is not None
 
 
 def as_values(overrides: Sequence[str]) -> dict[str, Any]:

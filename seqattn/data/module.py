@@ -119,6 +119,10 @@ class TextData(LightningDataModule):
         padded = np.maximum.accumulate(longest) * np.arange(1, len(longest) + 1)
         return data.batch(range(max(1, int((padded <= _FIRST_TOKENS).sum()))))
 
+    def kept(self, split: str) -> list[int]:
+        """The rows of a ready split that are trained or validated on, each once."""
+        return np.unique(self._splits[split].rows).tolist()
+
     @property
     def longest(self) -> tuple[int, int]:
         """Tokens of the longest source (or window) and target (or question), end marks counted."""

@@ -79,7 +79,9 @@ def round_weights(model: nn.Module) -> None:
     for table in matrices(model):
         table.data = Rounded.of(table.data).matrix
     for layer in model.modules():
-        if type(layer) is nn.Linear and layer.weight.numel() >= _LEAST:
+        if type(layer) is not nn.Linear or layer.weight.numel() < _LEAST:
+            continue
+        if layer.in_features > 1:  # `_int_mm` of one column reads elsewhere
             layer.__class__ = Int8Linear
     model.requires_grad_(False)
 

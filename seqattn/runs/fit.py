@@ -18,7 +18,7 @@ from seqattn.data.options import SpanOptions
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory, ran_out
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
-from seqattn.runs.fitting import Fitting, fitting_of
+from seqattn.runs.fitting import Fitting, TextFitting, fitting_of
 from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.resuming import FORMAT, RESULT
 from seqattn.runs.run_directory import rank, world_size
@@ -96,14 +96,29 @@ def _check_lengths(fitting: Fitting) -> None:
     """Refuses texts that the model has no positions for, before the first step meets one."""
     model, longest = fitting.model, fitting.data.longest
     limits = (model.max_source_length, getattr(model, "max_target_length", model.max_source_length))
+
+    def bound(limit: int) -> str:
+        found = length_key(model, limit)
+        own = found.startswith("attention") and fitting.run.encoder_attention is not None
+        return f"encoder_{found}" if own else found  # no decoder's attention has one
+
     for (what, key), tokens, limit in zip(fitting.sides, longest, limits, strict=True):
         if limit is not None and tokens > limit:
-            bound = length_key(model, limit)
-            if bound.startswith("attention") and fitting.run.encoder_attention is not None:
-                bound = f"encoder_{bound}"  # no decoder's attention has one
             raise UserError(
-                f"{bound} is {limit} tokens and the longest {what} has {tokens}; set "
-                f"{key}={limit} to leave out what is beyond, or raise {bound}"
+                f"{bound(limit)} is {limit} tokens and the longest {what} has {tokens}; set "
+                f"{key}={limit} to leave out what is beyond, or raise {bound(limit)}"
+            )
+    limit = limits[0]
+    if limit is None or not isinstance(fitting, TextFitting):
+        return
+    for split, rows in fitting.scored.items():
+        sources = fitting.bundle.encode(rows.sources[: fitting.final.sentences or None])
+        tokens = max(len(part) for parts in sources for part in parts)
+        if tokens > limit:
+            raise UserError(
+                f"{bound(limit)} is {limit} tokens and the bundle is scored on all of the {split} "
+                f"split, of which a source has {tokens}; set loader.long_sources=truncate or "
+                f"task.final=false, or raise {bound(limit)}"
             )
 
 

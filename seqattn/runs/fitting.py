@@ -184,11 +184,9 @@ class TextFitting(Fitting):
         return reading_of_texts(self.model, batch.source, batch.target_input)
 
     def draw(self) -> Figure | None:
-        pairs = zip(self.rows.sources, self.rows.targets, strict=True)
-        shown = [pair for pair in pairs if pair[0].strip()]
-        if not shown:
-            return None
-        pair = min(shown, key=lambda pair: max(_SHORT, *map(len, pair)))
+        # of those that are validated on: the model may have no positions for others
+        pairs = [(self.rows.sources[n], self.rows.targets[n]) for n in self.data.kept("val")]
+        pair = min(pairs, key=lambda pair: max(_SHORT, *map(len, pair)))
         with inference(self.model):
             return draw_text(
                 self.bundle, *pair, ["cross"], most=_DRAWN, said="reference"

@@ -28,9 +28,10 @@ def loss(model, pair, name, head, gate):
         return float(model.loss(*rows).nll)
 
 
-@pytest.mark.parametrize("variant", ["mha", "linear", "xca", "moa"])
+@pytest.mark.parametrize("variant", ["mha", "linear", "xca", "moa", "mha that copies"])
 def test_importance_is_the_mean_slope_of_the_loss_by_finite_differences(variant):
-    model = make_transformer(load_variant(variant), layers=(1, 1)).double()
+    name, _, copies = variant.partition(" ")
+    model = make_transformer(load_variant(name), layers=(1, 1), copy=bool(copies)).double()
     found = head_importance(model, PAIRS)
     assert len(found) == 3
     step = 2**-12

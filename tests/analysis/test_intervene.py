@@ -84,6 +84,39 @@ def test_a_gate_of_zero_takes_a_head_out_and_one_of_one_changes_nothing(name):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("name", ["mha", "moa"])
+def test_heads_that_are_out_do_not_say_where_the_decoder_looked(name):
+    model = make_transformer(cross=load_variant(name), layers=(1, 1), copy=True)
+    place = "decoder.layers.0.cross_attention"
+    cross = model.get_submodule(place)
+    routes = []
+    if name == "moa":
+        cross.register_forward_pre_hook(lambda _, args: routes.append(cross.route(args[0])))
+
+    def looked(gates):
+        state = model.start(model.encode(SOURCES), cached=False)
+        with capture(model) as maps, intervene(model, gates={place: gates}):
+            found = model.features(TARGETS, state, need_weights=True).weights
+            total = (
+                model.log_probabilities(TARGETS, model.start(model.encode(SOURCES), cached=False))
+                .log_probabilities.exp()
+                .sum(dim=-1)
+            )
+        torch.testing.assert_close(total, torch.ones_like(total), **CLOSE)
+        return found, maps[place][0]
+
+    gates = torch.ones(cross.gated_heads)
+    gates[1] = 0
+    found, weights = looked(gates)
+    shares = gates[None, None].expand(*TARGETS.shape, -1)
+    if name == "moa":
+        shares = routes[0].gates * gates[routes[0].chosen]
+    shares = (shares / shares.sum(dim=-1, keepdim=True)).transpose(1, 2)[..., None]
+    torch.testing.assert_close(found, (weights * shares).sum(dim=1), **CLOSE)
+    assert not looked(torch.zeros_like(gates))[0].any()
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind[0] != "none"], ids=label)
 def test_recurrent_models_take_edits_in_a_pass_and_in_decoding(kind):
     model = make_recurrent(kind[0], **kind[1])

@@ -122,6 +122,14 @@ def test_a_key_head_stays_while_a_query_head_needs_it(whole, tmp_path, num_kv_he
     assert attention.key.weight.shape == (left * 6, 24)
 
 
+def test_a_head_that_is_removed_copies_nothing_any_more_and_neither_does_a_gated_one(
+    whole, tmp_path
+):
+    config = nodes()
+    config["model"]["copy"] = True
+    check(whole(config), KEPT, tmp_path / "new")
+
+
 def test_a_pruned_bundle_is_pruned_again(whole, tmp_path):
     bundle = whole(nodes("alibi"))
     name = "encoder.layers.1.self_attention"

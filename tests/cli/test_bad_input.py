@@ -132,6 +132,18 @@ def test_sentences_longer_than_learned_positions_are_refused_before_the_first_st
     assert "set loader.max_length=5 to leave out what is beyond" in text
 
 
+def test_sentences_that_training_leaves_out_are_no_surprise_to_pictures_and_scores(
+    capfd, corpus, tmp_path
+):
+    short = ("position=learned", "position.max_length=15", "loader.max_length=15")
+    words = train_arguments(corpus, *short, f"run_dir={tmp_path}", steps=2)
+    text = refusal(capfd, "train", *words)
+    assert text.startswith("position.max_length is 15 tokens and the bundle is scored on all of")
+    assert run(capfd, "train", *words, "loader.long_sources=truncate").code == 0
+    assert run(capfd, "train", *words, "task.final=false", f"run_dir={tmp_path}/two").code == 0
+    assert len(list(tmp_path.glob("two/heatmaps/*.png"))) == 1
+
+
 def test_sentences_longer_than_an_attention_takes_are_refused_by_its_key_not_by_positions(refused):
     text = refused("attention@encoder_attention=linformer", "encoder_attention.kernel.max_length=5")
     assert text.startswith("encoder_attention.kernel.max_length is 5 tokens and the longest source")

@@ -159,6 +159,10 @@ def test_without_its_data_a_bundle_is_converted_and_not_scored(capfd, trained, t
     ended = run(capfd, "convert", f"bundle={alone}", f"output={tmp_path}/other", "heads=mqa")
     assert "not scored: the data's root must be a directory, DIR is not" in ended.err
     assert seqattn.load(str(tmp_path / "new")).generate(TEXTS)
+    words = (f"bundle={alone}", f"output={tmp_path}/no")
+    for needing in (["prune=1"], ["heads=mqa", "uptrain_steps=1"]):
+        text = refusal(capfd, "convert", *words, *needing)
+        assert text == "data.root must be given: add data.root=..."
 
 
 def test_uptraining_moves_the_weights_and_is_scored_and_repeats(convert, corpus):

@@ -46,6 +46,17 @@ def test_the_product_is_the_plain_one_and_near_that_of_the_weights(layer):
     assert not torch.equal(out, exact)
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("shape", [(1, 65_536), (2, 32_768), (65_536, 1), (257, 255)])
+def test_matrices_of_every_shape_give_their_product(shape):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(*shape))
+    round_weights(model)
+    x = torch.randn(5, shape[0])
+    expected = plain_int8_linear(model[0], x)
+    torch.testing.assert_close(model(x), expected, atol=0.02, rtol=0.02)
+
+
 @needs_products
 @torch.inference_mode()
 def test_a_row_is_the_same_in_every_batch_to_the_bit(layer):
