@@ -111,8 +111,8 @@ def _worded(error: BaseException) -> str | None:
         groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
         keys = _keys(OmegaConf.to_container(error.parent_node._get_root()))
         wrong = str(error.full_key)
-        if wrong in groups:  # of another verb
-            return f"this command takes no {wrong}="
+        if wrong in groups:
+            return f"there is no {wrong}= here: the command does not take it, or ~ left it out"
         return f"there is no key {wrong}{nearest(wrong, [*keys, *groups, *_SLOTS])}"
     if "Ambiguous value for argument" in str(error):
         return f"{str(error).splitlines()[0]}: add -m to try each, or write [a,b] for a list"

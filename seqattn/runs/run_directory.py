@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 
@@ -73,7 +73,8 @@ def room_for_files(path: Path) -> Iterator[None]:
             raise UserError(f"cannot write {path}: it is read-only")
         yield
     finally:
-        remove_empty(path)
+        with suppress(OSError):  # of a name too long to be looked for
+            remove_empty(path)
 
 
 def remove_empty(path: Path) -> None:

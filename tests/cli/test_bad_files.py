@@ -110,7 +110,7 @@ CASES = [
     ("generate", "bundle=a\0b", nothing, "token recognition error"),
     ("generate", "bundle=\udcff", nothing, "token recognition error"),
     ("evaluate", "output=a\0b", nothing, "cannot read the argument"),
-    ("evaluate", f"output={LONG_NAME}", nothing, LONG_NAME[:50]),
+    ("evaluate", f"output={LONG_NAME}", nothing, f"cannot write {LONG_NAME[:50]}"),
     ("evaluate", f"data.root={LONG_NAME}", nothing, "cannot read xxx"),
     ("convert", f"output={LONG_NAME}", nothing, LONG_NAME[:50]),
     # files
@@ -119,7 +119,7 @@ CASES = [
     ("generate", "output=/proc/self/out", nothing, "cannot write /proc/self/.out."),
     ("generate", "bundle=f", MINE, "there is no bundle at f"),
     ("evaluate", "output=f", MINE, "cannot write f: File exists"),
-    ("evaluate", "output=f/x", MINE, "f/x: Not a directory"),
+    ("evaluate", "output=f/x", MINE, "cannot write f/x: Not a directory"),
     ("evaluate", HERE, corpus("test.de", b"a\n"), "both sides must have as many lines, c/test.en"),
     ("evaluate", HERE, corpus("test.de", b"\xff\n" * 5), "c/test.de must be UTF-8 text, line 1"),
     ("evaluate", HERE, corpus("test.en", b""), "both sides must have as many lines"),
