@@ -30,6 +30,14 @@ def follow_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+_left = threading.Event()
+
+
+def is_left() -> bool:
+    """Whether the process is gone with which `stop_with` lets this one stop."""
+    return _left.is_set()
+
+
 @cache
 def stop_with(parent: int, seconds: float = 30.0) -> None:
     """Lets this process get SIGTERM once the one that started it is gone, and end soon after.
@@ -42,6 +50,7 @@ def stop_with(parent: int, seconds: float = 30.0) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.2)
+        _left.set()
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(seconds)
         os._exit(1)

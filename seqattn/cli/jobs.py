@@ -1,9 +1,12 @@
 """What the jobs of a multirun came to: a line each, on the screen and in a file."""
 
 import json
+import os
+import signal
 import sys
+import threading
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import yaml
 from hydra.experimental.callback import Callback
@@ -22,6 +25,8 @@ class MultirunFolder(Callback):
     """
 
     home: ClassVar[Path | None] = None
+    interrupted: ClassVar[Any] = None
+    """What SIGINT did before; None where it still does."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra."""
@@ -29,11 +34,24 @@ class MultirunFolder(Callback):
         first = 1 + max((int(run.name) for run in _runs_in(MultirunFolder.home)), default=-1)
         # launchers hand resolvers to the processes that they start
         OmegaConf.register_new_resolver("trial", lambda number: first + number, replace=True)
+        own = threading.current_thread() is threading.main_thread()
+        if own and "joblib" in config.hydra.launcher._target_:
+            MultirunFolder.interrupted = signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(*_: object) -> NoReturn:
+    """Ends a command that is interrupted before joblib kills its processes, which save then."""
+    tell_jobs()
+    print("stopped", file=sys.stderr, flush=True)
+    os._exit(130)
 
 
 def tell_jobs() -> None:
     """Prints and writes a line for each job of the last multirun, if there was one."""
     home, MultirunFolder.home = MultirunFolder.home, None
+    before, MultirunFolder.interrupted = MultirunFolder.interrupted, None
+    if before is not None:
+        signal.signal(signal.SIGINT, before)
     if home is None:
         return
     runs = {run.name: run for run in sorted(_runs_in(home), key=lambda run: int(run.name))}

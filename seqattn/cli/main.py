@@ -21,7 +21,7 @@ from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError
-from seqattn.processes import stop_with
+from seqattn.processes import is_left, stop_with
 from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.run_directory import rank, world_size
 
@@ -139,6 +139,8 @@ def _job(task: Action, jobs: _Jobs) -> Action:
                 place = f"resume={run_home()}" if alone else f"run_dir={run_home().parent}"
                 again = "run the same command" if given else f"add {place}"
                 told(f"{stop}; {again} to go on", stop.code)
+            if is_left():
+                os._exit(stop.code)  # joblib has another job in store, of which nobody would know
             raise SystemExit(stop.code) from None
         except Exception as error:
             line = in_words(error, started=True)

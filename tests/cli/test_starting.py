@@ -1,5 +1,8 @@
 """How a training starts from a bundle, what sweeps tell, own callbacks, names and hints."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import yaml
@@ -251,3 +254,20 @@ def test_a_profile_says_where_the_time_goes(capfd, corpus, tmp_path):
     words = ("trainer.profiler=simple", f"run_dir={tmp_path}/run")
     succeed(capfd, "train", *train_arguments(corpus, *words, steps=1, every=1))
     assert "optimizer_step" in (tmp_path / "run" / "fit-profile.txt").read_text()
+
+
+def test_a_sweep_of_joblib_that_is_interrupted_leaves_its_processes_the_time_to_save(tmp_path):
+    program = f"""
+import os, signal
+from omegaconf import OmegaConf
+from seqattn.cli.jobs import MultirunFolder
+launcher = {{"_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"}}
+hydra = {{"sweep": {{"dir": {str(tmp_path)!r}}}, "launcher": launcher}}
+MultirunFolder().on_multirun_start(OmegaConf.create({{"hydra": hydra}}))
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+finally:  # where joblib kills them
+    print("killed", flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "stopped\n")
