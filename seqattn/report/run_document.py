@@ -12,7 +12,7 @@ from seqattn.bundle.nodes import TARGET
 from seqattn.metrics.text import TextScore
 from seqattn.report.document_types import BundleDocument, CurveDocument, ScoreDocument
 from seqattn.report.run_tables import run_tables
-from seqattn.training.figures import read_figures, training_of
+from seqattn.training.measurements import read_figures, training_of
 from seqattn.training.screen import duration
 
 _MOST_POINTS = 400

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from seqattn.checking import Dropout as Beta
 from seqattn.checking import NotNegative, check
 from seqattn.errors import UserError
-from seqattn.training.optim import adamw_groups, table_ids
+from seqattn.training.optim import matrices_and_others
 
 
 def adamw_8bit(
@@ -24,8 +24,8 @@ def adamw_8bit(
     """`adamw` with moments in blocks of 256 numbers of 8 bits (Dettmers et al. 2022, arXiv
     2110.02861), by bitsandbytes.
 
-    Embeddings and positions keep moments of 32 bits, as the paper advises, and so do weights of
-    fewer than 4,096 numbers.
+    Embeddings and positions keep moments of 32 bits, as the paper advises, and so do vectors and
+    matrices of fewer than 4,096 numbers.
 
     Args: as `adamw`; `fused` says nothing here.
 
@@ -53,12 +53,8 @@ def adamw_8bit(
             config: dict[str, Any] = super().get_config(gindex, pindex, group)
             return {**config, "optim_bits": group["bits"]}
 
-    tables = table_ids(model)
-    groups: list[dict[str, Any]] = []
-    for group in adamw_groups(model, weight_decay):
-        for bits in (8, 32):
-            some = [part for part in group["params"] if (id(part) in tables) == (bits == 32)]
-            groups += [{**group, "params": some, "bits": bits}] * bool(some)
+    parts = zip(matrices_and_others(model), (weight_decay, 0.0), (8, 32), strict=True)
+    groups = [{"params": some, "weight_decay": d, "bits": bits} for some, d, bits in parts if some]
     make: Any = AdamW  # of a package without types
     made: Optimizer = make(groups, lr=lr, betas=betas, eps=eps)
     return made

@@ -17,19 +17,14 @@ def table_ids(model: nn.Module) -> set[int]:
     return {id(weight) for part in parts for weight in part.parameters(recurse=False)}
 
 
-def adamw_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """The weights that are decayed, matrices that are no tables, and those that are not."""
+def matrices_and_others(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Its matrices that are no tables, and all its other weights; shared ones once."""
     tables = table_ids(model)
-    decayed: list[nn.Parameter] = []
-    kept: list[nn.Parameter] = []
-    for parameter in model.parameters():
-        matrix = parameter.dim() >= 2 and id(parameter) not in tables
-        (decayed if matrix else kept).append(parameter)
-    return [
-        {"params": parameters, "weight_decay": decay}
-        for parameters, decay in ((decayed, weight_decay), (kept, 0.0))
-        if parameters
-    ]
+    matrices: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for weight in model.parameters():
+        (matrices if weight.dim() >= 2 and id(weight) not in tables else others).append(weight)
+    return matrices, others
 
 
 def adamw(
@@ -56,7 +51,8 @@ def adamw(
         UserError: for a value out of its range.
     """
     check(adamw, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-    groups = adamw_groups(model, weight_decay)
+    parts = zip(matrices_and_others(model), (weight_decay, 0.0), strict=True)
+    groups = [{"params": some, "weight_decay": decay} for some, decay in parts if some]
     return AdamW(groups, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fused)
 
 

@@ -7,7 +7,7 @@ import pytest
 from seqattn.errors import UserError
 from seqattn.report.run_document import flat, learning_curves, saved_scores
 from seqattn.report.run_tables import run_tables
-from seqattn.training.figures import read_figures
+from seqattn.training.measurements import read_figures
 
 TABLE = {"title": "roles", "columns": ["head", "role", "share"], "rows": [["1", None, 0.5]]}
 

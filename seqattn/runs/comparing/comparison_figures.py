@@ -16,7 +16,7 @@ from seqattn.metrics.word_frequency import BINS, f1_by_frequency, words_by_frequ
 from seqattn.runs.comparing.compared_runs import ComparedRun
 from seqattn.runs.comparing.costs import Cost
 from seqattn.runs.comparing.judging import MetricFigures, SystemScore
-from seqattn.training.figures import read_figures
+from seqattn.training.measurements import read_figures
 
 Runs = Mapping[str, Sequence[ComparedRun]]
 Curves = dict[str, dict[str, list[Point]]]

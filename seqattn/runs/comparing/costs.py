@@ -17,7 +17,7 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.runs.comparing.compared_runs import ComparedRun, trusted
 from seqattn.tokens import BOS, EOS
-from seqattn.training.figures import read_figures, training_of
+from seqattn.training.measurements import read_figures, training_of
 from seqattn.training.screen import progress
 
 CACHED = 32

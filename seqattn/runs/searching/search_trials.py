@@ -21,7 +21,7 @@ from seqattn.errors import UserError
 from seqattn.processes import follow_parent
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.resuming import RESULT
-from seqattn.training.figures import read_figures, training_of
+from seqattn.training.measurements import read_figures, training_of
 
 STATE = "trials.json"
 _ALIKE = (
