@@ -1,8 +1,8 @@
-"""The Transformer's stacks of layers, and what its decoder carries from one call to the next."""
+"""The Transformer's stacks of layers."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -10,15 +10,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from seqattn.attention.base import Attention, AttentionFactory, AttentionOutput, Mixer
-from seqattn.attention.cache import Cache, KeysValues
-from seqattn.attention.masks import Mask, padded_as_now, split_group, tokens_begin
+from seqattn.attention.cache import Cache
+from seqattn.attention.masks import Mask, padded_as_now
 from seqattn.errors import UserError
 from seqattn.layers.sublayers import make_norm
 from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer, LayerShape, MixerFactory
-from seqattn.models.base import State
-from seqattn.models.head import SourceTokens
+from seqattn.models.transformer_state import TransformerState
 from seqattn.positions.base import Position, Stack
-from seqattn.tokens import PAD
 
 PositionFactory = Callable[[Stack], Position]
 """Makes a stack's own position scheme."""
@@ -31,90 +29,6 @@ class Slots(NamedTuple):
     decoder: Sequence[MixerFactory]
     cross: Sequence[AttentionFactory]
     position: PositionFactory
-
-
-@dataclass
-class TransformerState(State):
-    """The decoder's past: caches per layer, and the source's keys and values per layer."""
-
-    source: list[KeysValues]
-    source_mask: Mask
-    caches: list[Cache] | None
-    beams: int
-    length: int = 0
-    real: Tensor | None = None
-    """(B, L) True where a past token is no padding; None while none was padded."""
-    source_tokens: SourceTokens | None = None
-    can_crop: bool = False
-    positions: Sequence[Position] | None = None
-    """The layers' positions, prepared; None for one call."""
-
-    def reorder(self, index: Tensor) -> None:
-        for cache in self.caches or ():
-            cache.reorder(index)
-
-    def keep(self, sentences: Tensor) -> None:
-        for cache in self.caches or ():
-            cache.keep(sentences)
-        self.source = [
-            KeysValues(*(part.index_select(0, sentences) for part in pair)) for pair in self.source
-        ]
-        assert self.source_mask.real is not None
-        self.source_mask = Mask.full(self.source_mask.real.index_select(0, sentences))
-        if self.real is not None:
-            self.real = self.real.index_select(0, sentences)
-        if self.source_tokens is not None:
-            self.source_tokens = self.source_tokens.keep(sentences)
-
-    def crop(self, length: int) -> None:
-        if not self.can_crop or self.caches is None:
-            raise UserError(
-                "this state cannot forget tokens: it was started with cached=False, or an "
-                "attention of the decoder has a cache that cannot"
-            )
-        if not 0 <= length <= self.length:
-            raise UserError(f"a state of {self.length} tokens cannot be cropped to {length}")
-        for cache in self.caches:
-            cache.crop(length)
-        self.length = length
-        self.real = None if self.real is None else self.real[:, :length]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(cache.nbytes for cache in self.caches or ())
-
-    def advance(self, ids: Tensor) -> Mask:
-        """The mask of self-attention for ids (B*K, T), which from now on are part of the past."""
-        if self.caches is None and self.length:
-            raise UserError("a state started with cached=False serves one decode; start another")
-        if split_group() is not None:
-            raise UserError("a decoder reads whole sequences; leave sequence_parallel for it")
-        steps = ids.shape[1]
-        real = asking = None if steps == 1 and self.length else ids != PAD
-        end = self.length + steps
-        if real is not None and not torch.compiler.is_compiling():
-            # causality hides padding on the right, unless more tokens are to follow it
-            if self.caches is None or steps == 1:
-                real = None if tokens_begin(real) else real
-            else:
-                real = None if bool(real.all()) else real
-        if real is None and self.real is None:
-            keys = torch.arange(end, device=ids.device)
-        else:
-            keys = self._padded(ids if real is None else real)
-        queries = keys[..., self.length :]
-        self.length = end
-        return Mask(queries, keys, self.real, causal=True, real_queries=asking)
-
-    def _padded(self, new: Tensor) -> Tensor:
-        """Positions (B*K, L) of all tokens by the real ones before them; `new` joins `real`."""
-        new = new[:: self.beams].bool()  # the beams of a sentence share their padding
-        past = self.real
-        if past is None:
-            past = torch.ones(new.shape[0], self.length, dtype=torch.bool, device=new.device)
-        self.real = torch.cat((past, new), dim=1)
-        keys = (self.real.long().cumsum(dim=1) - 1).clamp(min=0)
-        return keys.repeat_interleave(self.beams, dim=0)
 
 
 class LayerStack(nn.Module):
@@ -161,6 +75,7 @@ class LayerStack(nn.Module):
         for part in self.modules():
             if isinstance(part, Attention):
                 part.drop_heads = shape.drop_heads
+        self.compiled: dict[nn.Module, Callable[..., Any]] = {}  # see `compile_layers`
 
     def positions(self) -> list[Position]:
         """Each layer's part of the position scheme."""
@@ -175,11 +90,27 @@ class LayerStack(nn.Module):
 
     def run(self, layer: nn.Module, *args: Any, cached: bool = False) -> Any:
         """Calls a layer; a cached call is never recomputed, which would write its cache twice."""
-        if self.checkpointing and self.training and torch.is_grad_enabled() and not cached:
-            again = padded_as_now()
-            both = (nullcontext(), again)  # in the forward pass, and when it is computed again
-            return checkpoint(layer, *args, use_reentrant=False, context_fn=lambda: both)
-        return layer(*args)
+        if not self.training or not torch.is_grad_enabled() or cached:
+            return layer(*args)
+        call = self.compiled.get(layer, layer)
+        if not self.checkpointing:
+            return call(*args)
+        both = (nullcontext(), padded_as_now())  # in the forward pass, and when computed again
+        return checkpoint(call, *args, use_reentrant=False, context_fn=lambda: both)
+
+
+def compile_layers(model: nn.Module, **options: Any) -> None:
+    """Compiles the layers of a model's stacks for training; evaluation runs them as they are.
+
+    All layers of a kind share their code, for any length; a search, whose past grows, would not.
+
+    Args:
+        model: the model.
+        options: of `torch.compile`.
+    """
+    for stack in model.modules():
+        if isinstance(stack, LayerStack):
+            stack.compiled = {layer: torch.compile(layer, **options) for layer in stack.layers}
 
 
 class Encoder(LayerStack):

@@ -15,7 +15,8 @@ from seqattn.layers.embedding import Embedding, Sharing, make_tables
 from seqattn.layers.transformer_layer import LayerShape
 from seqattn.models.base import Memory, Seq2SeqModel, State
 from seqattn.models.head import DecoderOutput, check_joint, make_head
-from seqattn.models.stack import Decoder, Encoder, PositionFactory, Slots, TransformerState
+from seqattn.models.stack import Decoder, Encoder, PositionFactory, Slots
+from seqattn.models.transformer_state import TransformerState
 from seqattn.ops.dropout import Dropout
 from seqattn.tokens import PAD
 

@@ -62,7 +62,10 @@ def read(values: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
         (B or 1, H, T, S).
     """
     rows = rows[:, None] if rows.dim() == 3 else rows[None, None]  # (B or 1, 1, T, S)
-    return wide(values).take_along_dim(rows, dim=3).to(dtype)
+    batch = values.shape[0] if rows.shape[0] == 1 else rows.shape[0]
+    # not `take_along_dim`, of which torch.compile makes another graph for each length
+    values = wide(values).expand(batch, -1, rows.shape[2], -1)
+    return values.gather(3, rows.expand(batch, values.shape[1], -1, -1)).to(dtype)
 
 
 def collect(weights: Tensor, rows: Tensor, size: int) -> Tensor:

@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from seqattn.attention.base import length_key
 from seqattn.data.options import SpanOptions
 from seqattn.errors import UserError
+from seqattn.models.stack import compile_layers
 from seqattn.ops.memory import keep_freed_memory, ran_out
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
 from seqattn.runs.fitting import Fitting, TextFitting, fitting_of
@@ -50,7 +51,7 @@ def fit(run: TrainingOptions) -> TrainingResult:
     _check_lengths(fitting)
     mode = run.task.monitors[run.checkpoint.monitor]
     if run.trainer.compile:
-        fitting.model.loss = torch.compile(fitting.model.loss)
+        compile_layers(fitting.model)
     kept = run.checkpoint.callback(CheckpointFiles(home / "checkpoints"), mode)
     monitored = Monitored(run.checkpoint.monitor, mode)
     callbacks = [*fitting.callbacks, *run.made_callbacks(), kept, monitored]

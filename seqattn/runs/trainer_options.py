@@ -58,7 +58,7 @@ class TrainerOptions:
         deterministic: refuse operations that are not; "warn" to be told of them.
         profiler: which of Lightning's writes where the time goes; None for none.
         restarts: how often all ranks that were started here start again where one has died.
-        compile: whether `torch.compile` makes the code of the loss, which is for GPUs.
+        compile: whether a Transformer's layers are compiled by `torch.compile`, for GPUs.
         lightning: further arguments of `lightning.Trainer`, as they are.
 
     Raises:
@@ -132,7 +132,7 @@ class TrainerOptions:
         if self.accelerator == "gpu" and not torch.cuda.is_available():
             raise UserError("trainer=gpu finds no GPU here; use trainer=cpu")
         if self.compile and self.on_cpu:
-            raise UserError("trainer.compile=true is for GPUs; a CPU compiles for minutes, in vain")
+            raise UserError("trainer.compile=true is for GPUs; it makes a CPU slower")
 
     def advice(self) -> list[str]:
         """What would go quicker with another setting, a line each."""

@@ -22,6 +22,7 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.span_search import SpanSearch
+from seqattn.layers.transformer_layer import LayerShape
 from seqattn.positions import SinusoidalPosition
 from seqattn.runs.checkpoint_options import CheckpointOptions
 from seqattn.runs.run_directory import world_size
@@ -194,6 +195,8 @@ class TrainingOptions:
         Raises:
             UserError: for what this machine cannot do, or choices that do not fit each other.
         """
+        if self.trainer.compile and not isinstance(self.model, LayerShape):
+            raise UserError("trainer.compile=true is for the layers of a Transformer")
         self.trainer.check_device()
         if self.trainer.num_nodes > 1 and world_size() == 1:
             raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")

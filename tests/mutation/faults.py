@@ -120,7 +120,7 @@ CACHE_FAULTS = [
           CACHE),
     Fault("c17", "what can be copied stays with the sentences that left",
           "self.source_tokens = self.source_tokens.keep(sentences)",
-          "self.source_tokens.keep(sentences)", (*CACHE, *COPY), "models/stack"),
+          "self.source_tokens.keep(sentences)", (*CACHE, *COPY), "models/transformer_state"),
     Fault("c18", "what a recurrent model can copy stays with the sentences that left",
           "self.source_tokens = self.source_tokens.keep(sentences)",
           "self.source_tokens.keep(sentences)", (*CACHE, *COPY), "recurrent_state"),

@@ -12,6 +12,7 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import seqattn
 from seqattn.metrics.text import TextScorer
+from seqattn.models.stack import compile_layers
 from seqattn.runs.ending import _final_scores
 from seqattn.runs.fitting import TextFitting
 from seqattn.runs.trainer_options import TrainerOptions
@@ -42,6 +43,23 @@ from tests.cli.small import (
 def test_outputs_are_as_long_as_the_task_asks(words, limit):
     found = checked_training(*words.split()).generation.limit
     assert (found.ratio, found.extra) == limit
+
+
+def test_a_compiled_training_compiles_layers(capfd, corpus, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(TrainerOptions, "check_device", lambda self: None)
+    monkeypatch.setattr(
+        "seqattn.runs.fit.compile_layers",
+        lambda model: seen.append(model) or compile_layers(model, backend="eager"),
+    )
+    words = ("trainer.max_steps=3", "model.dropout=0", "task.final=false")
+    for compiled in ("false", "true"):
+        arguments = train_arguments(corpus, *words, f"trainer.compile={compiled}")
+        ended = run(capfd, "train", *arguments, f"run_dir={tmp_path}/{compiled}")
+        assert ended.code == 0, ended.err
+    (model,) = seen
+    assert all(len(stack.compiled) == len(stack.layers) for stack in (model.encoder, model.decoder))
+    assert losses_of(tmp_path / "true") == pytest.approx(losses_of(tmp_path / "false"), rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
+from seqattn.attention.kernels.parts.blockwise import moved
 from seqattn.attention.kernels.softmax import fused_attention
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Width, checked
@@ -73,7 +74,5 @@ class LinformerKernel(EncoderKernel):
         """The mixtures (B, G, k, Dh) of x (B, G, S, Dh), each token in the place it stands at."""
         if real is not None:
             x = x.masked_fill(~real[:, None, :, None], 0.0)
-        if order is not None:
-            x = x.take_along_dim(order[:, None, :, None], dim=2)
-        x = x[:, :, : self.max_length]  # what stands beyond is padding
+        x = moved(x, order)[:, :, : self.max_length]  # what stands beyond is padding
         return table[:, : x.shape[2]] @ x

@@ -110,7 +110,7 @@ class SoftmaxKernel(Kernel):
     ) -> Tensor:
         """The context alone, without weights where that can be."""
         # with few queries to decode, the fused kernel's overhead exceeds what it saves
-        few = q.shape[2] <= 8 and q.device.type == "cpu" and not torch.is_grad_enabled()
+        few = not torch.is_grad_enabled() and q.device.type == "cpu" and q.shape[2] <= 8
         if few or "value_term" in position.hooks:
             return self._slow(q, keys, values, mask, position)
         bias = self._term(q, keys, mask, position)

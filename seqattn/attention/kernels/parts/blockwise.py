@@ -67,7 +67,8 @@ def moved(x: Tensor, order: Tensor | None) -> Tensor:
     """x (B, X, S, M) with its tokens in `order` (B, S), as they stand for None."""
     if order is None:
         return x
-    return x.take_along_dim(order[:, None, :, None], dim=2)
+    index = order[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
+    return x.gather(2, index)
 
 
 def moved_back(x: Tensor, order: Tensor | None) -> Tensor:

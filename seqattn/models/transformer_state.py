@@ -1,0 +1,99 @@
+"""What a Transformer's decoder carries from one call to the next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seqattn.attention.cache import Cache, KeysValues
+from seqattn.attention.masks import Mask, split_group, tokens_begin
+from seqattn.errors import UserError
+from seqattn.models.base import State
+from seqattn.models.head import SourceTokens
+from seqattn.positions.base import Position
+from seqattn.tokens import PAD
+
+
+@dataclass
+class TransformerState(State):
+    """The decoder's past: caches per layer, and the source's keys and values per layer."""
+
+    source: list[KeysValues]
+    source_mask: Mask
+    caches: list[Cache] | None
+    beams: int
+    length: int = 0
+    real: Tensor | None = None
+    """(B, L) True where a past token is no padding; None while none was padded."""
+    source_tokens: SourceTokens | None = None
+    can_crop: bool = False
+    positions: Sequence[Position] | None = None
+    """The layers' positions, prepared; None for one call."""
+
+    def reorder(self, index: Tensor) -> None:
+        for cache in self.caches or ():
+            cache.reorder(index)
+
+    def keep(self, sentences: Tensor) -> None:
+        for cache in self.caches or ():
+            cache.keep(sentences)
+        self.source = [
+            KeysValues(*(part.index_select(0, sentences) for part in pair)) for pair in self.source
+        ]
+        assert self.source_mask.real is not None
+        self.source_mask = Mask.full(self.source_mask.real.index_select(0, sentences))
+        if self.real is not None:
+            self.real = self.real.index_select(0, sentences)
+        if self.source_tokens is not None:
+            self.source_tokens = self.source_tokens.keep(sentences)
+
+    def crop(self, length: int) -> None:
+        if not self.can_crop or self.caches is None:
+            raise UserError(
+                "this state cannot forget tokens: it was started with cached=False, or an "
+                "attention of the decoder has a cache that cannot"
+            )
+        if not 0 <= length <= self.length:
+            raise UserError(f"a state of {self.length} tokens cannot be cropped to {length}")
+        for cache in self.caches:
+            cache.crop(length)
+        self.length = length
+        self.real = None if self.real is None else self.real[:, :length]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(cache.nbytes for cache in self.caches or ())
+
+    def advance(self, ids: Tensor) -> Mask:
+        """The mask of self-attention for ids (B*K, T), which from now on are part of the past."""
+        if self.caches is None and self.length:
+            raise UserError("a state started with cached=False serves one decode; start another")
+        if split_group() is not None:
+            raise UserError("a decoder reads whole sequences; leave sequence_parallel for it")
+        steps = ids.shape[1]
+        real = asking = None if steps == 1 and self.length else ids != PAD
+        end = self.length + steps
+        if real is not None and not torch.compiler.is_compiling():
+            # causality hides padding on the right, unless more tokens are to follow it
+            if self.caches is None or steps == 1:
+                real = None if tokens_begin(real) else real
+            else:
+                real = None if bool(real.all()) else real
+        if real is None and self.real is None:
+            keys = torch.arange(end, device=ids.device)
+        else:
+            keys = self._padded(ids if real is None else real)
+        queries = keys[..., self.length :]
+        self.length = end
+        return Mask(queries, keys, self.real, causal=True, real_queries=asking)
+
+    def _padded(self, new: Tensor) -> Tensor:
+        """Positions (B*K, L) of all tokens by the real ones before them; `new` joins `real`."""
+        new = new[:: self.beams].bool()  # the beams of a sentence share their padding
+        past = self.real
+        if past is None:
+            past = torch.ones(new.shape[0], self.length, dtype=torch.bool, device=new.device)
+        self.real = torch.cat((past, new), dim=1)
+        keys = (self.real.long().cumsum(dim=1) - 1).clamp(min=0)
+        return keys.repeat_interleave(self.beams, dim=0)
