@@ -157,7 +157,7 @@ class PointerHead(Head):
         return self.logits(output, source)  # normalised already
 
     def mixture(self, output: DecoderOutput, source: SourceTokens | None) -> Mixture:
-        """Of an output whose weights sum to 1, or to 0 with nothing to look at."""
+        """Of an output whose weights sum to 1, or to less after edits, 0 with nothing to see."""
         assert output.weights is not None
         assert output.evidence is not None
         assert source is not None
@@ -167,7 +167,7 @@ class PointerHead(Head):
             part.repeat_interleave(beams, dim=0)[:, None].expand_as(weights) for part in source
         )  # (B, S) -> (B*K, T, S)
         idle = weights.masked_fill(text, 0.0).sum(dim=-1)
-        idle = idle + (weights.sum(dim=-1) == 0)  # nothing to look at
+        idle = idle + (1 - weights.sum(dim=-1)).relu()  # looks at nothing
         mass = torch.zeros_like(weights).scatter_add(2, first, weights.masked_fill(~text, 0.0))
         copies = F.logsigmoid(-gate)
         generate = torch.logaddexp(F.logsigmoid(gate), copies + _log(idle))

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from seqattn.analysis import capture
+from seqattn.analysis.intervene import intervene, without_heads, without_keys
 from seqattn.errors import UserError
 from seqattn.models.head import DecoderOutput, PointerHead, SourceTokens
 from seqattn.tokens import EOS, PAD
@@ -152,6 +153,14 @@ def test_the_weights_are_the_captured_ones_and_capture_changes_no_bit(model):
     assert torch.equal(plain, observed)
     if "MixtureOfAttention" not in str(model):  # whose gates weight the mean, and are not captured
         torch.testing.assert_close(seen.weights, captured.mean(dim=1), **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("edit", [without_heads(0), without_keys(0, 1)])
+def test_what_an_edit_takes_from_the_weights_goes_to_the_vocabulary(model, edit):
+    with intervene(model, weights={"*cross_attention": edit}):
+        found = model(SOURCES, targets(B, T))
+    torch.testing.assert_close(found.exp().sum(dim=-1), torch.ones(B, T))
 
 
 def test_autocast_to_bfloat16_stays_close_to_float32(model):
