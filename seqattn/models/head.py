@@ -124,6 +124,9 @@ class Head(nn.Module):
         return packed(self.linear)
 
 
+_ROUNDING = 1e-3  # what weights that sum to 1 may lack, in bfloat16
+
+
 class PointerHead(Head):
     """The pointer-generator (See et al. 2017, arXiv 1704.04368, eq. 8 and 9).
 
@@ -167,7 +170,8 @@ class PointerHead(Head):
             part.repeat_interleave(beams, dim=0)[:, None].expand_as(weights) for part in source
         )  # (B, S) -> (B*K, T, S)
         idle = weights.masked_fill(text, 0.0).sum(dim=-1)
-        idle = idle + (1 - weights.sum(dim=-1)).relu()  # looks at nothing
+        missing = 1 - weights.sum(dim=-1)  # what edits took, or 1 with nothing to look at
+        idle = idle + missing.where(missing > _ROUNDING, 0.0)
         mass = torch.zeros_like(weights).scatter_add(2, first, weights.masked_fill(~text, 0.0))
         copies = F.logsigmoid(-gate)
         generate = torch.logaddexp(F.logsigmoid(gate), copies + _log(idle))

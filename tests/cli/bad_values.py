@@ -352,7 +352,6 @@ COMBINATIONS = (
     ("train", "model.copy=true tokenizer.joint=false", "model.share_embeddings=all needs one voca"),
     ("train", "trainer.devices=[1]", "trainer: "),
     ("train", "trainer.compile=true", "trainer.compile=true is for GPUs"),
-    ("train", "model=rnn attention=bahdanau trainer.compile=true", "trainer.compile=true is for"),
     ("train", "trainer=fsdp2 trainer.precision=16-mixed", "trainer=fsdp2 takes trainer.precision="),
     ("train", "trainer=fsdp2 trainer.compile=true", "trainer=fsdp2 takes trainer.compile=false"),
     ("train", "trainer=fsdp2 callbacks=[ema]", "trainer=fsdp2 does not hold the whole copy"),

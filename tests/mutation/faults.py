@@ -307,7 +307,7 @@ MODEL_FAULTS = [
     Fault("o06", "a GRU's update is turned round", "return new + update * (hidden - new)",
           "return hidden + update * (new - hidden)", RECURRENT),
     Fault("o07", "nothing to look at leaves no share to the vocabulary",
-          "idle = idle + (1 - weights.sum(dim=-1)).relu()", "pass", COPY),
+          "idle = idle + missing.where(missing > _ROUNDING, 0.0)", "pass", COPY),
     Fault("o08", "a token that stands twice is copied once",
           "zeros_like(weights).scatter_add(2, first", "zeros_like(weights).scatter(2, first",
           COPY),

@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import seqattn
+from seqattn.errors import UserError
 from seqattn.metrics.text import TextScorer
 from seqattn.models.stack import compile_layers
 from seqattn.runs.ending import _final_scores
@@ -59,6 +60,10 @@ def test_a_compiled_training_compiles_layers(capfd, corpus, tmp_path, monkeypatc
         assert ended.code == 0, ended.err
     (model,) = seen
     assert all(len(stack.compiled) == len(stack.layers) for stack in (model.encoder, model.decoder))
+    with pytest.raises(
+        UserError, match=r"trainer\.compile=true is for the layers of a Transformer"
+    ):
+        checked_training("model=rnn", "attention=bahdanau", "trainer.compile=true").check()
     assert losses_of(tmp_path / "true") == pytest.approx(losses_of(tmp_path / "false"), rel=1e-4)
 
 
