@@ -73,7 +73,7 @@ class BatchLoader(DataLoader[BatchT]):
             batch_sampler=batches,
             collate_fn=data.batch,
             num_workers=limits.num_workers,
-            pin_memory=limits.pin_memory,
+            pin_memory=bool(limits.pin_memory),
             # a generator of its own: making an iterator draws from it, and dropout must not notice
             generator=torch.Generator(),
             worker_init_fn=_leave_signals,

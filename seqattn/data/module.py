@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import datasets
@@ -156,9 +157,10 @@ class TextData(LightningDataModule):
         world = 1 if self.trainer is None else self.trainer.world_size
         accumulated = self.trainer.accumulate_grad_batches if self.trainer and shuffle else 1
         order = {"seed": self.seed, "rank": rank, "world": world, "shuffle": shuffle}
-        return BatchLoader(
-            self._splits[split], self.options, **order, step_batches=world * accumulated
-        )
+        limits = self.options
+        if limits.pin_memory is None and self.trainer is not None:
+            limits = replace(limits, pin_memory=self.trainer.strategy.root_device.type == "cuda")
+        return BatchLoader(self._splits[split], limits, **order, step_batches=world * accumulated)
 
 
 class Seq2SeqData(TextData):

@@ -28,7 +28,8 @@ class BatchLimits:
         step_batches: batches of an optimizer step over all ranks, whose number divides it; None
             for as many as the ranks accumulate together.
         num_workers: processes that prepare batches; 0 is quick enough.
-        pin_memory: page-locked memory, of use with a GPU only.
+        pin_memory: page-locked memory, from which a GPU copies while others compute; None for
+            where training is on a CUDA GPU.
     """
 
     max_tokens: Count = 4096
@@ -36,7 +37,7 @@ class BatchLimits:
     max_square: Count | None = None
     step_batches: Count | None = None
     num_workers: Annotated[int, Ge(0), Le(256)] = 0
-    pin_memory: bool = False
+    pin_memory: bool | None = None
 
     def rows(self, length: int) -> int:
         """How many rows of `length` tokens fit, 0 if not even one does."""

@@ -1,6 +1,9 @@
+from types import SimpleNamespace
+
 import datasets
 import numpy as np
 import pytest
+import torch
 
 from seqattn.data.arrow_tables import content_digest
 from seqattn.data.base import Source
@@ -202,14 +205,18 @@ def test_resuming_within_an_epoch_of_other_batches_is_refused(corpus, cache):
     assert sum(len(batch.index) for batch in other) == 57
 
 
+class TwoRanks:
+    """What the data asks of a trainer."""
+
+    world_size = 2
+    accumulate_grad_batches = 1
+
+    def __init__(self, rank, device="cpu"):
+        self.global_rank = rank
+        self.strategy = SimpleNamespace(root_device=torch.device(device))
+
+
 def test_ranks_take_their_share_from_the_trainer(corpus, cache):
-    class TwoRanks:
-        world_size = 2
-        accumulate_grad_batches = 1
-
-        def __init__(self, rank):
-            self.global_rank = rank
-
     shares = []
     for rank in range(2):
         data = build(corpus, cache)
@@ -218,3 +225,16 @@ def test_ranks_take_their_share_from_the_trainer(corpus, cache):
         assert len(data.train_dataloader()) * 2 >= len(build(corpus, cache).train_dataloader())
 
     assert len(set(shares[0]) | set(shares[1])) == len(shares[0]) + len(shares[1]) == 57
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "pinned"),
+    [("cuda", None, True), ("cpu", None, False), ("cuda", False, False), ("cpu", True, True)],
+)
+def test_batches_for_a_gpu_are_page_locked_unless_told_otherwise(
+    corpus, cache, device, given, pinned
+):
+    data = build(corpus, cache, pin_memory=given)
+    data.trainer = TwoRanks(0, device)
+
+    assert data.train_dataloader().pin_memory is pinned
