@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 from seqattn.checking import Count, checked
 from seqattn.training.callbacks import EarlyStopping
 from seqattn.training.checkpoint_files import CheckpointFiles
-from seqattn.training.checkpoints import Checkpoints, Keeping
+from seqattn.training.checkpoints import Checkpoints
 
 
 @checked
@@ -36,9 +36,8 @@ class CheckpointOptions:
 
     def callback(self, files: CheckpointFiles, mode: str) -> Checkpoints:
         """Saves checkpoints. Args: mode: which way of `monitor` is better, min or max."""
-        best = self.average == "best"
-        keeping = Keeping(self.monitor if best else "step", mode if best else "max", self.count)
-        return Checkpoints(files, keeping, self.every_steps, self.every_minutes)
+        by = (self.monitor, mode) if self.average == "best" else ("step", "max")
+        return Checkpoints(files, *by, self.count, self.every_steps, self.every_minutes)
 
     def stopping(self, mode: str) -> list[EarlyStopping]:
         """Early stopping, where there is any. Args: mode: as `kept`."""

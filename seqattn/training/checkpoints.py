@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from lightning import LightningModule, Trainer
@@ -15,21 +14,6 @@ from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
 from seqattn.training.place import Place
 
 
-@dataclass(frozen=True)
-class Keeping:
-    """Which validated weights are kept.
-
-    Args:
-        monitor: a logged number, or step for the last.
-        mode: which way of it is better, min or max.
-        count: how many.
-    """
-
-    monitor: str = "val/loss"
-    mode: str = "min"
-    count: int = 1
-
-
 class Checkpoints(Checkpoint):
     """Saves after each validation, every so often, and when a signal asks for an end.
 
@@ -37,6 +21,9 @@ class Checkpoints(Checkpoint):
     nothing of it depends on how many ranks there are.
 
     Args:
+        monitor: by which validated weights are kept: a logged number, or step for the last.
+        mode: which way of it is better, min or max.
+        count: how many weights are kept.
         every_steps: optimizer steps from one checkpoint to the next; None for validations alone.
         every_minutes: minutes after which another is due; None likewise.
 
@@ -48,11 +35,14 @@ class Checkpoints(Checkpoint):
     def __init__(
         self,
         files: CheckpointFiles,
-        keeping: Keeping,
+        monitor: str = "val/loss",
+        mode: str = "min",
+        count: int = 1,
         every_steps: int | None = None,
         every_minutes: float | None = None,
     ) -> None:
-        self.files, self.keeping = files, keeping
+        self.files, self.monitor, self.mode, self.count = files, monitor, mode, count
+        self._by = [monitor, mode]
         self.every_steps, self.every_seconds = every_steps, 60 * (every_minutes or math.inf)
         self.kept: list[tuple[float, int]] = []
         self.passed: Place | None = None
@@ -110,12 +100,12 @@ class Checkpoints(Checkpoint):
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
-        step, keeping = trainer.global_step, self.keeping
-        value = step if keeping.monitor == "step" else trainer.callback_metrics.get(keeping.monitor)
+        step = trainer.global_step
+        value = step if self.monitor == "step" else trainer.callback_metrics.get(self.monitor)
         if value is not None:
-            worse = float(value) * (1 if keeping.mode == "min" else -1)
+            worse = float(value) * (1 if self.mode == "min" else -1)
             found = [*self.kept, (math.inf if math.isnan(worse) else worse, step)]
-            self.kept = sorted(found, key=lambda one: one[0])[: keeping.count]
+            self.kept = sorted(found, key=lambda one: one[0])[: self.count]
         self._save(trainer)
         stop = trainer.should_stop and pl_module.agreement.stops_now(trainer)
         if stop:
@@ -157,11 +147,7 @@ class Checkpoints(Checkpoint):
         """Goes on with the weights that were kept; by another measure any new ones are better."""
         same = state_dict.get("by", self._by) == self._by
         kept = [(value if same else math.inf, step) for value, step in state_dict["kept"]]
-        self.kept = kept[: self.keeping.count]
-
-    @property
-    def _by(self) -> list[str]:
-        return [self.keeping.monitor, self.keeping.mode]
+        self.kept = kept[: self.count]
 
     def _save(self, trainer: Trainer, validated: bool = True) -> None:
         if trainer.fast_dev_run:  # type: ignore[attr-defined]

@@ -18,11 +18,11 @@ from seqattn.errors import Stopped, UserError
 from seqattn.training.agreement import Agreement
 from seqattn.training.averaging import MovingAverage
 from seqattn.training.checkpoint_files import CheckpointFiles, checkpoints, newest_whole, weights
-from seqattn.training.checkpoints import Checkpoints, Keeping
+from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.place import Place, draw_seed
 
 ROWS, BATCHES = 24, 6  # of an epoch
-BEST = Keeping(count=2)
+BEST = ("val/loss", "min", 2)
 
 
 class Rows(TokenRows):
@@ -102,7 +102,7 @@ def train(
     folder, checkpoint=None, at=None, every=1, files=All, workers=0, minutes=None,
     keeping=BEST, callbacks=(), **options,
 ):  # fmt: skip
-    watcher, kept = Watcher(at), Checkpoints(files(folder), keeping, every, minutes)
+    watcher, kept = Watcher(at), Checkpoints(files(folder), *keeping, every, minutes)
     trainer = Trainer(
         accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
         num_sanity_val_steps=0, use_distributed_sampler=False, callbacks=[*callbacks, kept],
@@ -239,7 +239,7 @@ def test_a_signal_in_a_validation_of_a_moving_average_takes_it_for_no_weights(tm
         assert mine[part] == theirs[part]
 
 
-@pytest.mark.parametrize("keeping", [BEST, Keeping("step", "max", 2)])
+@pytest.mark.parametrize("keeping", [BEST, ("step", "max", 2)])
 def test_the_last_two_stay_and_the_weights_that_they_list(tmp_path, keeping):
     seen = []
 
