@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from seqattn.attention.alignment import Alignment
 from seqattn.attention.base import Attention
 from seqattn.attention.kernels.base import Kernel
-from seqattn.attention.watched import Observer
 from seqattn.errors import UserError
 
 
@@ -51,26 +50,16 @@ def capture(model: nn.Module, gradients: bool = False) -> Iterator[Maps]:
     observed = {name: part for name, part in parts.items() if has_weights(part)}
     maps = Maps({name: [] for name in observed})
     maps.without = [name for name in parts if name not in observed]
-    before = {name: (part.observer, part.keep_weight_gradients) for name, part in observed.items()}
+    before = {name: (part.observers, part.edits) for name, part in observed.items()}
     for name, part in observed.items():
-        part.observer = _both(before[name][0], maps[name].append)
-        part.keep_weight_gradients = gradients or before[name][1]
+        part.observers = (*part.observers, maps[name].append)
+        if gradients:  # an edit, of which the context is made, that changes nothing
+            part.edits = (*part.edits, lambda weights, visible: weights)
     try:
         yield maps
     finally:
         for name, part in observed.items():
-            part.observer, part.keep_weight_gradients = before[name]
-
-
-def _both(outer: Observer | None, inner: Observer) -> Observer:
-    """Shows weights to a block around this one, too."""
-
-    def show(weights: Tensor) -> None:
-        if outer is not None:
-            outer(weights)
-        inner(weights)
-
-    return show
+            part.observers, part.edits = before[name]
 
 
 def makers(model: nn.Module) -> Iterator[tuple[str, Kernel | Alignment]]:

@@ -59,18 +59,18 @@ def intervene(
             if one.shape != (heads,):
                 raise UserError(f"{name} has {heads} heads, got gates for {one.numel()}")
             factors[name] = factors[name] * one if name in factors else one
-    before = {name: parts[name].edit for name in edits}
+    before = {name: parts[name].edits for name in edits}
     gated = {name: attentions[name].gates for name in factors}
     try:
         for name, several in edits.items():
-            parts[name].edit = _chained([edit for edit in (before[name], *several) if edit])
+            parts[name].edits = (*before[name], *several)
         for name, factor in factors.items():
             own = gated[name]
             attentions[name].gates = factor if own is None else own * factor
         yield
     finally:
         for name, old in before.items():
-            parts[name].edit = old
+            parts[name].edits = old
         for name, old_gates in gated.items():
             attentions[name].gates = old_gates
 
@@ -171,12 +171,3 @@ def _named(pattern: str, known: Mapping[str, object]) -> list[str]:
     if not found:
         raise UserError(f"no attention is called {pattern}; there are {', '.join(known)}")
     return found
-
-
-def _chained(edits: Sequence[Edit]) -> Edit:
-    def edit(weights: Tensor, visible: Tensor | None) -> Tensor:
-        for one in edits:
-            weights = one(weights, visible)
-        return weights
-
-    return edit

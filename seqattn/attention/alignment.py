@@ -81,7 +81,7 @@ class Alignment(Watched, nn.Module, ABC):
         # (B*K, T, Q) -> (B, K*T, Q)
         asked = query.reshape(sentences, rows // sentences * length, -1)
         weights = self.weights(asked, source, steps.reshape(asked.shape[:2]))
-        if self._each_call and self.watched:
+        if self.edits:  # weights are shown as they are made, and not of a whole target together
             asking = asked, source, steps.reshape(asked.shape[:2])
             used = self.settled(weights[:, None], lambda: self.visible(*asking)[:, None])
             weights = weights if used is None else used[:, 0]
@@ -92,16 +92,13 @@ class Alignment(Watched, nn.Module, ABC):
         """Where a query may look: bool, broadcastable to (B, T, S). Args: as `weights`."""
         return source.real[:, None]
 
-    @property
-    def _each_call(self) -> bool:
-        """Whether weights are shown as they are made, and not of a whole target together."""
-        return self.keep_weight_gradients or self.edit is not None
-
     def observe(self, weights: list[Tensor], beams: int) -> None:
-        """Shows a whole target's `joined_steps` at once, where gradients are not asked for."""
-        if self.observer is None or self._each_call or not weights:
+        """Shows a whole target's `joined_steps` at once, where no edit has seen each of them."""
+        if self.edits or not self.observers or not weights:
             return
-        self.observer(joined_steps(weights, beams).flatten(1, 2)[:, None])
+        whole = joined_steps(weights, beams).flatten(1, 2)[:, None]
+        for observer in self.observers:
+            observer(whole)
 
 
 def joined_steps(weights: list[Tensor], beams: int) -> Tensor:

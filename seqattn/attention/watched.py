@@ -14,15 +14,13 @@ where it may everywhere), to those that are used instead."""
 class Watched:
     """What makes weights that can be observed, and edited, while a block of `analysis` runs."""
 
-    observer: Observer | None = None  # called with the weights of each call, after any edit
-    edit: Edit | None = None  # gives weights in place of the true ones
-    # whether the context is made from the observed weights, so that gradients reach them
-    keep_weight_gradients = False
+    observers: tuple[Observer, ...] = ()  # called with the weights of each call, after all edits
+    edits: tuple[Edit, ...] = ()  # each gives others in place of those that it is given
 
     @property
     def watched(self) -> bool:
         """Whether anyone asks for the weights."""
-        return self.observer is not None or self.edit is not None
+        return bool(self.observers or self.edits)
 
     def settled(self, weights: Tensor, visible: Callable[[], Tensor | None]) -> Tensor | None:
         """Shows weights, edited where an edit asks to; those that must make the context, if any.
@@ -31,8 +29,10 @@ class Watched:
             weights: (B, H, T, S).
             visible: gives what an edit is told of where queries may look.
         """
-        if self.edit is not None:
-            weights = self.edit(weights, visible()).to(weights.dtype)
-        if self.observer is not None:
-            self.observer(weights)
-        return weights if self.edit is not None or self.keep_weight_gradients else None
+        if self.edits:
+            kind, seen = weights.dtype, visible()
+            for edit in self.edits:
+                weights = edit(weights, seen).to(kind)
+        for observer in self.observers:
+            observer(weights)
+        return weights if self.edits else None

@@ -191,15 +191,15 @@ def test_blocks_within_blocks_act_together_and_end_apart():
     model, name = make_transformer(), "encoder.layers.0.self_attention"
     attention = model.get_submodule(name)
     with intervene(model, {name: without_heads(0)}, {name: [1.0, 0.0, 1.0, 1.0]}):
-        outer = attention.kernel.edit
+        outer = attention.kernel.edits
         with intervene(model, {name: without_heads(2)}, {name: [1.0, 1.0, 1.0, 0.5]}):
-            assert attention.kernel.edit(torch.ones(1, 4, 1, 1), None).flatten().tolist() == [
-                0, 1, 0, 1,
-            ]  # fmt: skip
+            used = attention.kernel.settled(torch.ones(1, 4, 1, 1), lambda: None)
+            assert used.flatten().tolist() == [0, 1, 0, 1]
             assert attention.gates.tolist() == [1.0, 0.0, 1.0, 0.5]
-        assert attention.kernel.edit is outer
+        assert attention.kernel.edits is outer
         assert attention.gates.tolist() == [1.0, 0.0, 1.0, 1.0]
-    assert attention.kernel.edit is attention.gates is None
+    assert attention.kernel.edits == ()
+    assert attention.gates is None
 
 
 def test_names_that_fit_nothing_and_impossible_edits_are_refused():

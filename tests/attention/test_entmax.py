@@ -49,7 +49,7 @@ def test_weights_and_context_equal_each_row_worked_out_alone(groups):
     q, k, v = inputs(groups)
     mask, allowed = mask_and_allowed()
     maps = []
-    kernel.observer = maps.append
+    kernel.observers = (maps.append,)
     got = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     for b in range(B):
         for h in range(HEADS):

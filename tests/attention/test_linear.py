@@ -133,7 +133,7 @@ def test_beams_share_the_keys_of_their_source(name, groups):
     weights = written_out(kernel, q, spread[0], allowed)
     torch.testing.assert_close(ours, contexts(weights, spread[1]))
     seen = []
-    kernel.observer = seen.append
+    kernel.observers = (seen.append,)
     kernel(q, KeysValues(k, v), mask, NOWHERE)
     folded = weights.unflatten(0, (B, beams)).transpose(1, 2).flatten(2, 3)  # (B, H, K*T, S)
     torch.testing.assert_close(seen[0], folded)
@@ -148,11 +148,11 @@ def test_observed_weights_are_the_true_ones_and_a_gradient_can_reach_them(name, 
     mask, allowed = self_mask(causal)
     plain = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     seen = []
-    kernel.observer = seen.append
+    kernel.observers = (seen.append,)
     assert torch.equal(kernel(q, KeysValues(k, v), mask, NOWHERE).context, plain)
     torch.testing.assert_close(seen[0], written_out(kernel, q, k, allowed))
     assert (seen[0] >= 0).all()
-    kernel.keep_weight_gradients = True
+    kernel.edits = (lambda weights, visible: weights,)
     context = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     torch.testing.assert_close(context, plain)
     upstream = torch.randn_like(context)
@@ -204,7 +204,7 @@ def test_the_cache_never_grows_and_holds_one_matrix_a_head(name):
 def test_reordered_beams_and_sentences_that_leave_go_on_from_their_own_past(name, observed):
     beams, kernel, groups = 3, made(name, 2), 2
     maps = []
-    kernel.observer = maps.append if observed else None
+    kernel.observers = (maps.append,) if observed else ()
     cache = kernel.make_cache(beams)
     cache.reorder(torch.tensor([[2, 0, 0]] * B))  # nothing yet to move
     cache.keep(torch.tensor([0, 1]))
@@ -239,11 +239,11 @@ def test_reordered_beams_and_sentences_that_leave_go_on_from_their_own_past(name
 def test_weights_of_a_past_that_was_not_kept_are_refused_in_words(gap):
     kernel, real = made("linear"), torch.ones(B, T, dtype=torch.bool)
     cache = kernel.make_cache(beams=1)
-    kernel.observer = (lambda weights: None) if gap else None
+    kernel.observers = (lambda weights: None,) if gap else ()
     decoded(kernel, *inputs(H), (2,), real, cache)
-    kernel.observer = None
+    kernel.observers = ()
     decoded(kernel, *inputs(H), (1,), real, cache)
-    kernel.observer = lambda weights: None
+    kernel.observers = (lambda weights: None,)
     with pytest.raises(UserError) as caught:
         decoded(kernel, *inputs(H), (1,), real, cache)
     text = "linear attention keeps no past to show; capture from the first decoded token on"

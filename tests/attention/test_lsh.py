@@ -83,13 +83,13 @@ def test_observed_weights_are_the_definitions_and_change_no_output():
     x, values = inputs()
     before = attend(kernel, x, values, full_mask(RAGGED))
     maps = []
-    kernel.observer = maps.append
+    kernel.observers = (maps.append,)
     assert torch.equal(attend(kernel, x, values, full_mask(RAGGED)), before)
     expected = over_keys(x, found(kernel, x, RAGGED))
     rows = RAGGED[:, None, :, None]
     torch.testing.assert_close(maps[0].double() * rows, expected * rows, atol=1e-6, rtol=1e-5)
     assert torch.equal((maps[0] > 0) & rows, (expected > 0) & rows)
-    kernel.keep_weight_gradients = True
+    kernel.edits = (lambda weights, visible: weights,)
     context = attend(kernel, x, values, full_mask(RAGGED))
     torch.testing.assert_close(context, before, atol=1e-6, rtol=1e-5)
     (gradient,) = torch.autograd.grad(context.sum(), maps[1])
@@ -124,7 +124,7 @@ def test_a_token_sees_itself_only_where_it_sees_nothing_else():
     assert torch.equal(alone, values)
     x, values = inputs()
     kernel, maps = made(3), []
-    kernel.observer = maps.append
+    kernel.observers = (maps.append,)
     attend(kernel, x, values, full_mask(EVERYONE))
     assert (maps[0].diagonal(dim1=2, dim2=3) == 0).all()
 
@@ -149,7 +149,7 @@ def test_a_users_mask_is_honoured():
 @pytest.mark.parametrize(("before", "after"), [(0, 1), (0, 40), (40, 0), (5, 9)])
 def test_which_keys_are_seen_does_not_depend_on_padding(before, after):
     kernel, maps = made(3), []
-    kernel.observer = maps.append
+    kernel.observers = (maps.append,)
     x, values = inputs()
     attend(kernel, x, values, full_mask(EVERYONE))
     padded = [F.pad(part, (0, 0, before, after), value=9.0) for part in (x, values)]
@@ -211,7 +211,7 @@ def test_no_tensor_that_is_kept_grows_as_the_square_of_the_length():
 @pytest.mark.parametrize("length", [SIZE, T])
 def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(length):
     kernel, maps = made(3, dropout=0.4), []
-    kernel.observer = maps.append
+    kernel.observers = (maps.append,)
     x, _ = inputs(length)
     mask = full_mask(torch.ones(B, length, dtype=torch.bool))
     identity = torch.eye(length).expand(B, HEADS, -1, -1)  # so that the context is the weights

@@ -49,7 +49,7 @@ def test_each_row_sees_exactly_its_set_in_value_gradient_and_weights(window, fir
     tensors, block = inputs(LONG), kernel(window, first)
     assert Band.cover(LONG, window, 0 if causal else window, first).size < LONG
     maps = []
-    block.observer = maps.append
+    block.observers = (maps.append,)
     got = run(block, tensors, plain(LONG, causal))
     expected, weights = spelled_out(
         tensors, lambda i: keys_of(i, LONG, window, first, causal), NOWHERE
@@ -102,7 +102,7 @@ def test_weights_of_padded_rows_stand_where_the_tokens_stand(causal):
     real[0, :7] = real[0, 50:53] = False
     tensors, block = inputs(LONG), kernel(6, 2)
     maps = []
-    block.observer = maps.append
+    block.observers = (maps.append,)
     got = run(block, tensors, plain(LONG, causal, real))
     hidden = ~plain(LONG, causal, real).dense()
     assert (maps[0][hidden.expand_as(maps[0])] == 0).all()
@@ -139,7 +139,7 @@ def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_
     mask = plain(LONG, causal, real)
     fast = run(block, tensors, mask)
     maps = []
-    block.observer, block.keep_weight_gradients = maps.append, True
+    block.observers, block.edits = (maps.append,), (lambda weights, visible: weights,)
     context = run(block, tensors, mask)
     torch.testing.assert_close(context.transpose(1, 2)[real], fast.transpose(1, 2)[real], **CLOSE)
     upstream = torch.randn_like(context) * real[:, None, :, None]
@@ -159,7 +159,7 @@ def test_the_rolling_cache_gives_one_causal_pass(cuts, position, first):
     tensors, block = inputs(25), kernel(4, first)
     expected, _ = spelled_out(tensors, lambda i: keys_of(i, 25, 4, first, True), position)
     maps = []
-    block.observer = maps.append
+    block.observers = (maps.append,)
     got = decoded(block, tensors, cuts, position)
     torch.testing.assert_close(got.double(), expected, **CLOSE)
     if "value_term" not in position.hooks:
@@ -227,7 +227,7 @@ def test_an_edit_in_decoding_is_told_of_every_key_that_a_row_with_padding_sees()
     for start, end in ((0, 4), (4, 5), (5, 7)):
         mask = Mask(places[:, start:end], places[:, :end], real[:, :end], causal=True)
         run(block, [x[:, :, start:end] for x in tensors], mask, cache=cache)
-        block.edit = lambda weights, visible: told.append((weights, visible)) or weights
+        block.edits = (lambda weights, visible: told.append((weights, visible)) or weights,)
     for weights, visible in told:
         assert torch.equal(visible.expand_as(weights), weights > 0)
 

@@ -71,7 +71,7 @@ def test_observed_weights_equal_brute_force_and_change_no_output(groups):
     mask, allowed = mask_and_allowed()
     before = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     maps = []
-    kernel.observer = maps.append
+    kernel.observers = (maps.append,)
     after = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     assert torch.equal(before, after)
     (weights,) = maps
@@ -90,7 +90,7 @@ def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_
     mask, _ = mask_and_allowed()
     fused = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     maps = []
-    kernel.observer, kernel.keep_weight_gradients = maps.append, True
+    kernel.observers, kernel.edits = (maps.append,), (lambda weights, visible: weights,)
     context = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     torch.testing.assert_close(context, fused, atol=1e-6, rtol=1e-5)
     upstream = torch.randn_like(context)
@@ -128,7 +128,7 @@ def test_a_positions_score_value_and_scale_terms_are_added(scheme, observed):
     mask, allowed = mask_and_allowed()
     position = scheme(Stack(HEADS * HEAD_DIM, HEADS))
     if observed:
-        kernel.observer = lambda weights: None
+        kernel.observers = (lambda weights: None,)
     got = kernel(q, KeysValues(k, v), mask, position).context
     distance = (torch.arange(T)[:, None] - torch.arange(S)).abs()
     weights = weights_written_out(q, k, allowed, scale=0.7, bias=-0.3 * distance)
@@ -145,13 +145,13 @@ def test_a_positions_score_value_and_scale_terms_are_added(scheme, observed):
 @pytest.mark.parametrize("kept_gradients", [False, True])
 def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(kept_gradients):
     kernel = SoftmaxKernel(HeadShape(HEADS, 4, HEAD_DIM, dropout=0.4))
-    kernel.keep_weight_gradients = kept_gradients
+    kernel.edits = (lambda weights, visible: weights,) if kept_gradients else ()
     q, k, _ = inputs(4)
     identity = torch.zeros(B, HEADS, S, S)
     identity[:] = torch.eye(S)  # so that the context is the weights themselves
     mask, allowed = mask_and_allowed()
     maps = []
-    kernel.observer = maps.append
+    kernel.observers = (maps.append,)
     torch.manual_seed(3)
     dropped = kernel(q, KeysValues(k, identity), mask, NOWHERE).context
     true = weights_written_out(q, k, allowed).float()

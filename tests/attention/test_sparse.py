@@ -244,9 +244,9 @@ def test_observed_weights_are_those_of_the_pattern_and_change_nothing(name, caus
     real[1, :4] = False
     mask, (q, k, v) = masked(real, causal), inputs(13)
     before, seen = kernel(q, KeysValues(k, v), mask, NOWHERE).context, []
-    kernel.observer = seen.append
+    kernel.observers = (seen.append,)
     assert torch.equal(kernel(q, KeysValues(k, v), mask, NOWHERE).context, before)
-    kernel.keep_weight_gradients = True
+    kernel.edits = (lambda weights, visible: weights,)
     context = kernel(q, KeysValues(k, v), mask, NOWHERE).context
     rows = real[:, None, :, None]
     torch.testing.assert_close(context * rows, before * rows)
@@ -300,9 +300,9 @@ def test_few_tokens_go_the_dense_way_and_give_the_same(name, causal, own, monkey
     monkeypatch.setattr(FactorizedKernel, "_blocks", None)
     agree(kernel, tensors, mask, allowed, real)
     maps = []
-    kernel.observer, q, kv = maps.append, tensors[0], KeysValues(*tensors[1:])
+    kernel.observers, q, kv = (maps.append,), tensors[0], KeysValues(*tensors[1:])
     shown = kernel(q, kv, mask, NOWHERE).context
-    kernel.observer = None
+    kernel.observers = ()
     assert torch.equal(kernel(q, kv, mask, NOWHERE).context, shown)
     rows = real[:, None, :, None]
     torch.testing.assert_close(maps[0] * rows, dense(*tensors, allowed)[0] * rows)

@@ -59,7 +59,7 @@ def test_a_full_pass_sees_sinks_and_window_at_the_distances_of_the_cache(sinks, 
     assert Band.cover(LONG, window - 1, 0, sinks).size < LONG
     tensors, block = inputs(LONG), kernel(sinks, window)
     maps = []
-    block.observer = maps.append
+    block.observers = (maps.append,)
     got = run(block, tensors, plain(LONG), position)
     expected, weights = reference(tensors, sinks, window, position)
     assert_equal_in_value_and_gradient(got, expected, tensors)
@@ -74,7 +74,7 @@ def test_the_rolling_cache_gives_the_full_pass(sinks, window, cuts, position):
     tensors, block = inputs(29), kernel(sinks, window)
     expected, weights = reference(tensors, sinks, window, position)
     maps = []
-    block.observer = maps.append
+    block.observers = (maps.append,)
     got = decoded(block, tensors, cuts, position)
     torch.testing.assert_close(got.double(), expected, **CLOSE)
     last = weights[:, :, -cuts[-1] :]

@@ -22,7 +22,7 @@ def rows(kernel, length, make, head=0):
     ]
     reached = [grad[0, head, :, 0].nonzero().flatten().tolist() for (grad,) in grads]
     seen = []
-    kernel.observer = seen.append
+    kernel.observers = (seen.append,)
     kernel(q, KeysValues(k, v), make(real), Position(Stack(6, 2)))
     observed = [row.nonzero().flatten().tolist() for row in seen[0][0, head].detach()]
     assert observed == reached

@@ -473,8 +473,8 @@ BATCH_FAULTS = [
 
 LOOKING_FAULTS = [
     Fault("i01", "the second edit of an attention is forgotten",
-          "        for one in edits:\n            weights",
-          "        for one in edits[:1]:\n            weights", ("analysis/test_intervene.py",)),
+          "for edit in self.edits:", "for edit in self.edits[:1]:",
+          ("analysis/test_intervene.py",)),
     Fault("i02", "a gate is on the next head",
           "else self.gates.to(rows.dtype)", "else self.gates.roll(1).to(rows.dtype)",
           ("analysis/test_intervene.py", "analysis/test_importance.py")),
