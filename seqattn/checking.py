@@ -1,7 +1,5 @@
 """Values are checked once, by the type and the bounds of the parameter that takes them."""
 
-from __future__ import annotations
-
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Files written whole or not at all, and what is wrong with one said in a line."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

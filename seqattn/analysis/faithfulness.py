@@ -1,7 +1,5 @@
 """Whether contributions are true of a model: what becomes of its outputs without the top ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 

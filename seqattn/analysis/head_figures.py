@@ -1,7 +1,5 @@
 """What each head of each attention looks at, over some sentences, and the role that this gives."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple

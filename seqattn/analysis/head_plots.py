@@ -1,7 +1,5 @@
 """Pictures of heads: their roles and importance, and a score as they are taken out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

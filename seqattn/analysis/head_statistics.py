@@ -1,7 +1,5 @@
 """What attention weights say of each head: how broad it looks, and where its weight rests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -90,7 +88,7 @@ class HeadStatistics(NamedTuple):
     """Mean over sentences of the share of weight on one key."""
 
     @classmethod
-    def of(cls, calls: Iterable[Call]) -> HeadStatistics:
+    def of(cls, calls: Iterable[Call]) -> "HeadStatistics":
         """Of all calls of an attention."""
         parts = zip(*(_of_call(*call) for call in calls), strict=True)
         return cls(*(torch.cat(several, dim=1).nanmean(dim=1) for several in parts))

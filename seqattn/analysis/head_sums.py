@@ -1,7 +1,5 @@
 """What is summed over the queries of a batch, head by head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How much a model's loss depends on each of its heads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch

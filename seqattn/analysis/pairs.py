@@ -1,7 +1,5 @@
 """Sentences with their targets as ids, and where a model looks in one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The states of words in an encoder, and what a linear probe and nearest neighbours find there."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -96,7 +94,7 @@ class Labels(NamedTuple):
     @classmethod
     def of(
         cls, labels: Sequence[Sequence[str]], words: Sequence[Sequence[str]], seed: int
-    ) -> Labels:
+    ) -> "Labels":
         """Of sentences; every fifth sentence is held out.
 
         Control labels are drawn anew for each word form, with the shares of the true ones, so that

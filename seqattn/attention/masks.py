@@ -1,7 +1,5 @@
 """A mask is a small value: which keys are real, whether it is causal, where the queries stand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -124,12 +122,12 @@ class Mask:
     real_queries: Tensor | None = None
 
     @classmethod
-    def full(cls, real: Tensor) -> Mask:
+    def full(cls, real: Tensor) -> "Mask":
         """Every token sees every token. Args: real: (B, S) bool."""
         positions = positions_of(real)
         return cls(positions, positions, real, real_queries=real)
 
-    def joined(self, extra: Tensor | None) -> Mask:
+    def joined(self, extra: Tensor | None) -> "Mask":
         """The same mask with a bool tensor joined to it by "and"."""
         if extra is None:
             return self

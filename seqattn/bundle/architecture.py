@@ -1,7 +1,5 @@
 """What a model is made from: its shape, an attention for each slot, and a position scheme."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,7 +39,7 @@ class Vocabularies(NamedTuple):
     joint: bool
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Vocabularies:
+    def of(cls, tokenizer: Tokenizer) -> "Vocabularies":
         """Those of a tokenizer."""
         return cls(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
 
@@ -82,7 +80,7 @@ class Architecture:
     names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: Mapping[str, nodes.Node]) -> Architecture:
+    def of(cls, config: Mapping[str, nodes.Node]) -> "Architecture":
         """From a configuration with nodes of these names.
 
         Raises:

@@ -1,7 +1,5 @@
 """A bundle at work: a trained model with the tokenizer and the search that it was made for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

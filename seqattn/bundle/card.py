@@ -1,7 +1,5 @@
 """The model card of a bundle: what others need to know of it, as a page of Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 A new kernel is one file and one YAML: the YAML's `_target_` is all that is asked here.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

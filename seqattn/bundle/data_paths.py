@@ -1,7 +1,5 @@
 """Where a bundle's data lies: no part of the bundle, but kept by the run that it stands in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ class can move without breaking a bundle, and a bundle cannot ask for anything t
 its place. A type of somebody else's package is named by its path and needs to be trusted.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """The files of a bundle: written whole or not at all, read without running anything of theirs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path

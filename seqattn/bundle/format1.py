@@ -1,7 +1,5 @@
 """Bundles of format 1, which named Python paths: read as what those paths stood for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from seqattn.bundle.nodes import TARGET, TYPE, Node, remarked

@@ -4,8 +4,6 @@ A node with `_target_: package.Class` is an object of that class, its other keys
 the constructor; with `_partial_: true` it is a factory, to be called with what is still missing.
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import pydoc

@@ -1,7 +1,5 @@
 """A bundle whose attentions have fewer heads: some are removed from its weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain

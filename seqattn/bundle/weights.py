@@ -1,7 +1,5 @@
 """A model's weights in a file: without pickle, and held against the model before any is read."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from pathlib import Path

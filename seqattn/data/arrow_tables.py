@@ -1,7 +1,5 @@
 """Tables of `datasets`: made once, kept by content, fetched from the hub, all without noise."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import tempfile

@@ -1,7 +1,5 @@
 """What a source of data is, and its rows as plain lists."""
 
-from __future__ import annotations
-
 import glob
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +36,7 @@ class Source(ABC):
     """Pairs of texts, or questions on contexts: so a task knows whether it can use the source."""
 
     @abstractmethod
-    def load(self, split: str, cache_dir: Path | None = None) -> Dataset:
+    def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
         """Reads a split.
 
         Args:
@@ -182,7 +180,7 @@ class Texts(NamedTuple):
     """What names each row; None where nothing does."""
 
     @classmethod
-    def of(cls, table: Dataset) -> Texts:
+    def of(cls, table: "Dataset") -> "Texts":
         """Reads the columns "source", "head", "target", "references", "id" where they are there."""
         names = table.column_names
         targets = list(table["target"]) if "target" in names else []
@@ -195,7 +193,7 @@ class Texts(NamedTuple):
             sources = list(map(Headed, sources, table["head"]))
         return cls(sources, targets, references, ids)
 
-    def first(self, count: int) -> Texts:
+    def first(self, count: int) -> "Texts":
         """The first `count` rows."""
         ids = self.ids and self.ids[:count]
         columns = self.sources[:count], self.targets[:count], self.references[:count]

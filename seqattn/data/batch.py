@@ -1,7 +1,5 @@
 """A batch of sentence pairs as padded tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar

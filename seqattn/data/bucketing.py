@@ -1,7 +1,5 @@
 """Which rows make a batch: similar lengths together, within a budget of tokens."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from typing import Any

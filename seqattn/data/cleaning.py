@@ -1,7 +1,5 @@
 """Which pairs of a corpus are worth training on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Which e-mails go on with a thread that is already known."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from zlib import crc32

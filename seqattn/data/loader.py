@@ -1,7 +1,5 @@
 """Rows that are fetched a batch at a time, by a loader that goes on where a checkpoint left it."""
 
-from __future__ import annotations
-
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence

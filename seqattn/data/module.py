@@ -1,7 +1,5 @@
 """Everything about data that a training run needs, as Lightning data modules."""
 
-from __future__ import annotations
-
 import os
 from abc import abstractmethod
 from collections.abc import Iterable

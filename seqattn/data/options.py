@@ -1,7 +1,5 @@
 """How texts become batches: what fits, what is cut, what is left out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Processes that work beside this one, and end when it does."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait

@@ -7,8 +7,6 @@ after a kill the files that are there stay as they are. This module is imported 
 knows neither torch nor `datasets`.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Texts as ids, the long ones in pieces, the same in training and generation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +19,7 @@ class Headed(str):
 
     head: int
 
-    def __new__(cls, text: str, head: int) -> Headed:
+    def __new__(cls, text: str, head: int) -> "Headed":
         made = super().__new__(cls, text)
         made.head = head
         return made

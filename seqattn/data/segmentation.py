@@ -1,7 +1,5 @@
 """Words cut into pieces by chance, by random numbers of our own."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -20,7 +18,7 @@ _WORDS, _STATES = 1 << 16, 1 << 17  # remembered: most words of a text are old o
 _UNKNOWN_PENALTY = 10.0  # sentencepiece's, below the least likely piece
 
 
-def segmentation(processor: sentencepiece.SentencePieceProcessor, alpha: float) -> Segmentation:
+def segmentation(processor: sentencepiece.SentencePieceProcessor, alpha: float) -> "Segmentation":
     """How a model's texts are cut by chance. Args: alpha: as `Side.sample`."""
     kinds = (processor.is_unknown, processor.is_control, processor.is_byte, processor.is_unused)
     numbers = range(processor.get_piece_size())

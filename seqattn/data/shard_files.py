@@ -1,7 +1,5 @@
 """A prepared corpus on disk: shards of ids, a vocabulary, and a manifest that vouches for them."""
 
-from __future__ import annotations
-
 import io
 from functools import lru_cache
 from pathlib import Path

@@ -6,8 +6,6 @@ All numbers of batches follow from the lengths that the manifest's file holds, s
 epoch is found without reading what comes before it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import count

@@ -1,7 +1,5 @@
 """Prepared corpora as a source: trained on from shards, validated on texts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Line-aligned text files: a source of sentence pairs."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Iterator, Sequence
 from itertools import chain

@@ -1,7 +1,5 @@
 """Questions and windows of their contexts as padded tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -38,7 +36,7 @@ class Questions(NamedTuple):
     answers: list[list[str]]
 
     @classmethod
-    def of(cls, table: Dataset) -> Questions:
+    def of(cls, table: "Dataset") -> "Questions":
         """Reads the columns "id", "question", "context" and "answers"."""
         return cls(*(list(table[name]) for name in ("id", "question", "context", "answers")))
 

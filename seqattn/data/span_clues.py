@@ -1,7 +1,5 @@
 """What a context's words look like, and how well the words around them meet a question."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 

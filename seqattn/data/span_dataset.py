@@ -1,7 +1,5 @@
 """Questions on contexts as rows of ids, kept by content, and fetched in windows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

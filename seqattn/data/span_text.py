@@ -1,7 +1,5 @@
 """Texts as words and as ids that know their characters, and answers as runs of such ids."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -133,7 +131,7 @@ class ReadText(NamedTuple):
     word: Ints
     words: list[str]
 
-    def cut(self, longest: int) -> ReadText:
+    def cut(self, longest: int) -> "ReadText":
         """The text's first tokens and its last, `longest` in all; a short one as it is."""
         if len(self.ids) <= longest:
             return self

@@ -1,7 +1,5 @@
 """Questions on contexts, in SQuAD's format or from the hub, to be answered by spans or in words."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from itertools import chain

@@ -1,7 +1,5 @@
 """Questions in SQuAD's format, read strictly and mended where that is safe."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +63,7 @@ class _Place:
             raise self._wrong(f"must have {_KINDS[kind]} as {key!r}, it is {_KINDS[type(found)]}")
         return found
 
-    def items(self, key: str) -> list[_Place]:
+    def items(self, key: str) -> "list[_Place]":
         head = f"{self.at}.{key}".removeprefix(".")
         values = enumerate(self.get(key, list))
         return [_Place(self.origin, f"{head}[{n}]", value) for n, value in values]

@@ -1,7 +1,5 @@
 """Tables with a column for each side: local files or any dataset of the hub."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

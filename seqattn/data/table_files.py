@@ -1,7 +1,5 @@
 """Files of tables, read by `datasets`: whole into its cache, or row after row."""
 
-from __future__ import annotations
-
 import csv
 import glob
 from collections.abc import Iterator, Mapping, Sequence

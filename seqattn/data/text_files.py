@@ -1,7 +1,5 @@
 """Text files, checked before anything is made of them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator

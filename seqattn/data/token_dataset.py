@@ -1,7 +1,5 @@
 """Pairs as rows of ids, made once, kept by content, fetched from a memory-mapped file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

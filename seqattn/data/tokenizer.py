@@ -1,7 +1,5 @@
 """Text to subword ids and back, by sentencepiece models that travel with the run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing
@@ -183,7 +181,7 @@ class Tokenizer:
         write_whole(directory / "tokenizer.json", json.dumps(head, indent=2).encode())
 
     @classmethod
-    def load(cls, directory: Path) -> Tokenizer:
+    def load(cls, directory: Path) -> "Tokenizer":
         """Reads what `save` wrote.
 
         Raises:
@@ -209,7 +207,7 @@ class Tokenizer:
             truecaser = Truecaser(**json.loads(content))
         return cls(models[0], models[1] if len(models) > 1 else None, truecaser)
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
+    def __reduce__(self) -> "tuple[type[Tokenizer], tuple[Any, ...]]":
         target = None if self.joint else self._models[1]
         return type(self), (self._models[0], target, self.truecaser)
 

@@ -1,7 +1,5 @@
 """Capital letters for text that was written without."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict
@@ -37,7 +35,7 @@ class Truecaser:
     rare: Mapping[str, int]
 
     @classmethod
-    def learnt(cls, texts: Iterable[str]) -> Truecaser:
+    def learnt(cls, texts: Iterable[str]) -> "Truecaser":
         """From texts as they are to be written."""
         forms: dict[str, Counter[str]] = defaultdict(Counter)
         kinds: dict[str, Counter[str]] = {kind: Counter() for kind in _KINDS}

@@ -1,7 +1,5 @@
 """Vectors of words or subwords that others have trained, from a text file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Which vocabulary to train, and its training by sentencepiece, once for the same texts."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

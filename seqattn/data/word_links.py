@@ -1,7 +1,5 @@
 """Word alignments made by people, or by a grammar, to compare others with."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What tests of each two say of many systems together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from seqattn.metrics.significance import Pair

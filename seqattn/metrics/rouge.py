@@ -1,7 +1,5 @@
 """ROUGE by the `rouge-score` package, and how much of a summary is its own words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version

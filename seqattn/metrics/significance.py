@@ -1,7 +1,5 @@
 """What scores of several seeds and sentences say of systems: intervals, and tests of two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,7 +33,7 @@ class SentenceCounts:
     compute: Callable[[list[float]], float] = field(repr=False)
 
     @classmethod
-    def of_means(cls, names: Sequence[str], values: Floats) -> list[SentenceCounts]:
+    def of_means(cls, names: Sequence[str], values: Floats) -> "list[SentenceCounts]":
         """Means over sentences. Args: values: (N, names)."""
         ones = np.ones(len(values))
         return [cls(n, np.stack([v, ones], 1), _mean) for n, v in zip(names, values.T, strict=True)]
@@ -115,7 +113,7 @@ class SeedVariance(NamedTuple):
     freedom: int
 
     @classmethod
-    def of(cls, systems: Iterable[Sequence[SentenceCounts]]) -> SeedVariance:
+    def of(cls, systems: Iterable[Sequence[SentenceCounts]]) -> "SeedVariance":
         """That within systems, as if it were the same in all; some must have two seeds."""
         several = [[one.score for one in seeds] for seeds in systems if len(seeds) > 1]
         freedom = sum(len(seeds) - 1 for seeds in several)

@@ -1,7 +1,5 @@
 """How well words are produced, by how often they stood in the training data."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The weights of every layer, slot and head of one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from torch import Tensor

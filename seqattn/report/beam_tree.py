@@ -1,7 +1,5 @@
 """The tree of a beam search: every candidate that it weighed, and what became of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -60,7 +58,7 @@ class TracedBeamSearch(BeamSearch):
     trees: list[_Recorded] = field(default_factory=list, kw_only=True, repr=False)
 
     @classmethod
-    def of(cls, search: BeamSearch) -> TracedBeamSearch:
+    def of(cls, search: BeamSearch) -> "TracedBeamSearch":
         """The same search, which gives all that it finished, one sentence a batch."""
         own = {one.name: getattr(search, one.name) for one in fields(BeamSearch)}
         return cls(**{**own, "n_best": search.beam_size, "batch_size": 1, "workers": 1})

@@ -1,7 +1,5 @@
 """Contributions of source and prefix to each token of an output, and how much the source has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from seqattn.analysis.explanations import METHODS, Explanation, Method

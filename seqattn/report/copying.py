@@ -1,7 +1,5 @@
 """What an output copies from its source, and what it says anew."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

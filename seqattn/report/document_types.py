@@ -4,8 +4,6 @@ A run's document says what there is, a sentence's holds its arrays. The same doc
 into a file or given by a server.
 """
 
-from __future__ import annotations
-
 from typing import TypedDict
 
 

@@ -1,7 +1,5 @@
 """What a bundle answers to one question, and where in the context it sees the answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple

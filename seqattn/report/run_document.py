@@ -1,7 +1,5 @@
 """How a bundle was made, and what it scored and cost, from its own files and those of its run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables that other commands have left beside a bundle."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

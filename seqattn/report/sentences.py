@@ -1,7 +1,5 @@
 """A sentence as several bundles see it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

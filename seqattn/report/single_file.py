@@ -1,7 +1,5 @@
 """The page as one file: its style, its scripts and its documents within it, nothing fetched."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """What a bundle makes of one text: its output, and where each token of it comes from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

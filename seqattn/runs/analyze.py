@@ -1,7 +1,5 @@
 """Where a bundle's attention looks in one sentence, or in one question."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What each head of a bundle does, how much it matters, and the score as heads are taken out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product

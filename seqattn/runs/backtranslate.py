@@ -1,7 +1,5 @@
 """A corpus with more targets: texts of the target language with sources that a model made."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a run keeps of its weights, and when it stops early."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Runs side by side: what can be said of the systems, and what cannot."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

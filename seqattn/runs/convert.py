@@ -1,7 +1,5 @@
 """A bundle made from another: with fewer heads, or with weights in int8."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A corpus for a student: the training sources with what a teacher makes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """How far explanations of outputs can be trusted, by method and by attention mechanism."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

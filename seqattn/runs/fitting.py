@@ -1,7 +1,5 @@
 """What training takes beside its settings: data, model and task, and what is shown of them."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

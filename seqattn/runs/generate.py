@@ -1,7 +1,5 @@
 """Texts or questions in, outputs or answers out, with a trained bundle."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """How much of the context, and of labels, the states of a bundle's encoder hold."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

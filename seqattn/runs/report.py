@@ -1,7 +1,5 @@
 """A page on what bundles make of some sentences, in one file."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Hypotheses ranked anew by what another model says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -69,7 +67,7 @@ class Reranking:
 
     def over(
         self, tokenizer: Tokenizer, device: str = "cpu", trust: Sequence[str] = ()
-    ) -> Reranker | None:
+    ) -> "Reranker | None":
         """The ranking of hypotheses of a tokenizer; None without a bundle.
 
         Raises:

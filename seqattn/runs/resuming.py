@@ -1,7 +1,5 @@
 """Whether a run begins, goes on, or is finished: what its directory says."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

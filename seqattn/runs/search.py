@@ -1,7 +1,5 @@
 """A search for the model that suits some data under a budget."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping, Sequence

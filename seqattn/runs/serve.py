@@ -1,7 +1,5 @@
 """A bundle behind HTTP."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How the runs print what they came to, and leave it for the report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console

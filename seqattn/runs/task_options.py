@@ -1,7 +1,5 @@
 """What a run's task decides: the data that it reads, the model that it trains, how it is scored."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """How long and on what a run trains."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -149,7 +147,7 @@ class TrainerOptions:
             "much quicker here"
         ]
 
-    def alone(self, **lightning: Any) -> TrainerOptions:
+    def alone(self, **lightning: Any) -> "TrainerOptions":
         """The same on its first device, without checkpoints. Args: lightning: further arguments."""
         first = self.devices[:1] if isinstance(self.devices, list) else 1
         return replace(

@@ -1,7 +1,5 @@
 """Settings of a search tried on the validation split."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Answers to questions, and explanations of outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The endpoints."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

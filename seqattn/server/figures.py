@@ -1,7 +1,5 @@
 """Counts and times of a server, in Prometheus's text format (version 0.0.4)."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What stands before every request: whom it asks for, how long its body is, how long it takes."""
 
-from __future__ import annotations
-
 import ipaddress
 import time
 from collections.abc import Collection

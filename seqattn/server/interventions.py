@@ -1,7 +1,5 @@
 """Interventions of a request, as `seqattn.analysis.intervene` takes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """LibreTranslate's `/translate` and `/languages`, so that its clients work."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The one thread that runs the model: what may be searched together is."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

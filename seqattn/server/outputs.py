@@ -1,7 +1,5 @@
 """What is told of an output: texts, pieces, words and where the model looked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

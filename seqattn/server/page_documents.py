@@ -1,7 +1,5 @@
 """What the page asks for: the report's documents, made of the sentence that somebody types."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What requests and responses hold, as `/openapi.json` tells it."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints

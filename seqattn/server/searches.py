@@ -1,7 +1,5 @@
 """The search that a request asks for, made once and checked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the endpoints ask for: jobs for the model thread, awaited while the client waits."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """A socket, and uvicorn on it until a signal."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from types import FrameType

@@ -1,7 +1,5 @@
 """Server-sent events of a job, told while the model thread is at it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Outputs for texts: read, searched together or alone, and told."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What the ranks of a step tell each other, in one reduction: units, and who must stop or save."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from types import FrameType

@@ -1,7 +1,5 @@
 """Files of checkpoints that survive a kill at any instant, a full disk and a flipped bit."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import sys

@@ -1,7 +1,5 @@
 """When a run's place is saved, which weights are kept, and how it goes on from there."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a training stands, in three numbers, and Lightning's counters made from them."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, NamedTuple
 
@@ -24,13 +22,13 @@ class Place(NamedTuple):
     validated: bool = True
 
     @classmethod
-    def of(cls, trainer: Trainer, validated: bool) -> Place:
+    def of(cls, trainer: Trainer, validated: bool) -> "Place":
         """Where a trainer stands, after an optimizer step."""
         batches = trainer.fit_loop.epoch_loop.batch_idx + 1
         within = -(-batches // trainer.accumulate_grad_batches)
         return cls(trainer.global_step, trainer.current_epoch, within, validated)
 
-    def settled(self, steps: int) -> Place:
+    def settled(self, steps: int) -> "Place":
         """The same place, an epoch's end being the next one's start. Args: steps: of an epoch."""
         if self.within < steps or not self.validated:
             return self

@@ -1,7 +1,5 @@
 """ALTI+: how near each token's part of a layer's output is to the whole, layer by layer."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

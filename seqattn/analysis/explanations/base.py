@@ -1,7 +1,5 @@
 """What every explanation of an output gives, and what a method of explaining offers."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 

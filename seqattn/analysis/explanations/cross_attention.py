@@ -1,7 +1,5 @@
 """What cross-attention looks at: its weights as they are, and times the vectors that they weigh."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

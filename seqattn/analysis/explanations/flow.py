@@ -1,7 +1,5 @@
 """Attention flow: the most that can flow from a target token down to each token that was read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 

@@ -1,7 +1,5 @@
 """Integrated gradients: gradients along the line from unknown words to the sentence."""
 
-from __future__ import annotations
-
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -82,7 +80,7 @@ class IntegratedGradients(Method):
         rest = lines.scores(every, torch.zeros(count))
         return without_padding(Explanation(by_source, by_prefix, rest), source, target)
 
-    def _too_coarse(self, pieces: _Pieces, bearable: Tensor) -> Tensor:
+    def _too_coarse(self, pieces: "_Pieces", bearable: Tensor) -> Tensor:
         """Which pieces are to be halved (P,). Args: bearable: errors (B, T) of whole lines."""
         sentences, missed, bearable = pieces.sentences, pieces.missed.cpu(), bearable.cpu()
         rows = len(bearable)

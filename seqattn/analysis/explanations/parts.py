@@ -1,7 +1,5 @@
 """An attention in parts: what each key gives to what it makes of each query."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

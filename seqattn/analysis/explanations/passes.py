@@ -1,7 +1,5 @@
 """One pass of a model over whole targets, with what its attentions read and gave."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple

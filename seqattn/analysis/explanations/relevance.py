@@ -1,7 +1,5 @@
 """Attention weights times the gradient of a token's score, followed through the layers."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

@@ -1,7 +1,5 @@
 """Attention followed through the layers, from the target down to the tokens that were read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 

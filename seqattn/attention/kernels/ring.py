@@ -1,7 +1,5 @@
 """Ring attention: one sequence over several ranks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The runs that a comparison is told of: found, evaluated and read."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The pictures of a comparison, and the numbers in them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of a comparison as Markdown, LaTeX and CSV, and all of it as one page."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

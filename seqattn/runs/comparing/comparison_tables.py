@@ -1,7 +1,5 @@
 """The tables of a comparison: systems, each two of them, and sentences where they differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations

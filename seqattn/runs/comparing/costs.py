@@ -1,7 +1,5 @@
 """What a system costs: parameters, training, decoding and memory."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a metric says of systems: means, intervals, tests of each two, and a verdict in words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Runs that were scored alike, grouped into systems by settings that differ, the seed aside."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

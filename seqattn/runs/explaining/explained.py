@@ -1,7 +1,5 @@
 """What the methods of explaining are worth on one bundle, and whether its attention matters."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The tables of `explain`, as the report and the screen show them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What the methods say of one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

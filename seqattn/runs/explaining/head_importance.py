@@ -1,7 +1,5 @@
 """The heads of a bundle by their importance, and the bundle without the least important ones."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

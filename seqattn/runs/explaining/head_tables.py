@@ -1,7 +1,5 @@
 """The tables of `heads`, as the report and the screen show them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from seqattn.analysis.head_figures import AttentionHeads, HeadRow

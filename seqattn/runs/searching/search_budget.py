@@ -1,7 +1,5 @@
 """What a search may take, and how it is shared out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Successive halving: many models for a few steps, the better of them for more."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import sys

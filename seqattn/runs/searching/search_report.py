@@ -1,7 +1,5 @@
 """What a search ends with: finalists compared, a report, and the best as an experiment."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which models a search may try, and those of them that can be."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter
@@ -67,7 +65,7 @@ class SearchSpace:
                 if name not in known:
                     raise BadValue(key, f"names {name}, which is not there{nearest(name, known)}")
 
-    def draw(self, settings: Mapping[str, Node], most: Callable[[int], int], seed: int) -> Drawn:
+    def draw(self, settings: Mapping[str, Node], most: Callable[[int], int], seed: int) -> "Drawn":
         """Models of the space that can be, the run's own first; each attention in its turn.
 
         Args:
@@ -108,7 +106,7 @@ class SearchSpace:
 
     def _grid(
         self, name: str, fits: Sequence[str], base: Architecture, settings: Mapping[str, Node]
-    ) -> Iterator[Candidate]:
+    ) -> "Iterator[Candidate]":
         """Every combination with one attention. Args: fits: the slots that it can serve."""
         slots = [slot for slot in base.model.attentions if slot != "cross"] or ["cross"]
         served = [slot for slot in slots if slot in fits]

@@ -1,7 +1,5 @@
 """The trials of a search, each a run that a process of its own trains, and what is known of all."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os
@@ -84,7 +82,7 @@ class SearchState(BaseModel):
     """Seconds, over all times that the search went on."""
 
     @classmethod
-    def read(cls, home: Path) -> SearchState:
+    def read(cls, home: Path) -> "SearchState":
         """That of a folder; a new one where there is none.
 
         Raises:
