@@ -30,6 +30,8 @@ KEPT = (
     "schedule", "generation", "trainer", "quantize",
 )  # fmt: skip
 """What of a run's configuration its bundle keeps: what using it or training it further needs."""
+_OF_TRAINING = ("optimizer", "schedule")
+"""What a bundle can be used without: left out where it is of a package that is not trusted."""
 _DEEPEST, _MOST, _LARGEST = 20, 20_000, 1 << 18
 
 
@@ -78,8 +80,18 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     for name, node in document.items():
         if isinstance(node, list) and name not in ("attention", *SLOT_NODES):
             raise UserError(f"{name} must be one choice or value, got {shown(node)}")
-    marks = partial(_target, trust=trust)
-    return {name: remarked(node, name, marks) for name, node in document.items()}
+    marks, config = partial(_target, trust=trust), {}
+    for name, node in document.items():
+        try:
+            config[name] = remarked(node, name, marks)
+        except _Untrusted:
+            if name not in _OF_TRAINING:
+                raise
+    return config
+
+
+class _Untrusted(UserError):
+    """A part of a package that is not trusted."""
 
 
 def _parsed(text: str) -> Any:
@@ -144,7 +156,7 @@ def _target(node: Node, place: str, trust: Collection[str]) -> dict[str, Node]:
         return {}
     if foreign:
         if not any(f"{name}.".startswith(f"{package}.") for package in trust):
-            raise UserError(
+            raise _Untrusted(
                 f"{place} names {name}, which is not part of seqattn; load it with "
                 f"trust=[{name.partition('.')[0]}] if you trust its author"
             )

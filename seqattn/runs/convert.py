@@ -111,6 +111,11 @@ class Conversion(ScoredRun):
         if bundle.config.get("quantize"):
             made = "is quantized already; convert the bundle that it was made from"
             raise UserError(f"{self.bundle} {made}")
+        if self.uptrain_steps and not {"optimizer", "schedule"} <= bundle.config.keys():
+            raise UserError(
+                f"uptrain_steps needs the optimizer of {self.bundle}, which is of another package: "
+                "add trust=[that package]"
+            )
         fewer = None
         if self._pools:
             fewer = pooled(bundle, self.heads or "gqa", self.num_kv_heads or 1, self.slots)

@@ -289,6 +289,16 @@ def test_a_class_of_somebody_else_loads_where_its_package_is_trusted(
         assert type(model.encoder.layers[0].self_attention).__name__ == "Tricky"
 
 
+def test_generating_needs_no_trust_in_an_optimizer(own_package, tokenizer, tmp_path):
+    config = configuration()
+    config["optimizer"] = {"_target_": f"{own_package}.attention.Tricky", "lr": 0.1}
+    path = untrained(tmp_path / "model", tokenizer, config)
+    del sys.modules[f"{own_package}.attention"]
+    assert "optimizer" not in seqattn.load(path).config
+    assert f"{own_package}.attention" not in sys.modules
+    assert seqattn.load(path, trust=own_package).config["optimizer"]["lr"] == 0.1
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 

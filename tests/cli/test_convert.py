@@ -214,6 +214,19 @@ def test_uptraining_drops_out_as_training_does(convert, monkeypatch):
     assert all(modes)
 
 
+def test_uptraining_needs_the_optimizer(refused, corpus, trained, tmp_path):
+    shutil.copytree(trained / "model", tmp_path / "mine")
+    file = tmp_path / "mine" / "config.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["optimizer"]["_type_"] = "mine.optimizers.adam"
+    file.write_text(yaml.safe_dump(config))
+    bundle = f"bundle={tmp_path}/mine"
+    assert refused("heads=mqa", "uptrain_steps=1", f"data.root={corpus}", bundle) == (
+        f"uptrain_steps needs the optimizer of {tmp_path}/mine, which is of another package: add "
+        "trust=[that package]"
+    )
+
+
 # --- quantize -----------------------------------------------------------------------------------
 
 
