@@ -122,10 +122,10 @@ class SpanDataset(TokenRows[SpanBatch]):
         self.rows = kept[place]
         self._stops = np.minimum(self.starts + options.window, tokens[self.rows])
         first, last = self._first[self.rows], self._last[self.rows]
-        self._holds = (first >= 0) & (self.starts <= first) & (last < self._stops)
+        holds = (first >= 0) & (self.starts <= first) & (last < self._stops)
         self.source_lengths = self._stops - self.starts
         self.target_lengths = np.minimum(asked[self.rows], options.max_question)
-        found, held = np.sum(self._first[kept] >= 0), len(np.unique(self.rows[self._holds]))
+        found, held = np.sum(self._first[kept] >= 0), len(np.unique(self.rows[holds]))
         inexact = np.sum((answered[kept] > 0) & (exact[kept] == 0))
         self._total = len(asked)
         self._spans = Lists(questions, "spans")
@@ -133,7 +133,7 @@ class SpanDataset(TokenRows[SpanBatch]):
             (long.sum(), f"{'left out' if drops else 'cut'}: the question is too long"),
             (empty.sum(), "have an empty side" + (", left out" if drops else "")),
             (inexact, "have an answer within a token, which is taken whole"),
-            (found - held, "have an answer that no window holds"),
+            (found - held, "have a first answer that no window holds"),
         ]
 
     def batch(self, places: Sequence[int]) -> SpanBatch:
@@ -149,8 +149,7 @@ class SpanDataset(TokenRows[SpanBatch]):
         rows_read = zip(places, rows.tolist(), questions, contexts, spans, strict=True)
         for place, row, asked, read, found in rows_read:
             start, stop = int(self.starts[place]), int(self._stops[place])
-            held = [TokenSpan(a, b, True) for a, b in found if start <= a and b < stop]
-            answers = held if self._holds[place] else []
+            answers = [TokenSpan(a, b, True) for a, b in found if start <= a and b < stop]
             question = asked.cut(self.options.max_question)
             windows.append(Window(question, read, start, stop, answers, row))
         return windows

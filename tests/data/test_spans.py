@@ -85,6 +85,22 @@ def test_a_window_without_the_whole_answer_says_that_it_holds_none(dataset):
     assert all(holds == whole for holds, whole in labels)
 
 
+def test_a_window_learns_a_later_answer_where_the_first_is_not_in_it(dataset):
+    question, context = ROWS[1][1], CONTEXTS[0]
+    first, later = context.split()[0], context.split()[-2]
+    data = dataset([("q", question, 0, [first, later])], window=20, stride=10)
+    places = [context.index(first), context.rindex(later)]
+    held = []
+    for window in windows(data):
+        read = window.context
+        begins = [int(read.begins[answer.first]) for answer in window.answers]
+        starts, stops = read.begins[window.start], read.ends[window.stop - 1]
+        words = zip(places, (first, later), strict=True)
+        assert begins == [at for at, word in words if starts <= at and at + len(word) <= stops]
+        held.append(tuple(begins))
+    assert {(places[0],), (places[1],)} <= set(held)
+
+
 def test_a_batch_is_its_rows_padded(dataset):
     data = dataset()
     batch = data.batch([0, 4, 5])
@@ -152,7 +168,7 @@ def test_answers_that_are_no_tokens_or_in_no_window_are_counted(dataset, tmp_pat
     data = dataset(rows, tokenizer=other, window=12, stride=6)
     assert data.account("val").endswith(
         "; 1 have an answer within a token, which is taken whole; "
-        "1 have an answer that no window holds"
+        "1 have a first answer that no window holds"
     )
 
 
