@@ -12,6 +12,7 @@ ABOUT = {
     "compare": "compares systems over seeds, with intervals and tests",
     "distil": "writes a corpus for a student: training sources with what a teacher makes of them",
     "backtranslate": "writes a corpus of target texts with sources that a model made",
+    "retrieve": "writes a corpus whose sources begin with targets of like training sources",
     "analyze": "draws where a bundle's attention looks in one sentence or question",
     "report": "makes a page on what bundles make of some sentences, in one file",
     "heads": "tells what each head does and how much it matters, and takes heads out",

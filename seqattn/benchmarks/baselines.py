@@ -2,17 +2,14 @@
 
 import random
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from seqattn.benchmarks.suite import Figures, Row, Spread, Suite
 from seqattn.checking import checked
 from seqattn.data.base import Source, Texts
+from seqattn.data.retrieval import TfidfIndex
 from seqattn.data.span_batch import Questions
 from seqattn.metrics.qa import QaScorer
 from seqattn.metrics.rouge import RougeScorer
@@ -21,7 +18,6 @@ from seqattn.metrics.text import TextScore
 _WORD = re.compile(r"\w+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
 _SENTENCE_OR_LINE_END = re.compile(r"(?<=[.!?])\s+|\n+")
-_ROWS = 256  # documents that are compared at once
 
 
 @checked
@@ -122,33 +118,6 @@ def nearest_summaries(
 ) -> list[str]:
     """For each document the summary of the known document that is most like it.
 
-    Alike by the cosine of tf-idf vectors over lower-cased words, (1 + ln tf) ln(N / df) (Salton and
-    Buckley 1988); what is like nothing gets the first. What this scores can be had by memory alone.
+    What is like nothing gets the first. What this scores can be had by memory alone.
     """
-    counts = [_counts(text) for text in known]
-    frequency = Counter(word for row in counts for word in row)
-    number = {word: place for place, word in enumerate(frequency)}
-    rarity = (len(known) / torch.tensor([*frequency.values()], dtype=torch.float32)).log()
-    table = _vectors(counts, number, rarity)
-    chosen: list[int] = []
-    for start in range(0, len(documents), _ROWS):
-        asked = [_counts(text) for text in documents[start : start + _ROWS]]
-        likeness = table @ _vectors(asked, number, rarity).to_dense().T  # (N, V) (V, rows)
-        chosen += likeness.argmax(dim=0).tolist()
-    return [summaries[place] for place in chosen]
-
-
-def _counts(text: str) -> Counter[str]:
-    return Counter(_WORD.findall(text.lower()))
-
-
-def _vectors(counts: Sequence[Counter[str]], number: dict[str, int], rarity: Tensor) -> Tensor:
-    """Sparse (rows, V) of unit length; words without a number are left out."""
-    entries = [(row, number[word], count) for row, words in enumerate(counts)
-               for word, count in words.items() if word in number]  # fmt: skip
-    rows, columns, times = torch.tensor(entries, dtype=torch.long).view(-1, 3).T
-    weights = (1 + times.float().log()) * rarity[columns]
-    squares = torch.zeros(len(counts)).index_add(0, rows, weights**2)
-    weights = weights / squares.sqrt().clamp(min=1e-12)[rows]
-    places, shape = torch.stack((rows, columns)), (len(counts), len(number))
-    return torch.sparse_coo_tensor(places, weights, shape, check_invariants=False).coalesce()
+    return [summaries[place] for [(place, _)] in TfidfIndex(known).nearest(documents)]

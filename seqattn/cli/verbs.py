@@ -129,6 +129,7 @@ _RUNS = {
     "compare": "compare.Comparison",
     "distil": "distil.Distillation",
     "backtranslate": "backtranslate.BackTranslation",
+    "retrieve": "retrieve.Retrieval",
     "analyze": "analyze.Analysis",
     "report": "report.Report",
     "heads": "analyze_heads.HeadAnalysis",

@@ -1,7 +1,5 @@
 """A corpus of what a model wrote, made in parts so that a kill loses little."""
 
-import json
-import shlex
 import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -9,8 +7,6 @@ from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
-
-import yaml
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.nodes import describe
@@ -20,6 +16,7 @@ from seqattn.errors import UserError
 from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import Generator, generate_from_windows
 from seqattn.runs.bundle_run import BundleRun
+from seqattn.runs.corpora import pair_line, read_splits, where_it_is, write_choice
 from seqattn.runs.run_directory import claimed
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
@@ -82,14 +79,14 @@ class SyntheticCorpus(BundleRun):
         bundle = self.load(self.generation)
         if isinstance(bundle, SpanBundle):
             raise UserError(f"{self.bundle} answers by spans; {self.verb} takes one that writes")
-        splits, told = self._read(bundle)
+        source = task_class(bundle.config).source(self.data)
+        splits, told = read_splits(source, self.cache_dir)
         directory = user_path(self.output)
         with claimed(directory, "output"):
             self._check(directory)
             told = self._make(bundle, splits, directory) | told
-        typed = f"--config-dir {shlex.quote(str(directory))} data={self.choice}"
-        note = f"train on it: python train.py {typed}"
-        print_table(f"{self.verb} by {self.names}", told, notes=[f"written to {directory}", note])
+        notes = where_it_is(directory, self.choice)
+        print_table(f"{self.verb} by {self.names}", told, notes=notes)
         return directory
 
     def _make(
@@ -105,25 +102,9 @@ class SyntheticCorpus(BundleRun):
         for split, texts in splits.items():
             if split != "train" or self.originals:
                 rows = zip(texts.sources, texts.targets, texts.references, strict=True)
-                write_whole(directory / names[split][-1], starmap(_line, rows))
-        self._describe(directory, names)
+                write_whole(directory / names[split][-1], starmap(pair_line, rows))
+        write_choice(directory, self.choice, names, source_column="source")
         return told
-
-    def _read(self, bundle: TextBundle) -> tuple[dict[str, Texts], dict[str, str]]:
-        """The splits of `data`, and why one of them is left out."""
-        source, splits, told = task_class(bundle.config).source(self.data), {}, {}
-        for split in ("train", "val", "test"):
-            try:
-                rows = source.load(split, Path(self.cache_dir) if self.cache_dir else None)
-            except UserError as error:
-                if split == "train":
-                    raise
-                told[split] = f"left out: {error}"
-                continue
-            splits[split] = Texts.of(rows)
-            if not splits[split].targets:
-                raise UserError(f"the {split} split has no targets; name them in data")
-        return splits, told
 
     def settings(self) -> dict[str, Any]:
         """All that decides what is written."""
@@ -162,7 +143,7 @@ class SyntheticCorpus(BundleRun):
                 for start in range(first, total, _PART):
                     numbers = range(start, min(start + _PART, total))
                     pairs = self._pairs(bundle, generator, inputs, numbers, tell)
-                    rows.writelines(starmap(_line, pairs))
+                    rows.writelines(starmap(pair_line, pairs))
                     rows.flush()
             part.replace(file)
         rate = (total - first) / (time.perf_counter() - began)
@@ -186,26 +167,6 @@ class SyntheticCorpus(BundleRun):
         for number, some in zip(numbers, found, strict=True):
             outputs = bundle.tokenizer.decode_target([one.ids for one in some])
             yield *self.pair(number, inputs, outputs), []
-
-    def _describe(self, directory: Path, names: dict[str, list[str]]) -> None:
-        """Writes the corpus as a choice of `data`."""
-        home = directory.resolve()
-        node = {
-            "_target_": "seqattn.data.table.Table",
-            "files": {split: [str(home / name) for name in some] for split, some in names.items()},
-            "source_column": "source",
-            "target_column": "target",
-            "references_column": "references",
-        }
-        (directory / "data").mkdir(exist_ok=True)
-        content = yaml.safe_dump(node, sort_keys=False)
-        write_whole(directory / "data" / f"{self.choice}.yaml", content.encode())
-
-
-def _line(source: str, target: str, references: Sequence[str]) -> bytes:
-    several = references if len(references) > 1 else ()  # of none, the target stands for them
-    row = {"source": source, "target": target, "references": list(several)}
-    return f"{json.dumps(row, ensure_ascii=False)}\n".encode()
 
 
 def _whole_parts(file: Path) -> int:

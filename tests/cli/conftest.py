@@ -71,6 +71,7 @@ class Places(NamedTuple):
             "evaluate": [bundle, "output=out"],
             "distil": [bundle, "output=out"],
             "backtranslate": [bundle, f"input={self.corpus}/test.de", "output=out"],
+            "retrieve": [*data_of(self.corpus), "output=out"],
             "convert": [bundle, "output=out", "heads=mqa", "scores=false"],
             "analyze": [bundle, "text=a dog", "output=out"],
             "report": [bundle, "output=out.html"],

@@ -1,0 +1,100 @@
+"""Known texts that are most like others."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_WORD = re.compile(r"\w+")
+_AT_ONCE = 256  # texts that are compared with all known ones at once
+
+
+class TfidfIndex:
+    """Texts that can be found by what they have in common with another.
+
+    Alike by the cosine of tf-idf vectors over lower-cased words, (1 + ln tf) ln(N / df) (Salton and
+    Buckley 1988), where a word of no known text counts as if one had it: so a text that is not
+    among the known ones has the cosines that it would have if it were. A search compares each text
+    with all N known ones.
+
+    Args:
+        texts: the known ones.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        counts = [_counts(text) for text in texts]
+        frequency = Counter(word for row in counts for word in row)
+        self._numbers = {word: place for place, word in enumerate(frequency)}
+        self._rarity = (len(texts) / torch.tensor([*frequency.values(), 1])).log()
+        self._known = self._vectors(counts)
+
+    def nearest(
+        self, texts: Sequence[str], count: int = 1, themselves: bool = True
+    ) -> Iterator[list[tuple[int, float]]]:
+        """Finds for each text the known ones most like it.
+
+        Args:
+            texts: what is compared.
+            count: known texts for each, at most.
+            themselves: False where `texts` are the known ones: then none finds itself.
+
+        Yields:
+            Numbers of known texts with their cosines, highest first; of equal ones the first.
+        """
+        known = len(self._known.starts)
+        count = min(count, known if themselves else known - 1)
+        for start in range(0, len(texts), _AT_ONCE):
+            part = [_counts(text) for text in texts[start : start + _AT_ONCE]]
+            cosines = self._cosines(part)
+            rows = torch.arange(len(part))
+            if not themselves:
+                cosines[rows, start + rows] = -1
+            found: list[list[tuple[int, float]]] = [[] for _ in part]
+            for _ in range(count):
+                likeness, places = cosines.max(dim=1)
+                cosines[rows, places] = -1
+                for one, entry in zip(found, zip(places.tolist(), likeness.tolist())):
+                    one.append(entry)
+            yield from found
+
+    def _cosines(self, counts: Sequence[Counter[str]]) -> Tensor:
+        """Cosines of texts with all known ones, (rows, N)."""
+        asked, known = self._vectors(counts), self._known
+        dense = torch.zeros(len(self._rarity), len(counts))  # (V + 1, rows)
+        dense[asked.words, asked.rows] = asked.weights
+        found = functional.embedding_bag(
+            known.words, dense, known.starts, mode="sum", per_sample_weights=known.weights
+        )
+        return found.T.clamp(0, 1).contiguous()
+
+    def _vectors(self, counts: Sequence[Counter[str]]) -> "_Vectors":
+        nowhere = len(self._numbers)
+        entries = [
+            (row, self._numbers.get(word, nowhere), times)
+            for row, words in enumerate(counts)
+            for word, times in words.items()
+        ]
+        rows, words, times = torch.tensor(entries, dtype=torch.long).view(-1, 3).T
+        weights = (1 + times.float().log()) * self._rarity[words]
+        squares = torch.zeros(len(counts)).index_add(0, rows, weights**2)
+        weights = weights / squares.sqrt().clamp(min=1e-12)[rows]
+        starts = torch.tensor([0, *map(len, counts)]).cumsum(0)[:-1]
+        return _Vectors(rows.contiguous(), words.contiguous(), weights, starts)
+
+
+class _Vectors(NamedTuple):
+    """Sparse vectors of unit length, one after the other."""
+
+    rows: Tensor
+    words: Tensor
+    weights: Tensor
+    starts: Tensor
+    """Where each begins."""
+
+
+def _counts(text: str) -> Counter[str]:
+    return Counter(_WORD.findall(text.lower()))

@@ -1,0 +1,83 @@
+"""Corpora that are written for training, each with the choice of `data` that reads it."""
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seqattn.bundle.nodes import TARGET
+from seqattn.data.base import Source, Texts
+from seqattn.errors import UserError
+from seqattn.storage import write_whole
+
+
+def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts], dict[str, str]]:
+    """The splits of pairs that are there, and why each of the others is left out.
+
+    Args:
+        source: where they come from.
+        cache_dir: as `Source.load`.
+
+    Raises:
+        UserError: there is none to train on, or one without targets.
+    """
+    splits, told = {}, {}
+    for split in ("train", "val", "test"):
+        try:
+            rows = source.load(split, Path(cache_dir) if cache_dir else None)
+        except UserError as error:
+            if split == "train":
+                raise
+            told[split] = f"left out: {error}"
+            continue
+        splits[split] = Texts.of(rows)
+        if not splits[split].targets:
+            raise UserError(f"the {split} split has no targets; name them in data")
+    return splits, told
+
+
+def pair_line(
+    source: str, target: str, references: Sequence[str], more: Mapping[str, str] | None = None
+) -> bytes:
+    """A row of a corpus as a line of JSON. Args: more: columns of its own."""
+    several = references if len(references) > 1 else ()  # of none, the target stands for them
+    return json_line(
+        {**(more or {}), "source": source, "target": target, "references": list(several)}
+    )
+
+
+def json_line(row: Mapping[str, Any]) -> bytes:
+    """A line of JSON."""
+    return f"{json.dumps(row, ensure_ascii=False)}\n".encode()
+
+
+def write_choice(
+    directory: Path, name: str, files: Mapping[str, Iterable[str]], **columns: Any
+) -> None:
+    """Writes a corpus as a choice of `data`.
+
+    Args:
+        directory: where the corpus is.
+        name: of the choice.
+        files: their names in it, of each split.
+        columns: what else `Table` is given, beside the target and the references.
+    """
+    home = directory.resolve()
+    node = {
+        TARGET: "seqattn.data.table.Table",
+        "files": {split: [str(home / file) for file in some] for split, some in files.items()},
+        **columns,
+        "target_column": "target",
+        "references_column": "references",
+    }
+    (directory / "data").mkdir(exist_ok=True)
+    write_whole(directory / "data" / f"{name}.yaml", yaml.safe_dump(node, sort_keys=False).encode())
+
+
+def where_it_is(directory: Path, name: str) -> list[str]:
+    """Lines on where a corpus is and how it is trained on. Args: name: of the choice."""
+    typed = f"--config-dir {shlex.quote(str(directory))} data={name}"
+    return [f"written to {directory}", f"train on it: python train.py {typed}"]

@@ -1,0 +1,116 @@
+"""A corpus whose sources begin with what was made of the training sources most like them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqattn.checking import Count, Share, checked
+from seqattn.data.base import Texts
+from seqattn.data.lines import read_texts
+from seqattn.data.retrieval import TfidfIndex
+from seqattn.errors import UserError
+from seqattn.runs.corpora import json_line, pair_line, read_splits, where_it_is, write_choice
+from seqattn.runs.run_directory import claimed
+from seqattn.runs.tables import print_table
+from seqattn.storage import user_path, write_whole
+from seqattn.training.screen import progress
+
+_CHOICE = "retrieved"
+_BETWEEN, _END = " | ", " || "
+"""What stands between retrieved targets, and after the last."""
+_TENTHS = 10
+
+Found = Iterator[dict[str, str]]
+"""For each source the columns that stand before it."""
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Retrieval:
+    """Retrieval as augmentation of the source (Bulté and Tezcan 2019, "Neural Fuzzy Repair").
+
+    A source becomes "<6> TARGET | TARGET || SOURCE": how like it is to the training source most
+    like it, the cosine in whole tenths, then the targets of those that are most like it. No
+    training pair finds itself, and validation and test texts find training pairs alone.
+
+    Args:
+        data: pairs.
+        output: the directory that is made.
+        input: a file of texts to generate from, as `generate` reads it, which get the same; None
+            for none.
+        neighbours: targets for each source, of different texts, at most.
+        least: the cosine that a neighbour has at least.
+        cache_dir: of the data; None for the usual place.
+    """
+
+    data: Any
+    output: str
+    input: str | None = None
+    neighbours: Count = 1
+    least: Share = 0.0
+    cache_dir: str | None = None
+
+    def run(self) -> Path:
+        """Writes the corpus; returns its directory.
+
+        Raises:
+            UserError: the data or the input cannot be read, or the directory is taken.
+        """
+        if getattr(self.data, "yields", "pairs") != "pairs":
+            raise UserError("retrieve takes pairs of texts; questions are trained on as they are")
+        asked = None if self.input is None else self._texts(user_path(self.input))
+        splits, told = read_splits(self.data, self.cache_dir)
+        directory = user_path(self.output)
+        with claimed(directory, "output"):
+            if any(one.name != ".lock" for one in directory.iterdir()):
+                raise UserError(f"output={directory} is not empty; name another directory")
+            train = splits["train"]
+            index = TfidfIndex(train.sources)
+            for split, texts in splits.items():
+                columns = [*self._found(index, train, texts.sources, split)]
+                rows = zip(texts.sources, texts.targets, texts.references, columns)
+                write_whole(directory / f"{split}.jsonl", (pair_line(*row) for row in rows))
+                told[split] = _told(columns)
+            if asked is not None:
+                columns = [*self._found(index, train, asked, "input")]
+                lines = (json_line({**own, "source": text}) for own, text in zip(columns, asked))
+                write_whole(directory / "input.jsonl", lines)
+                told["input"] = _told(columns)
+            write_choice(
+                directory,
+                _CHOICE,
+                {split: [f"{split}.jsonl"] for split in splits},
+                source_column=["retrieved", "source"],
+                source_mark=_END,
+                tag_columns=["likeness"],
+            )
+        print_table("retrieve", told, notes=where_it_is(directory, _CHOICE))
+        return directory
+
+    def _texts(self, path: Path) -> list[str]:
+        names = ("source_column", "tag_columns", "source_mark")
+        columns = {name: getattr(self.data, name, None) for name in names}
+        return [text for part in read_texts(path, columns) for _, text in part]
+
+    def _found(self, index: TfidfIndex, train: Texts, texts: Sequence[str], split: str) -> Found:
+        """What is retrieved for each text of a split."""
+        more = self.neighbours * 2  # some of which have the same target
+        with progress(f"comparing {split}", "texts") as tell:
+            rows = index.nearest(texts, more, themselves=split != "train")
+            for number, row in enumerate(rows, 1):
+                near = [(place, likeness) for place, likeness in row if likeness >= self.least]
+                targets = dict.fromkeys(train.targets[place] for place, _ in near)
+                likeness = max((likeness for _, likeness in near), default=0.0)
+                yield {
+                    "likeness": str(int(likeness * _TENTHS)),
+                    "retrieved": _BETWEEN.join([*targets][: self.neighbours]),
+                }
+                tell(number, len(texts))
+
+
+def _told(columns: Sequence[dict[str, str]]) -> str:
+    """How many texts there are, and how like known ones they are."""
+    like = sum(int(row["likeness"]) * 2 >= _TENTHS for row in columns)
+    share = like / max(1, len(columns))
+    return f"{len(columns):,} texts, {share:.1%} with a cosine of 0.5 or more to what they found"
