@@ -9,6 +9,7 @@ from seqattn.ops.cross_entropy import Mixture, TokenLoss, gain
 from seqattn.tokens import PAD
 
 _BLOCK_NUMBERS = 1 << 21  # logits of a block: 8 MiB in float32, which a CPU's caches hold
+_NARROW_ROWS = 32  # a block's rows are a multiple: each shape's product takes a CPU ms to prepare
 
 
 def blockwise_cross_entropy(
@@ -109,19 +110,19 @@ def _over_blocks(
     device = x.device.type
     compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     exact = torch.promote_types(weight.dtype, torch.float32)
-    narrow, output = x.to(compute), weight.to(compute)
+    output = weight.to(compute)
+    narrow = x.to(compute) if compute == exact else _padded(x, compute)
     sums = torch.zeros(4, dtype=exact, device=x.device)
     gradients = [torch.empty_like(x), torch.zeros_like(weight, dtype=exact)] if learn else []
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
     pull = sums.new_zeros(len(x), 1)
-    rows = max(64, _BLOCK_NUMBERS // len(weight))
-    if r_drop:
-        rows -= rows % 2  # a pair stays together
-    memory = narrow.new_empty(min(rows, len(x)), len(weight))  # every block's logits
+    rows = max(64, _BLOCK_NUMBERS // len(weight) // _NARROW_ROWS * _NARROW_ROWS)
+    memory = narrow.new_empty(min(rows, len(narrow)), len(weight))  # every block's logits
     for start in range(0, len(x), rows):
-        block = slice(start, start + rows)
-        features, gold = narrow[block], targets[block, None]
-        logits = torch.mm(features, output.T, out=memory[: len(features)]).to(exact)
+        block = slice(start, min(start + rows, len(x)))
+        features, gold = narrow[start : start + rows], targets[block, None]
+        product = torch.mm(features, output.T, out=memory[: len(features)])
+        logits = product[: len(gold)].to(exact)
         part = None if mixture is None else Mixture(*(whole[block] for whole in mixture))
         found = _block(logits, gold, smoothing, part, r_drop)
         sums += found.sums
@@ -139,12 +140,14 @@ def _over_blocks(
         if found.apart is not None:
             gradient.add_(found.apart, alpha=r_drop / 2)
         gradient.scatter_add_(1, gold, gradient.new_full((), smoothing - 1).expand_as(gold))
-        gradient = gradient.to(compute)
-        gradients[0][block] = (gradient @ output).to(x.dtype)
         if compute == exact:
+            gradients[0][block] = gradient @ output
             gradients[1].addmm_(gradient.T, features)
-        else:
-            gradients[1] += gradient.T @ features
+            continue
+        product[: len(gold)] = gradient
+        product[len(gold) :] = 0
+        gradients[0][block] = (product @ output)[: len(gold)]
+        gradients[1] += product.T @ features
     # the smoothed target's share of every token is one number, so its passes need no logits
     features_sum, weight_sum = x.sum(dim=0, dtype=exact), weight.sum(dim=0, dtype=exact)
     sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
@@ -154,6 +157,13 @@ def _over_blocks(
     if learn and lost is not None:
         gradients += [lost.sum(dim=1) - 1 + pull[:, 0], -lost]
     return sums, gradients
+
+
+def _padded(x: Tensor, kind: torch.dtype) -> Tensor:
+    """Rows (N, D) in another type, with zeros below them up to a multiple of `_NARROW_ROWS`."""
+    padded = x.new_zeros(-(-len(x) // _NARROW_ROWS) * _NARROW_ROWS, x.shape[1], dtype=kind)
+    padded[: len(x)] = x
+    return padded
 
 
 class _Block(NamedTuple):

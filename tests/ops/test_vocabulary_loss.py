@@ -55,6 +55,7 @@ def blocks(request, monkeypatch):
     if request.param == "several blocks":
         monkeypatch.setattr(loss_module, "max", lambda least, rows: rows, raising=False)
         monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 4 * V)
+        monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
