@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 _WORD = re.compile(r"\w+")
-_AT_ONCE = 256  # texts that are compared with all known ones at once
+_ROWS = 256  # texts that are compared with all known ones at once
 
 
 class TfidfIndex:
@@ -47,8 +47,8 @@ class TfidfIndex:
         """
         known = len(self._known.starts)
         count = min(count, known if themselves else known - 1)
-        for start in range(0, len(texts), _AT_ONCE):
-            part = [_counts(text) for text in texts[start : start + _AT_ONCE]]
+        for start in range(0, len(texts), _ROWS):
+            part = [_counts(text) for text in texts[start : start + _ROWS]]
             cosines = self._cosines(part)
             rows = torch.arange(len(part))
             if not themselves:

@@ -20,8 +20,10 @@ class _CpuDropout(torch.autograd.Function):
         draws = torch.empty(-(-count // _DRAWS), dtype=torch.int64).random_(-(2**63), None)
         uniform = draws.view(torch.int16)[:count].view(x.shape)
         dropped = min(round(p * _LEVELS), _LEVELS - 1)  # all of them is no 16-bit number
-        # as numbers: a product with booleans is slower
-        kept = (uniform >= dropped - _LEVELS // 2).view(torch.uint8)
+        kept = uniform.ge_(dropped - _LEVELS // 2)  # in place, and so in whole vectors; 0 or 1
+        if x.dtype.itemsize == kept.itemsize:  # as numbers of x's own type
+            one = torch.ones((), dtype=x.dtype).view(torch.int16).item()
+            kept = kept.mul_(one).view(x.dtype)
         ctx.save_for_backward(kept)
         ctx.scale = 1.0 / (1.0 - p)
         return (x * kept).mul_(ctx.scale)

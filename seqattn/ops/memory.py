@@ -1,12 +1,14 @@
 """How the process holds on to memory, and when it has none left."""
 
 import ctypes
+import os
 import platform
 
 import torch
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _LARGE = 1 << 30
+_PRODUCTS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY", "4096"
 _NONE_LEFT = "can't allocate memory"  # on a CPU
 
 
@@ -24,6 +26,16 @@ def keep_freed_memory() -> bool:
     libc = ctypes.CDLL(None)
     done = libc.mallopt(_MMAP_THRESHOLD, _LARGE) and libc.mallopt(_TRIM_THRESHOLD, _LARGE)
     return bool(done)
+
+
+def keep_prepared_products() -> None:
+    """Lets oneDNN remember more shapes of products than its 1,024, unless the environment says how
+    many.
+
+    In half precision on a CPU each new shape takes about a millisecond to prepare, and batches of
+    texts have many. To be called before the first product.
+    """
+    os.environ.setdefault(*_PRODUCTS)
 
 
 def ran_out(error: RuntimeError) -> bool:

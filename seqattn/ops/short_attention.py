@@ -1,4 +1,4 @@
-"""Softmax attention over short sequences in half precision on a CPU."""
+"""Softmax attention over short sequences on a CPU."""
 
 from typing import Any
 
@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-LONGEST = 256
+from seqattn.ops.softmax import softmax, softmax_backward
+
+LONGEST = {torch.bfloat16: 256, torch.float32: 15}
 """Keys up to which it is the faster way, and its weights are few beside the features."""
 
 
@@ -20,7 +22,7 @@ class _ShortAttention(torch.autograd.Function):
         scores = (q @ keys.transpose(2, 3)).float().mul_(scale)
         if hidden is not None:
             scores.masked_fill_(hidden, -torch.inf)
-        weights = scores.softmax(dim=-1)
+        weights = softmax(scores)
         ctx.save_for_backward(q, keys, values, weights)
         ctx.scale = scale
         return weights.to(q.dtype) @ values
@@ -31,8 +33,7 @@ class _ShortAttention(torch.autograd.Function):
         q, keys, values, weights = ctx.saved_tensors
         gradient = gradient.contiguous()
         lost = (gradient @ values.transpose(2, 3)).float()
-        scores = torch._softmax_backward_data(lost, weights, -1, torch.float32)
-        scores = scores.mul_(ctx.scale).to(q.dtype)
+        scores = softmax_backward(lost, weights).mul_(ctx.scale).to(q.dtype)
         of_values = weights.to(q.dtype).transpose(2, 3) @ gradient
         return scores @ keys, scores.transpose(2, 3) @ q, of_values, None, None
 
@@ -45,7 +46,8 @@ def short_attention(
     is_causal: bool,
     scale: float,
 ) -> Tensor:
-    """As `scaled_dot_product_attention`, whose backward pass is slow in bfloat16 on a CPU.
+    """As `scaled_dot_product_attention`, which is slow on a CPU where there are few keys, and whose
+    backward pass is in bfloat16.
 
     Products run in the type of q, the softmax in float32. Keeps T * S weights a head.
 

@@ -17,7 +17,7 @@ from seqattn.attention.base import length_key
 from seqattn.data.options import SpanOptions
 from seqattn.errors import UserError
 from seqattn.models.stack import compile_layers
-from seqattn.ops.memory import keep_freed_memory, ran_out
+from seqattn.ops.memory import keep_freed_memory, keep_prepared_products, ran_out
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
 from seqattn.runs.fitting import Fitting, TextFitting, fitting_of
 from seqattn.runs.rendezvous import rendezvous
@@ -44,6 +44,7 @@ def fit(run: TrainingOptions) -> TrainingResult:
     """
     began = time.perf_counter()
     keep_freed_memory()
+    keep_prepared_products()
     home = Path(run.run_dir)
     start = start_of(run)
     fitting = _in_turn(start)

@@ -174,3 +174,20 @@ def test_second_derivatives_are_refused_and_not_wrong():
     loss = blockwise_cross_entropy(features, layer().weight, TARGETS, smoothing=0.1).smoothed
     with pytest.raises(RuntimeError, match="this loss has no second derivatives"):
         torch.autograd.grad(loss, features, create_graph=True)
+
+
+def test_in_half_precision_the_products_of_batches_have_few_shapes(monkeypatch):
+    rows, product = set(), torch.mm
+    monkeypatch.setattr(
+        torch, "mm", lambda x, *rest, **more: rows.add(len(x)) or product(x, *rest, **more)
+    )
+    output = layer().float()
+    for length in range(1, 100):
+        features = torch.randn(1, length, D, requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = blockwise_cross_entropy(
+                features, output.weight, torch.full((1, length), 3), 0.1
+            ).smoothed
+        loss.backward()
+        assert features.grad.isfinite().all()
+    assert rows == {32, 64, 96, 128}

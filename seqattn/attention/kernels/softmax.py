@@ -10,6 +10,7 @@ from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.ops.short_attention import LONGEST, short_attention
+from seqattn.ops.softmax import softmax
 from seqattn.positions.base import Position
 
 
@@ -151,7 +152,7 @@ class SoftmaxKernel(Kernel):
 
     def normalise(self, scores: Tensor) -> Tensor:
         """Weights of scores (B, H, T, S), -inf on hidden keys; every row has a finite score."""
-        return scores.softmax(dim=-1)
+        return softmax(scores)
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
         dropped = F.dropout(weights, self.dropout) if self.training else weights
@@ -175,10 +176,11 @@ def fused_attention(
     takes several times as long there.
     """
     on_cpu = q.device.type == "cpu"
+    plain = not dropout and (bias is None or bias.dtype == torch.bool)
+    eager = on_cpu and plain and not torch.compiler.is_compiling()  # before a length is looked at
+    if eager and keys.shape[2] <= LONGEST.get(q.dtype, 0):
+        return short_attention(q, keys, values, bias, is_causal, scale)
     if on_cpu and q.dtype == torch.bfloat16:
-        plain = not dropout and (bias is None or bias.dtype == torch.bool)
-        if plain and keys.shape[2] <= LONGEST and not torch.compiler.is_compiling():
-            return short_attention(q, keys, values, bias, is_causal, scale)
         bias = bias if bias is None or bias.dtype == torch.bool else bias.float()
         with torch.autocast("cpu", enabled=False):
             wide = (q.float(), keys.float(), values.float(), bias)
