@@ -6,7 +6,6 @@ import pytest
 import torch
 from lightning import LightningModule
 
-from seqattn.ops.memory import keep_freed_memory
 from seqattn.training.averaging import MovingAverage, average_weights
 
 
@@ -60,9 +59,3 @@ def test_a_moving_average_lies_where_the_weights_will_be_not_where_they_are_made
     average.setup(trainer, module, "fit")
     assert [weight.device for weight in average._average_model.parameters()] == [device]
     assert module.weight.device.type == "cpu"
-
-
-def test_keeping_freed_memory_says_whether_it_was_done(monkeypatch):
-    assert isinstance(keep_freed_memory(), bool)
-    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
-    assert keep_freed_memory() is False
