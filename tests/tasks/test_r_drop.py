@@ -53,6 +53,7 @@ def _blocks(request, monkeypatch):
     if request.param == "several blocks":
         monkeypatch.setattr(loss_module, "max", lambda least, rows: rows, raising=False)
         monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 5 * V)
+        monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
 
 
 @pytest.mark.usefixtures("_blocks")
