@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqattn.ops.softmax import softmax, softmax_backward
+from seqattn.ops.short_softmax import SHORT, softmax, softmax_backward
 
-LONGEST = {torch.bfloat16: 256, torch.float32: 15}
+LONGEST = {torch.bfloat16: 256, torch.float32: SHORT - 1}
 """Keys up to which it is the faster way, and its weights are few beside the features."""
 
 
@@ -46,8 +46,8 @@ def short_attention(
     is_causal: bool,
     scale: float,
 ) -> Tensor:
-    """As `scaled_dot_product_attention`, which is slow on a CPU where there are few keys, and whose
-    backward pass is in bfloat16.
+    """As `scaled_dot_product_attention`, which is slow on a CPU with few keys, and
+    backwards in bfloat16.
 
     Products run in the type of q, the softmax in float32. Keeps T * S weights a head.
 

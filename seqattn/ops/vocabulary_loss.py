@@ -9,7 +9,9 @@ from seqattn.ops.cross_entropy import Mixture, TokenLoss, gain
 from seqattn.tokens import PAD
 
 _BLOCK_NUMBERS = 1 << 21  # logits of a block: 8 MiB in float32, which a CPU's caches hold
-_NARROW_ROWS = 32  # a block's rows are a multiple: each shape's product takes a CPU ms to prepare
+_NARROW_ROWS = 32
+"""Rows of a block are a multiple of it: in half precision a CPU takes a millisecond or more to
+prepare each new shape of product. It is even, so that the pairs of `r_drop` stay together."""
 
 
 def blockwise_cross_entropy(

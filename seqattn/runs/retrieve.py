@@ -1,6 +1,6 @@
 """A corpus whose sources begin with what was made of the training sources most like them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,6 @@ from seqattn.training.screen import progress
 _CHOICE = "retrieved"
 _BETWEEN, _END = " | ", " || "
 """What stands between retrieved targets, and after the last."""
-_TENTHS = 10
-
-Found = Iterator[dict[str, str]]
-"""For each source the columns that stand before it."""
 
 
 @checked
@@ -68,12 +64,12 @@ class Retrieval:
             train = splits["train"]
             index = TfidfIndex(train.sources)
             for split, texts in splits.items():
-                columns = [*self._found(index, train, texts.sources, split)]
+                columns = self._found(index, train, texts.sources, split)
                 rows = zip(texts.sources, texts.targets, texts.references, columns)
                 write_whole(directory / f"{split}.jsonl", (pair_line(*row) for row in rows))
                 told[split] = _told(columns)
             if asked is not None:
-                columns = [*self._found(index, train, asked, "input")]
+                columns = self._found(index, train, asked, "input")
                 lines = (json_line({**own, "source": text}) for own, text in zip(columns, asked))
                 write_whole(directory / "input.jsonl", lines)
                 told["input"] = _told(columns)
@@ -93,24 +89,26 @@ class Retrieval:
         columns = {name: getattr(self.data, name, None) for name in names}
         return [text for part in read_texts(path, columns) for _, text in part]
 
-    def _found(self, index: TfidfIndex, train: Texts, texts: Sequence[str], split: str) -> Found:
-        """What is retrieved for each text of a split."""
-        more = self.neighbours * 2  # some of which have the same target
+    def _found(
+        self, index: TfidfIndex, train: Texts, texts: Sequence[str], split: str
+    ) -> list[dict[str, str]]:
+        """For each text of a split the columns that stand before it."""
+        columns = []
+        several = self.neighbours * 2  # some of which have the same target
         with progress(f"comparing {split}", "texts") as tell:
-            rows = index.nearest(texts, more, themselves=split != "train")
+            rows = index.nearest(texts, several, themselves=split != "train")
             for number, row in enumerate(rows, 1):
                 near = [(place, likeness) for place, likeness in row if likeness >= self.least]
                 targets = dict.fromkeys(train.targets[place] for place, _ in near)
-                likeness = max((likeness for _, likeness in near), default=0.0)
-                yield {
-                    "likeness": str(int(likeness * _TENTHS)),
-                    "retrieved": _BETWEEN.join([*targets][: self.neighbours]),
-                }
+                highest = near[0][1] if near else 0.0
+                retrieved = _BETWEEN.join([*targets][: self.neighbours])
+                columns.append({"likeness": str(int(highest * 10)), "retrieved": retrieved})
                 tell(number, len(texts))
+        return columns
 
 
 def _told(columns: Sequence[dict[str, str]]) -> str:
     """How many texts there are, and how like known ones they are."""
-    like = sum(int(row["likeness"]) * 2 >= _TENTHS for row in columns)
+    like = sum(int(row["likeness"]) >= 5 for row in columns)
     share = like / max(1, len(columns))
     return f"{len(columns):,} texts, {share:.1%} with a cosine of 0.5 or more to what they found"

@@ -63,7 +63,7 @@ def test_a_source_begins_with_the_target_of_another_training_source(retrieved, t
     assert {row["likeness"] for row in rows[:2]} == {"5"}
 
 
-def test_several_targets_differ_and_are_near_enough(retrieved):
+def test_several_targets_differ(retrieved):
     _, val = retrieved(neighbours=2)
     assert "> Board meeting | Gas up ||" in val.sources[0]
     assert val.sources[0].head == len("<5> ")

@@ -10,7 +10,7 @@ from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.ops.short_attention import LONGEST, short_attention
-from seqattn.ops.softmax import softmax
+from seqattn.ops.short_softmax import softmax
 from seqattn.positions.base import Position
 
 

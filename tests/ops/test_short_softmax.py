@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.ops.softmax import softmax, softmax_backward
+from seqattn.ops.short_softmax import softmax, softmax_backward
 
 
 @pytest.mark.parametrize("length", [1, 7, 15, 16, 40])
