@@ -25,6 +25,8 @@ _SENTENCE_OR_LINE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 class BaselinesSuite(Suite):
     """Scores without a model, of documents with summaries or of questions.
 
+    Where documents have several references, what people score against each other is among them.
+
     Args:
         source: where the data comes from.
         split: train, val or test.
@@ -66,6 +68,10 @@ def _of_documents(texts: Texts, known: Texts) -> Scored:
         ("the summary of the most similar training document", nearest),
     ):
         yield name, RougeScorer().score(summaries, texts.references, texts.sources)
+    others = [(other, first) for first, *more in texts.references for other in more]
+    if others:
+        written, first = map(list, zip(*others, strict=True))
+        yield "the other references, each against the first", RougeScorer().score(written, first)
 
 
 def _row(score: TextScore) -> Row:

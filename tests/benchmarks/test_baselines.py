@@ -1,15 +1,20 @@
 """What needs no model: answers that are parts of their contexts, summaries of like documents."""
 
 import itertools
+import json
 import re
 from collections import Counter
 
+import pytest
+
 from seqattn.benchmarks.baselines import (
+    BaselinesSuite,
     best_sentences,
     first_sentences,
     nearest_summaries,
     random_spans,
 )
+from seqattn.data.table import Aeslc
 
 CONTEXT = 'Ann rode home. "Did the old mill burn?" Bob said (in 1990.) The mill burnt in 1990!'
 
@@ -69,3 +74,22 @@ def test_a_document_gets_the_summary_of_the_known_one_that_shares_its_words():
     asked = ["Monday: MEETING of us", "the the gas rose rose", "pizza on monday", "a contract, gas"]
     assert nearest_summaries(asked, KNOWN, SUMMARIES) == SUMMARIES
     assert nearest_summaries(["", "zebra"], KNOWN, SUMMARIES) == ["board meeting"] * 2
+
+
+def test_what_other_people_wrote_is_scored_against_the_first_reference(tmp_path):
+    subjects = {"train": [["x"]], "dev": [["gas price", "gas", "rise"], ["a b", "a b", "b"]]}
+    for name, rows in subjects.items():
+        lines = [
+            json.dumps({"id": "1", "document": "Gas.", "summary": row[0], "references": row})
+            for row in rows
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    for every in (True, False):
+        suite = BaselinesSuite(source=Aeslc(str(tmp_path), every), cache_dir=str(tmp_path / "kept"))
+        scores = {figures.title: figures.rows[0]["value"] for figures in suite.measure()}
+        people = scores.get("val by the other references, each against the first")
+        if not every:
+            assert people is None
+        else:
+            assert people is not None
+            assert people.median == pytest.approx(100 * (2 / 3 + 0 + 1 + 2 / 3) / 4)
