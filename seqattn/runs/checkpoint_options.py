@@ -38,7 +38,7 @@ class CheckpointOptions:
         return Checkpoints(files, *by, self.count, self.every_steps, self.every_minutes)
 
     def stopping(self, mode: str) -> list[EarlyStopping]:
-        """Early stopping, where there is any. Args: mode: as `kept`."""
+        """Early stopping, where there is any. Args: mode: as for `callback`."""
         if self.patience is None:
             return []
         # at a validation's end, before the checkpoint that follows it

@@ -78,7 +78,7 @@ class Explaining:
     def __post_init__(self) -> None:
         if bool(self.bundle) == bool(self.bundles):
             raise UserError("give bundle=RUN/model, or several as bundles=[RUN/model,RUN2/model]")
-        if len(set(self.paths)) < len(self.paths):
+        if len({user_path(path) for path in self.paths}) < len(self.paths):
             raise UserError("bundles must name each bundle once")
         known_methods(self.methods or ())
         if self.text is not None and not self.text.strip():
@@ -172,11 +172,11 @@ class Explaining:
             print(f"\n{slow_note(slow)}" if slow else "")
             return told
         texts = run.read_texts(bundle)
-        file = self.data.alignments_of(self.split)
+        own = self.targets == "outputs"
+        file = None if own else self.data.alignments_of(self.split)
         links = None if file is None else read_links(file, texts.sources, texts.targets)
         texts = texts.first(self.sentences or len(texts.sources))
-        own = self.targets == "outputs"
-        explained = ExplainedBundle(label, bundle, self.generation, texts, None if own else links)
+        explained = ExplainedBundle(label, bundle, self.generation, texts, links)
         sample = explained.sample(own)
         return {
             "bundle": run.bundle,

@@ -92,7 +92,8 @@ class WandbRun(WandbLogger):
         """Keeps a file or a directory as an artifact; nothing where it is not there.
 
         Args:
-                kind: such as model; with the run's id it makes the artifact's name.
+            path: of the file or directory.
+            kind: such as model; with the run's id it makes the artifact's name.
             aliases: that this version of it goes by, beside latest.
         """
         if not path.exists():

@@ -196,10 +196,12 @@ def test_alignments_that_do_not_fit_the_split_are_refused_with_their_line(
     )
     assert "it has 5 for 6" in refusal(capfd, "explain", *words, "split=val")
     assert not (tmp_path / "out").exists()
+    outputs = ["split=test", "targets=outputs", "sentences=1", "methods=[attention]", "replaced=[]"]
+    succeed(capfd, "explain", *words, *outputs)  # which have no links to be wrong
 
 
 def test_a_bundle_is_named_once_and_a_target_needs_its_text(capfd, trained):
-    told = refusal(capfd, "explain", f"bundles=[{trained}/model,{trained}/model]")
+    told = refusal(capfd, "explain", f"bundles=[{trained}/model,{trained}/./model]")
     assert told == "bundles must name each bundle once"
     told = refusal(capfd, "explain", f"bundle={trained}/model", "target=ein Hund")
     assert told == "target is the output of one text: add text=..., or leave target out"

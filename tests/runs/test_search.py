@@ -85,6 +85,12 @@ def test_a_candidate_knows_its_size(settings):
     assert many["parameters"] - few["parameters"] == 3 * 2 * 9 * (12 + 1)
 
 
+def test_a_model_that_ends_before_the_cache_is_measured_has_parameters_alone():
+    found = composed("train", *SMALL, "position=learned", "position.max_length=32")[0]
+    own = SearchSpace(["mqa"], heads=[4]).draw(found, lambda n: n, seed=1).candidates[0]
+    assert own.sizes(Vocabularies(30, 30, True)).keys() == {"parameters"}
+
+
 @pytest.mark.parametrize("key", ["attention", "without", "position"])
 def test_a_name_that_is_not_there_is_refused_with_the_nearest(key):
     with pytest.raises(UserError, match=f"{key} names ropo, which is not there"):
