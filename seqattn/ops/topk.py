@@ -9,34 +9,40 @@ def plain_largest(x: Tensor, bonus: Tensor, count: int) -> tuple[Tensor, Tensor]
     return (x + bonus[..., None]).flatten(1).topk(count, dim=1)
 
 
-def largest(x: Tensor, bonus: Tensor, count: int, columns: int = 128) -> tuple[Tensor, Tensor]:
-    """The `count` largest of all x + bonus in each row, by looking into the best columns alone.
+def largest(x: Tensor, bonus: Tensor, count: int, size: int = 64) -> tuple[Tensor, Tensor]:
+    """The `count` largest of all x + bonus in each row, by looking into the best blocks alone.
 
-    Every line of V numbers is folded into a table of so many columns. The largest numbers lie in
-    the columns with the largest maxima, so one quick pass of maxima replaces a sort of everything.
+    The largest numbers lie in the blocks with the largest maxima, so one quick pass of maxima
+    replaces a sort of everything.
 
     Args:
         x: (B, K, V).
         bonus: (B, K), added to each line.
         count: at most K * V.
-        columns: of a table.
+        size: of a block, numbers beside each other; what is left of a line is looked at whole.
 
     Returns:
         Values, and places in the flattened K * V, each (B, count), largest first.
     """
-    lines, size = x.shape[1:]
-    whole = size // columns * columns
-    if lines * columns <= count or whole < 8 * columns:
+    lines, length = x.shape[1:]
+    blocks = length // size
+    if lines * blocks <= count or blocks < 8:
         return plain_largest(x, bonus, count)
-    table = x[..., :whole].unflatten(-1, (-1, columns))  # (B, K, V) -> (B, K, V/columns, columns)
-    maxima = (table.amax(dim=2) + bonus[..., None]).flatten(1)  # (B, K*columns)
-    column = maxima.topk(count, dim=1).indices
-    start = column // columns * size + column % columns
-    down = torch.arange(0, whole, columns, device=x.device)
-    rest = torch.arange(whole, size, device=x.device)
-    ends = torch.arange(0, lines * size, size, device=x.device)[:, None] + rest
-    inside = (start[..., None] + down).flatten(1)
-    places = torch.cat((inside, ends.flatten().expand(len(x), -1)), dim=1)
-    values = x.flatten(1).gather(1, places) + bonus.gather(1, places // size)
+    whole, bonus = blocks * size, bonus[..., None]
+    maxima = (
+        x[..., :whole].unflatten(-1, (blocks, size)).amax(dim=-1)
+    )  # (B, K, V) -> (B, K, V/size)
+    block = (maxima + bonus).flatten(1).topk(count, dim=1).indices
+    line = block // blocks
+    start = line * length + block % blocks * size
+    inside = torch.arange(size, device=x.device)
+    places = (start[..., None] + inside).flatten(1)  # (B, count) -> (B, count*size)
+    values = x.flatten(1).gather(1, places).unflatten(1, (count, size))
+    values = (values + bonus.gather(1, line[..., None])).flatten(1)
+    if whole < length:
+        rest = torch.arange(whole, length, device=x.device)
+        ends = torch.arange(0, lines * length, length, device=x.device)[:, None] + rest
+        places = torch.cat((places, ends.flatten().expand(len(x), -1)), dim=1)
+        values = torch.cat((values, (x[..., whole:] + bonus).flatten(1)), dim=1)
     best, order = values.topk(count, dim=1)
     return best, places.gather(1, order)

@@ -9,6 +9,7 @@ from seqattn.attention.cache import Cache, GrowingCache, KeysValues
 from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
+from seqattn.ops.row_products import row_products
 from seqattn.ops.short_attention import LONGEST, short_attention
 from seqattn.ops.short_softmax import softmax
 from seqattn.positions.base import Position
@@ -203,7 +204,7 @@ def per_group(x: Tensor, shared: Tensor) -> Tensor:
     """x (B, H, T, M) @ shared (B, G, M, N), which is not repeated for the heads of a group."""
     heads, groups = x.shape[1], shared.shape[1]
     if heads == groups:
-        return x @ shared
+        return row_products(x, shared)
     rows = x.unflatten(1, (groups, -1)).flatten(2, 3)  # (B, H, T, M) -> (B, G, H/G*T, M)
     return (rows @ shared).unflatten(2, (heads // groups, -1)).flatten(1, 2)  # -> (B, H, T, N)
 
