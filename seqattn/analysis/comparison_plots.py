@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from seqattn.analysis.plots import MARKERS
 
@@ -108,10 +109,18 @@ def cost_panels(
         front = [systems[name] for name in pareto_front(systems)]
         axis.plot([x for x, _ in front], [p.mean for _, p in front], "--", color="0.5", zorder=0)
         axis.set(title="", xlabel=cost, ylabel=quality)
+        axis.xaxis.set_major_locator(MaxNLocator(4))
+        axis.xaxis.set_major_formatter(lambda x, _: _short(x))
         axis.margins(0.12)
     _legend(figure, lines)
     figure.suptitle(title)
     return figure
+
+
+def _short(number: float) -> str:
+    """A number of an axis: 1.0542 M, 65.5 k, 4.23."""
+    size, unit = next(((s, u) for s, u in ((1e6, " M"), (1e3, " k")) if number >= 10 * s), (1, ""))
+    return f"{number / size:g}{unit}"
 
 
 def pareto_front(systems: Mapping[str, tuple[float, Point]]) -> list[str]:

@@ -131,7 +131,8 @@ def _unknown_choice(error: MissingConfigException) -> str:
         return f"there is no configuration {wrong}"
     hint = nearest(wrong, options)
     if group.startswith("hydra/"):
-        hint = "; it comes with seqattn[sweep] or seqattn[slurm]"
+        extra = "seqattn[sweep] or seqattn[slurm]" if "launcher" in group else "seqattn[sweep]"
+        hint = f"; it comes with {extra}"
     return f"there is no {group}={wrong}{hint}; the choices are: {', '.join(options)}"
 
 

@@ -47,7 +47,8 @@ class Evaluation(ScoredRun):
 
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
-        output: the directory; None for evaluation/SPLIT beside the bundle.
+        output: the directory; None for evaluation/SPLIT beside the bundle, or SPLIT-ensemble or
+            SPLIT-reranked where other models take part.
         lengths: also scores by source length, the most words of each bin.
         rerank: how hypotheses are ranked anew by another model.
         tune: lists of values to try on the validation split, by keys of the search and
@@ -82,8 +83,9 @@ class Evaluation(ScoredRun):
     @property
     def directory(self) -> Path:
         """Where the scores go."""
-        default = Path(self.bundle).parent / "evaluation" / ("tune" if self.tune else self.split)
-        return user_path(self.output or default)
+        name: str = "tune" if self.tune else self.split
+        name += "-ensemble" * bool(self.ensemble) + "-reranked" * bool(self.rerank.bundle)
+        return user_path(self.output or Path(self.bundle).parent / "evaluation" / name)
 
     def run(self, silent: bool = False) -> dict[str, Any]:
         """Generates or answers, scores, writes and prints; returns what is in scores.json.

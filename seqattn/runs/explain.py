@@ -146,7 +146,8 @@ class Explaining:
     def _print(self, each: Found) -> None:
         if len(each) > 1:
             print(f"data, search and scorer are those of {next(iter(each))}")
-        methods = {label: methods_table(self.split, found) for label, found in each.items()}
+        what = f"outputs on {self.split}" if self.targets == "outputs" else self.split
+        methods = {label: methods_table(what, found) for label, found in each.items()}
         print_tables(methods, METHOD_DIGITS)
         replaced = {
             label: replaced_table(self.split, self.replaced, found["replaced"])
@@ -157,7 +158,7 @@ class Explaining:
             widest = max(len(table["columns"]) for table in replaced.values())
             print_tables(replaced, [2] * (widest - 1))
         for label, found in each.items():
-            kept = {f"explanations_{self.split}": methods[label]}
+            kept = {f"explanations_{what.replace(' ', '_')}": methods[label]}
             if label in replaced:
                 kept[f"replaced_{self.split}"] = replaced[label]
             keep_tables(found["bundle"], kept)

@@ -81,7 +81,10 @@ class Retrieval:
                 source_mark=_END,
                 tag_columns=["likeness"],
             )
-        print_table("retrieve", told, notes=where_it_is(directory, _CHOICE))
+        notes = where_it_is(directory, _CHOICE)
+        if asked is not None:
+            notes.append(f"generate from it: input={directory / 'input.jsonl'}")
+        print_table("retrieve", told, notes=notes)
         return directory
 
     def _texts(self, path: Path) -> list[str]:

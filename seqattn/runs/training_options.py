@@ -26,6 +26,7 @@ from seqattn.runs.checkpoint_options import CheckpointOptions
 from seqattn.runs.run_directory import world_size
 from seqattn.runs.task_options import LOSSES, TaskOptions
 from seqattn.runs.trainer_options import TrainerOptions
+from seqattn.training.monitors import GradientHistograms
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import inverse_sqrt
 
@@ -201,6 +202,10 @@ class TrainingOptions:
         if self.trainer.ranks == 1:
             self.trainer.trainer(Path(self.run_dir))
         made = self.made_callbacks()
+        for one in made:
+            if isinstance(one, GradientHistograms):
+                kinds = [getattr(make, "func", make) for make in self.logger.values()]
+                one.check_loggers([kind for kind in kinds if isinstance(kind, type)])
         if any(isinstance(one, StochasticWeightAveraging) for one in made):
             raise UserError(
                 "what StochasticWeightAveraging makes reaches no checkpoint and no bundle; "

@@ -96,7 +96,12 @@ class GradientHistograms(Callback):
         self.every, self.by = every, by
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not any(isinstance(one, TensorBoardLogger | WandbLogger) for one in trainer.loggers):
+        self.check_loggers(map(type, trainer.loggers))
+
+    @staticmethod
+    def check_loggers(kinds: Iterable[type]) -> None:
+        """Refuses loggers of which none shows histograms."""
+        if not any(issubclass(kind, (TensorBoardLogger, WandbLogger)) for kind in kinds):
             raise UserError(
                 "histograms of gradients need a logger that shows them: add "
                 "logger=[csv,tensorboard] or logger=[csv,wandb]"

@@ -165,8 +165,8 @@ REFUSED = {
     "sentences": ({"references": REFERENCES[::-1]}, "runs were scored on different sentences"),
     "metric": (
         {"scorer": {**SCORER, "tokenize": "char"}},
-        "runs did not compute BLEU alike and cannot be compared: A has nrefs:1|case:mixed|eff:no"
-        "|tok:none|smooth:exp",
+        "runs did not compute BLEU alike and cannot be compared; evaluate them alike: A has "
+        "nrefs:1|case:mixed|eff:no|tok:none|smooth:exp",
     ),
     "seed": ({"attention": "mha"}, "A and B are one system with seed=1; leave one out"),
 }
@@ -186,8 +186,8 @@ def test_another_split_is_refused(tmp_path, capfd):
     change(second, split="val")
     said = refusal(capfd, "compare", f"runs=[{first},{second}]")
     assert said == (
-        f"runs were evaluated on different splits and cannot be compared: {first} has test, "
-        f"{second} has val"
+        f"runs were evaluated on different splits and cannot be compared; evaluate them alike: "
+        f"{first} has test, {second} has val"
     )
 
 

@@ -255,7 +255,7 @@ def test_the_best_way_through_the_beam_spells_the_output(opened, shown):
     return Array.from(panel.querySelectorAll(".node.best title"), (one) => one.textContent);"""
     best = [one for one in look["beam"] if one["best"]]
     told = opened.run(script)
-    assert [one.split(", log")[0].lstrip("·") for one in told] == [
+    assert [one.split(", log")[0].lstrip("‿") for one in told] == [
         one["token"].removeprefix("▁") or "␣" for one in best
     ]
 

@@ -3,10 +3,10 @@
 const BEGINS = "▁";
 const MARK = /^<.*>$/;
 
-/** A piece without the sign of a word's beginning; one that goes on a word has a dot before it. */
+/** A piece without the sign of a word's beginning; one that goes on a word has a tie before it. */
 export function label(piece, place) {
   if (piece.startsWith(BEGINS)) return piece.slice(1) || "␣";
-  return place === 0 || MARK.test(piece) ? piece : `·${piece}`;
+  return place === 0 || MARK.test(piece) ? piece : `‿${piece}`;
 }
 
 /** The labels of all pieces. */

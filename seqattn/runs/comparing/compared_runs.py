@@ -214,7 +214,10 @@ def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> An
         if package in trust:
             return {TARGET: target}
         what = at.rpartition(".")[2]
-        raise UserError(f"{directory / _SCORES} names the {what} {target}, which is not trusted")
+        raise UserError(
+            f"{directory / _SCORES} names the {what} {target}, which is not trusted; add "
+            f"trust=[{package}] if you trust its author"
+        )
 
     return build(remarked(node, place, marks), place)
 

@@ -19,6 +19,7 @@ from seqattn.training.measurements import read_figures
 Runs = Mapping[str, Sequence[ComparedRun]]
 Curves = dict[str, dict[str, list[Point]]]
 _MOST_BINS = 5
+DECODING = "milliseconds of decoding a sentence"
 
 
 def figures_of(
@@ -81,7 +82,7 @@ def against_cost(
     words = {
         "parameters": "parameters",
         "training_seconds": "seconds of training",
-        "milliseconds": "milliseconds of decoding a sentence",
+        "milliseconds": DECODING,
         "cache_bytes": "bytes of the cache of a sentence",
     }
     found = {}

@@ -52,6 +52,10 @@ class Cost:
         rates = self.sentences_per_second
         return 1000 / median(rates) if rates else None
 
+    def decodes_faster(self, other: "Cost") -> bool:
+        """Whether its slowest round is faster than the fastest of another's."""
+        return min(self.sentences_per_second) > max(other.sentences_per_second)
+
 
 def measure_costs(
     systems: Mapping[str, Sequence[ComparedRun]],

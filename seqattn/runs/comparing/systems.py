@@ -66,7 +66,7 @@ def _check_same(words: str, traits: Mapping[Path, str]) -> None:
         found.setdefault(value, path)
     if len(found) > 1:
         told = ", ".join(f"{path} has {value}" for value, path in found.items())
-        raise UserError(f"runs {words} and cannot be compared: {told}")
+        raise UserError(f"runs {words} and cannot be compared; evaluate them alike: {told}")
 
 
 def systems_of(runs: Sequence[ComparedRun]) -> Systems:
@@ -112,9 +112,13 @@ def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
     named = {group for one in chosen for group in one} - {"experiment"}
     groups = sorted(group for group in named if not _ASIDE.match(group))
     choices = [_Trait(group, [one.get(group) for one in chosen]) for group in groups]
+    settings = [_settings(run) for run in runs]
+    choices += [  # of what was evaluated with, whose name no run has
+        _Trait(root, [one.get(f"{root}._target_", "").rpartition(".")[2] for one in settings])
+        for root in ("generation", "scorer")
+    ]
     choices = [one for one in choices if len(set(one.values)) > 1]
     by_root = {one.key.rpartition("@")[2]: one for one in choices}
-    settings = [_settings(run) for run in runs]
     values = []
     for key in sorted({key for one in settings for key in one}):
         trait = _Trait(key, [one.get(key) for one in settings])

@@ -21,7 +21,7 @@ METHOD_DIGITS = tuple(digits for _, digits in _COLUMNS.values())
 """Behind the point, of each column."""
 
 
-def methods_table(split: str, found: Mapping[str, Any]) -> TableDocument:
+def methods_table(what: str, found: Mapping[str, Any]) -> TableDocument:
     """A row for each method. Args: found: of a bundle, as in explanations.json."""
     rows: list[list[str | float | None]] = [
         [method, *(rounded(row.get(key), digits) for key, digits in _COLUMNS.values())]
@@ -36,7 +36,7 @@ def methods_table(split: str, found: Mapping[str, Any]) -> TableDocument:
         _METHODS_MEAN,
     ]
     columns = ["method", *_COLUMNS]
-    return {"title": f"Explanations of {split}", "columns": columns, "rows": rows, "notes": notes}
+    return {"title": f"Explanations of {what}", "columns": columns, "rows": rows, "notes": notes}
 
 
 def slow_note(names: Sequence[str]) -> str:

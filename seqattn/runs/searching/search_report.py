@@ -16,7 +16,7 @@ from seqattn.analysis.plots import save
 from seqattn.places import shipped
 from seqattn.report.document_types import TableDocument
 from seqattn.runs.comparing.compared_runs import Reading
-from seqattn.runs.comparing.comparison_figures import against_cost
+from seqattn.runs.comparing.comparison_figures import DECODING, against_cost
 from seqattn.runs.comparing.comparison_files import as_markdown, as_page
 from seqattn.runs.comparing.comparison_tables import METHODS as STATISTICS
 from seqattn.runs.comparing.comparison_tables import (
@@ -25,7 +25,7 @@ from seqattn.runs.comparing.comparison_tables import (
     system_table,
     table,
 )
-from seqattn.runs.comparing.costs import measure_costs
+from seqattn.runs.comparing.costs import Cost, measure_costs
 from seqattn.runs.comparing.judging import MetricFigures, judge
 from seqattn.runs.comparing.systems import check_alike
 from seqattn.runs.searching.search_trials import SearchState, Trial, curve_of, left_of
@@ -80,7 +80,7 @@ def report(
     trial = next(one for one in state.trials.values() if one.name == best)
     panels = against_cost(judged[0], costs)
     command = write_experiment(home, trial, state.settings["overrides"], values, options)
-    words = [*_choice(best, state), *judged[0].words, *_cheaper(judged[0], panels)]
+    words = [*_choice(best, state), *judged[0].words, *_cheaper(judged[0], panels, costs)]
     tables = [
         system_table("Finalists", each[0].results.data, judged, costs),
         pair_table(judged[0]),
@@ -120,23 +120,29 @@ def _choice(best: str, state: SearchState) -> list[str]:
 
 
 def _cheaper(
-    metric: MetricFigures, panels: Mapping[str, Mapping[str, tuple[float, Point]]]
+    metric: MetricFigures,
+    panels: Mapping[str, Mapping[str, tuple[float, Point]]],
+    costs: Mapping[str, Cost],
 ) -> list[str]:
-    """Which finalists are on the front, and which are as good as the best for less."""
+    """Which finalists are on the front, and which may be as good as the best for less."""
     best = next(iter(metric.systems))
-    alike = [p.second for p in metric.pairs if p.first == best and not p.told_apart]
+    alike = {p.second: p for p in metric.pairs if p.first == best and not p.told_apart}
     lines = []
     for what, systems in panels.items():
         front = pareto_front(systems)
         lines.append(f"on the front of {metric.name} and {what}: {', '.join(front)}")
         for name in front:
-            if name in alike:
-                mine, theirs = systems[name][0], systems[best][0]
-                mine_told, theirs_told = (
-                    f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in (mine, theirs)
+            timed = what == DECODING and not costs[name].decodes_faster(costs[best])
+            if name in alike and not timed:
+                told = [
+                    f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+                    for value in (systems[name][0], systems[best][0])
+                ]
+                lines.append(
+                    f"{name} has {told[0]} in place of {told[1]} {what}, and "
+                    f"{alike[name].difference:.2f} {metric.name} less than {best}, from which it "
+                    "was not told apart"
                 )
-                told = f"{mine_told} in place of {theirs_told} {what}"
-                lines.append(f"{name} was not told apart from {best} and has {told}")
     return lines
 
 
