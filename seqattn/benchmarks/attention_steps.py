@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 from annotated_types import Ge, Le
@@ -11,8 +11,8 @@ from annotated_types import Ge, Le
 from seqattn.attention.base import Attention
 from seqattn.benchmarks.attention_work import decode
 from seqattn.benchmarks.attentions import AttentionChoices
-from seqattn.benchmarks.suite import Figures, Row, timed
-from seqattn.checking import checked
+from seqattn.benchmarks.suite import Figures, Row, Spread, timed
+from seqattn.checking import Count, checked
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.positions.base import Position
@@ -25,33 +25,50 @@ class AttentionStepsSuite(AttentionChoices):
 
     Args:
         tokens: to decode.
+        rounds: how often each decodes them, in turns.
     """
 
     tokens: Annotated[int, Ge(20), Le(10**7)] = 2000
+    rounds: Count = 3
 
     def measure(self) -> Iterator[Figures]:
         keep_freed_memory()
-        rows = [
-            self._row(name, attention.eval(), position.eval())
+        decoding = {
+            name: (attention.eval(), position.eval())
             for name, attention, position in self.contestants(self.tokens)
             if attention.abilities.fits("decoder")
-        ]
-        if not rows:
+        }
+        if not decoding:
             raise UserError("none of the attentions asked for decodes; choose others")
+        each: dict[str, list[_Decoded]] = {name: [] for name in decoding}
+        for _ in range(self.rounds):
+            for name, parts in decoding.items():
+                each[name].append(self._decoded(*parts))
+        rows: list[Row] = [
+            {
+                "attention": name,
+                "early, us a token": Spread.of([one.early * 1e6 for one in found]),
+                "late, us a token": Spread.of([one.late * 1e6 for one in found]),
+                "late / early": Spread.of([one.late / one.early for one in found]),
+                "cache, bytes": found[0].cache,
+            }
+            for name, found in each.items()
+        ]
         yield Figures(f"Cached decoding of {self.tokens:,} tokens, projections included", rows)
 
-    def _row(self, name: str, attention: Attention, position: Position) -> Row:
+    def _decoded(self, attention: Attention, position: Position) -> "_Decoded":
         cache = attention.make_cache(beams=1)
         x = torch.randn(1, 1, self.dim, device=self.device).expand(1, self.tokens, self.dim)
         steps = decode(attention, position, x, cache)
         seconds = [timed(lambda: next(steps)).seconds for _ in range(self.tokens)]
         tenth = self.tokens // 10
         early = statistics.median(seconds[tenth : 2 * tenth])
-        late = statistics.median(seconds[-tenth:])
-        return {
-            "attention": name,
-            "early, us a token": early * 1e6,
-            "late, us a token": late * 1e6,
-            "late / early": late / early,
-            "cache, bytes": cache.nbytes,
-        }
+        return _Decoded(early, statistics.median(seconds[-tenth:]), cache.nbytes)
+
+
+class _Decoded(NamedTuple):
+    """Seconds of a token early and late, and bytes of the cache."""
+
+    early: float
+    late: float
+    cache: int
