@@ -57,8 +57,8 @@ class TfidfIndex:
             for _ in range(count):
                 likeness, places = cosines.max(dim=1)
                 cosines[rows, places] = -1
-                for one, entry in zip(found, zip(places.tolist(), likeness.tolist())):
-                    one.append(entry)
+                for one, place, cosine in zip(found, places.tolist(), likeness.tolist()):
+                    one.append((place, round(cosine, 5)))  # a text's with itself is 1
             yield from found
 
     def _cosines(self, counts: Sequence[Counter[str]]) -> Tensor:

@@ -88,7 +88,8 @@ def _fitting(
 
 
 def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return other if one is None else one if other is None else one.add_(other)
+    # not in place: two biases that are added to each other have one gradient, the same tensor
+    return other if one is None else one if other is None else one + other
 
 
 class _Found(torch.autograd.Function):

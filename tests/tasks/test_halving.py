@@ -6,6 +6,7 @@ import torch
 from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import PAD
 from tests.builders import make_transformer
+from tests.models.recurrents import make_recurrent
 from tests.tasks.test_effective_batch import (
     Recorded,
     assert_same,
@@ -68,6 +69,16 @@ def test_a_loss_that_does_not_fit_gives_the_gradient_of_the_whole(monkeypatch, c
     for gradient in task.gradients:
         assert_same(gradient, reference(task.model, batch_of(*pair)), 1e-10)
     assert capfd.readouterr().err.count(TOLD) == 1
+
+
+@pytest.mark.parametrize("most", [4, 1])
+def test_weights_that_are_added_to_each_other_have_the_gradient_of_the_whole(monkeypatch, most):
+    pair = rows(7, seed=3)  # an LSTM's biases have one gradient, a tensor that both are given
+    model = make_recurrent(dropout=0.0).double().train()
+    fails_forward(monkeypatch, most)
+    task = fit(Recorded(model, task_of().optimization), [pair])
+    monkeypatch.undo()
+    assert_same(task.gradients[0], reference(task.model, batch_of(*pair)), 1e-10)
 
 
 def test_gradients_that_do_not_fit_are_those_of_the_whole(monkeypatch, capfd):
