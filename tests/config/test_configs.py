@@ -11,6 +11,7 @@ from seqattn.config.overrides import _quoted, complete
 from tests.cli.small import checked_training, composed, groups
 
 NEEDED = {
+    ("callbacks", "gradients"): ["logger=[csv,tensorboard]"],
     ("data", "parallel_text"): ["data.root=x", "data.source_suffix=en", "data.target_suffix=de"],
     ("data", "table"): ["data.dataset=x"],
     ("data", "multi30k"): ["data.root=x"],
