@@ -1,5 +1,6 @@
 /** A matrix with its labels: pointed at or walked with arrow keys, it tells each number. */
 
+import { largest } from "./arrays.js";
 import { paint } from "./colours.js";
 import { element, rounded } from "./dom.js";
 
@@ -14,7 +15,7 @@ export function gridMap(view, pointed, picked = null) {
     "aria-label": `map of ${view.title}: ${view.rows} rows of what was predicted, ${view.columns} columns; arrow keys read it${picked ? ", Enter chooses" : ""}`,
   });
   paint(canvas, view);
-  const readout = element("output", { class: "readout", "aria-live": "polite" }, "point at a cell, or use arrow keys");
+  const readout = element("output", { class: "readout", "aria-live": "polite" }, `full colour is ${rounded(largest(view.values))}; point at a cell, or use arrow keys`);
   const cursor = element("span", { class: "cursor", hidden: "" });
   const at = { row: 0, column: 0 };
 
