@@ -14,7 +14,7 @@ def row_products(x: Tensor, y: Tensor) -> Tensor:
     query of 32 numbers takes 2 to 5 times as long with 12 keys as with 13. Multiplied and summed
     by itself it does not.
     """
-    few = x.shape[-2] == 1 and x.device.type == "cpu" and y.shape[-2] * y.shape[-1] < _FEW
+    few = x.device.type == "cpu" and x.shape[-2] == 1 and y.shape[-2] * y.shape[-1] < _FEW
     if few and x.dtype in (torch.float32, torch.float64):  # no other is summed in its own precision
         return (x.mT * y).sum(-2, keepdim=True)
     return x @ y

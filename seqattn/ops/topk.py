@@ -29,10 +29,9 @@ def largest(x: Tensor, bonus: Tensor, count: int, size: int = 64) -> tuple[Tenso
     if lines * blocks <= count or blocks < 8:
         return plain_largest(x, bonus, count)
     whole, bonus = blocks * size, bonus[..., None]
-    maxima = (
-        x[..., :whole].unflatten(-1, (blocks, size)).amax(dim=-1)
-    )  # (B, K, V) -> (B, K, V/size)
-    block = (maxima + bonus).flatten(1).topk(count, dim=1).indices
+    table = x[..., :whole].unflatten(-1, (blocks, size))  # (B, K, V) -> (B, K, V/size, size)
+    maxima = (table.amax(dim=-1) + bonus).flatten(1)
+    block = maxima.topk(count, dim=1).indices
     line = block // blocks
     start = line * length + block % blocks * size
     inside = torch.arange(size, device=x.device)

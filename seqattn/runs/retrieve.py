@@ -27,8 +27,8 @@ class Retrieval:
     """Retrieval as augmentation of the source (Bulté and Tezcan 2019, "Neural Fuzzy Repair").
 
     A source becomes "<6> TARGET | TARGET || SOURCE": how like it is to the training source most
-    like it, the cosine in whole tenths, then the targets of those that are most like it. No
-    training pair finds itself, and validation and test texts find training pairs alone.
+    like it, the tenth that the cosine falls into, 0 to 9, then the targets of those that are most
+    like it. No training pair finds itself, and validation and test texts find training pairs alone.
 
     Args:
         data: pairs.
@@ -105,7 +105,8 @@ class Retrieval:
                 targets = dict.fromkeys(train.targets[place] for place, _ in near)
                 highest = near[0][1] if near else 0.0
                 retrieved = _BETWEEN.join([*targets][: self.neighbours])
-                columns.append({"likeness": str(int(highest * 10)), "retrieved": retrieved})
+                tenth = min(9, int(highest * 10))
+                columns.append({"likeness": str(tenth), "retrieved": retrieved})
                 tell(number, len(texts))
         return columns
 

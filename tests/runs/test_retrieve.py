@@ -86,6 +86,15 @@ def test_an_input_gets_what_validation_does(retrieved, tmp_path):
     assert rows == [{name: row[name] for name in columns} for row in val]
 
 
+def test_what_is_known_word_for_word_is_found_however_near_it_must_be(retrieved, tmp_path):
+    file = tmp_path / "mails.txt"
+    file.write_text("\n".join(source for source, _ in TRAIN) + "\n")
+    retrieved(input=str(file), least=1.0)
+    rows = json_lines((tmp_path / "out" / "input.jsonl").read_text())
+    assert [row["retrieved"] for row in rows] == [target for _, target in TRAIN]
+    assert {row["likeness"] for row in rows} == {"9"}
+
+
 def test_what_cannot_be_done_is_refused(retrieved, tmp_path):
     with pytest.raises(UserError, match="retrieve takes pairs of texts; questions"):
         retrieved(data=DemoQA())

@@ -1,6 +1,5 @@
 """What a system costs: parameters, training, decoding and memory."""
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -118,7 +117,9 @@ def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
 def sizes_of(model: Any) -> dict[str, int]:
     """Parameters and bytes of the cache, where the model has one and decodes so far."""
     sizes = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
-    if not isinstance(model, Seq2SeqModel) or (model.max_target_length or math.inf) <= CACHED:
+    if not isinstance(model, Seq2SeqModel):
+        return sizes
+    if model.max_target_length is not None and model.max_target_length <= CACHED:
         return sizes
     device = next(model.parameters()).device
     source, token = (torch.full((1, 1), mark, device=device) for mark in (EOS, BOS))

@@ -109,7 +109,7 @@ def _settings(run: ComparedRun) -> dict[str, str]:
 def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
     """What differs: choices of groups first, then values that a choice does not bring with it."""
     chosen: list[Mapping[str, str]] = [run.settings.get("choices") or {} for run in runs]
-    named = {group for one in chosen for group in one} - {"experiment"}
+    named = {group for one in chosen for group in one} - {"experiment", "generation"}
     groups = sorted(group for group in named if not _ASIDE.match(group))
     choices = [_Trait(group, [one.get(group) for one in chosen]) for group in groups]
     settings = [_settings(run) for run in runs]
