@@ -3,12 +3,31 @@
 import pytest
 import torch
 
+from seqattn.ops import exponentials, linear
+
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def where_mkl_lags(monkeypatch):
+    """A CPU whose quick products and exponentials are not MKL's, whatever this one is."""
+    if not linear.has_onednn():
+        pytest.skip("this PyTorch has no such products")
+    for module in (linear, exponentials):
+        monkeypatch.setattr(module, "mkl_lags", lambda: True)
+    monkeypatch.setattr(linear, "_LEAST", 1)
+
+
+@pytest.fixture(params=["this CPU", "where MKL lags"])
+def either_cpu(request):
+    """Either way to multiply in float32."""
+    if request.param == "where MKL lags":
+        request.getfixturevalue("where_mkl_lags")
 
 
 def pytest_collection_modifyitems(items):

@@ -50,7 +50,7 @@ class Cache(Protocol):
 
 
 class GrowingCache:
-    """Keys and values of every token so far, in one buffer that doubles when it is full.
+    """Keys and values of every token so far, in one buffer that grows by an eighth when it is full.
 
     The beams of a sentence write side by side into one row, and a small table says which of the
     slots each beam descends from. Reordering beams moves that table; keys and values stay where
@@ -99,11 +99,10 @@ class GrowingCache:
         x = x.unflatten(0, (-1, self.beams))  # (B*K, G, T, Dh) -> (B, K, G, T, Dh)
         return x.permute(0, 2, 3, 1, 4).flatten(2, 3)  # -> (B, G, T, K, Dh) -> (B, G, T*K, Dh)
 
-    @staticmethod
-    def _room(buffer: Tensor, start: int, new: Tensor) -> Tensor:
+    def _room(self, buffer: Tensor, start: int, new: Tensor) -> Tensor:
         end = start + new.shape[2]
         if end > buffer.shape[2]:
-            size = max(2 * start, end, 16 * new.shape[2])
+            size = end + max(end // 8, 4 * self.beams)  # a CPU reads slowly across larger gaps
             larger = new.new_empty(*buffer.shape[:2], size, buffer.shape[3])
             larger[:, :, :start] = buffer[:, :, :start]
             buffer = larger

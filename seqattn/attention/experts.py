@@ -16,6 +16,7 @@ from seqattn.attention.kernels.base import KernelFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Dropout, NotNegative, checked
 from seqattn.errors import UserError
+from seqattn.ops.linear import Linear
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
@@ -98,11 +99,11 @@ class MixtureOfAttention(KernelAttention):
         }
         if self.abilities.shared:
             raise UserError(f"{self.name} shares queries and keys, which experts cannot")
-        self.router = nn.Linear(query_dim, num_experts, bias=False)
-        self.query = nn.Linear(query_dim, num_experts * width)
-        self.key = nn.Linear(memory_dim, width)
-        self.value = nn.Linear(memory_dim, width)
-        self.output = nn.Linear(num_experts * width, query_dim)
+        self.router = Linear(query_dim, num_experts, bias=False)
+        self.query = Linear(query_dim, num_experts * width)
+        self.key = Linear(memory_dim, width)
+        self.value = Linear(memory_dim, width)
+        self.output = Linear(num_experts * width, query_dim)
         self._initialise()
 
     def _initialise(self) -> None:

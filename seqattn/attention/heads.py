@@ -11,6 +11,7 @@ from seqattn.attention.kernels.base import HeadShape, KernelFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import BadValue, Count, Dropout, checked
 from seqattn.errors import UserError
+from seqattn.ops.linear import Linear
 from seqattn.positions.base import Position
 
 
@@ -118,10 +119,10 @@ class MultiHeadAttention(KernelAttention):
             )
         head_dim = self.kernel.head_dim
         inner, width = head_dim * self.num_heads, head_dim * self.num_kv_heads
-        self.query = None if self.abilities.shared else nn.Linear(query_dim, inner, bias=bias)
-        self.key = nn.Linear(memory_dim, width, bias=bias)
-        self.value = nn.Linear(memory_dim, width, bias=bias)
-        self.output = nn.Linear(inner, query_dim, bias=bias)
+        self.query = None if self.abilities.shared else Linear(query_dim, inner, bias=bias)
+        self.key = Linear(memory_dim, width, bias=bias)
+        self.value = Linear(memory_dim, width, bias=bias)
+        self.output = Linear(inner, query_dim, bias=bias)
         for projection in (self.query, self.key, self.value, self.output):
             if projection is not None:
                 nn.init.xavier_uniform_(projection.weight)

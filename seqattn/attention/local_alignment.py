@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from seqattn.attention.alignment import Annotations, Luong, masked_softmax
 from seqattn.attention.scores import ScoreName
 from seqattn.checking import Count, checked
+from seqattn.ops.linear import Linear
 from seqattn.ops.precision import wide
 
 
@@ -65,8 +66,8 @@ class LuongLocalPredictive(LuongLocal):
         self, query_dim: int, memory_dim: int, score: ScoreName, window: Count = 10
     ) -> None:
         super().__init__(query_dim, memory_dim, score, window)
-        self.w_p = nn.Linear(query_dim, query_dim, bias=False)
-        self.v_p = nn.Linear(query_dim, 1, bias=False)
+        self.w_p = Linear(query_dim, query_dim, bias=False)
+        self.v_p = Linear(query_dim, 1, bias=False)
         for layer in (self.w_p, self.v_p):
             nn.init.xavier_uniform_(layer.weight)
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.errors import UserError
-from seqattn.ops.tanh import tanh_
+from seqattn.ops.exponentials import tanh_
+from seqattn.ops.linear import Linear
 
 _BLOCK_NUMBERS = 1 << 20  # numbers inside the tanh at once: 4 MiB in float32, for caches
 
@@ -52,7 +53,7 @@ class ProductScore(Score):
                 "attention.score=general"
             )
         self.factor = 1 / math.sqrt(query_dim) if scaled else None
-        self.key = nn.Linear(memory_dim, query_dim, bias=False) if general else None
+        self.key = Linear(memory_dim, query_dim, bias=False) if general else None
         if self.key is not None:
             nn.init.xavier_uniform_(self.key.weight)
 
@@ -78,9 +79,9 @@ class AdditiveScore(Score):
     def __init__(self, query_dim: int, memory_dim: int, dim: int | None = None) -> None:
         super().__init__()
         dim = dim or query_dim
-        self.key = nn.Linear(memory_dim, dim, bias=False)
-        self.query = nn.Linear(query_dim, dim, bias=False)
-        self.v = nn.Linear(dim, 1, bias=False)
+        self.key = Linear(memory_dim, dim, bias=False)
+        self.query = Linear(query_dim, dim, bias=False)
+        self.v = Linear(dim, 1, bias=False)
         for layer in (self.key, self.query, self.v):
             nn.init.xavier_uniform_(layer.weight)
 

@@ -1,7 +1,7 @@
 """A search over any number of sources: batches, in this process or shared out to several."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from seqattn.generation.base import (
     inference,
 )
 from seqattn.generation.workers import Workers, usual_workers
-from seqattn.models.head import Head
+from seqattn.ops.linear import packed
 from seqattn.ops.memory import ran_out
 from seqattn.tokens import PAD
 
@@ -140,10 +140,7 @@ class Generator:
     def ready(self) -> Iterator[Callable[[Batch], Found]]:
         """The search of one batch, in this process, with a model that is ready for it."""
         assert isinstance(self.model, nn.Module)
-        with inference(self.model) as device, ExitStack() as heads:
-            for module in self.model.modules():
-                if isinstance(module, Head):
-                    heads.enter_context(module.packed())
+        with inference(self.model) as device, packed(self.model):
 
             def search(batch: Batch) -> Found:
                 rows = [torch.tensor(source, dtype=torch.long) for source in batch.sources]

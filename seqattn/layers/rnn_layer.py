@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import torch
-import torch.nn.functional as F
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from seqattn.ops.dropout import Dropout
+from seqattn.ops.linear import linear
 from seqattn.ops.stepwise import StepLinear
 
 Cell = Literal["lstm", "gru"]
@@ -85,7 +85,7 @@ class Steps:
         weights = [known] if x is None else []
         weights += [extra] if layer.extra_dim else []
         both = bias + own_bias if layer.parts == 2 else bias
-        base = both.expand(rows, count, -1) if x is None else F.linear(x, known, both)
+        base = both.expand(rows, count, -1) if x is None else linear(x, known, both)
         if layer.parts == 2:
             self.gates, self.own = StepLinear(base, [*weights, own]), None
         else:

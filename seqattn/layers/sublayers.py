@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqattn.ops.dropout import Dropout
+from seqattn.ops.linear import Linear
 
 Norm = Literal["layernorm", "rmsnorm"]
 Activation = Literal["relu", "gelu", "swiglu"]
@@ -66,8 +67,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation = activation
         gates = 2 if activation == "swiglu" else 1
-        self.inner = nn.Linear(dim, gates * hidden_dim)
-        self.outer = nn.Linear(hidden_dim, dim)
+        self.inner = Linear(dim, gates * hidden_dim)
+        self.outer = Linear(hidden_dim, dim)
         for matrix in self.inner.weight.chunk(gates):
             nn.init.xavier_uniform_(matrix.data)
         nn.init.xavier_uniform_(self.outer.weight)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import masked_softmax
+from seqattn.ops.linear import Linear
 
 Meeting = Literal["bidaf", "qanet"]
 
@@ -26,8 +27,8 @@ class TrilinearMatch(nn.Module):
     def __init__(self, dim: int, kind: Meeting) -> None:
         super().__init__()
         self.kind = kind
-        self.context = nn.Linear(dim, 1, bias=False)
-        self.question = nn.Linear(dim, 1, bias=False)
+        self.context = Linear(dim, 1, bias=False)
+        self.question = Linear(dim, 1, bias=False)
         self.both = nn.Parameter(torch.empty(dim).normal_(std=dim**-0.5))
         self.width = 4 * dim
 

@@ -1,6 +1,5 @@
 """From a decoder's output to the vocabulary: a linear head, or one that also copies the source."""
 
-from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 
 from seqattn.errors import UserError
 from seqattn.ops.cross_entropy import Mixture, TokenLoss
-from seqattn.ops.packed import packed
+from seqattn.ops.linear import Linear
 from seqattn.ops.precision import wide
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.tokens import RESERVED
@@ -63,7 +62,7 @@ class Head(nn.Module):
 
     def __init__(self, dim: int, vocabulary_size: int, tied: Tensor | None = None) -> None:
         super().__init__()
-        self.linear = nn.Linear(dim, vocabulary_size, bias=False)
+        self.linear = Linear(dim, vocabulary_size, bias=False)
         if tied is None:
             nn.init.xavier_uniform_(self.linear.weight)
         else:
@@ -119,10 +118,6 @@ class Head(nn.Module):
             output.features, weight, targets, smoothing, mixture, tokens, r_drop
         )
 
-    def packed(self) -> AbstractContextManager[None]:
-        """Inside this block the weights, which must not change, are read faster on a CPU."""
-        return packed(self.linear)
-
 
 _ROUNDING = 1e-3  # what weights that sum to 1 may lack, in bfloat16
 
@@ -149,7 +144,7 @@ class PointerHead(Head):
         self, dim: int, vocabulary_size: int, tied: Tensor | None, evidence_dim: int
     ) -> None:
         super().__init__(dim, vocabulary_size, tied)
-        self.gate = nn.Linear(evidence_dim, 1)
+        self.gate = Linear(evidence_dim, 1)
         nn.init.xavier_uniform_(self.gate.weight)
         nn.init.zeros_(self.gate.bias)
 

@@ -16,6 +16,7 @@ from seqattn.models.base import Memory, Seq2SeqModel, State
 from seqattn.models.head import DecoderOutput, check_joint, make_head
 from seqattn.models.recurrent_decoder import ChooseInput, Readout, RecurrentDecoder
 from seqattn.models.recurrent_state import DecodedSteps, RecurrentState
+from seqattn.ops.linear import Linear
 from seqattn.tokens import PAD
 
 
@@ -86,7 +87,7 @@ class Bridge(nn.Module):
     def __init__(self, memory_dim: int, dim: int, layers: int, parts: int) -> None:
         super().__init__()
         self.layers = layers
-        self.maps = nn.ModuleList(nn.Linear(memory_dim, layers * dim) for _ in range(parts))
+        self.maps = nn.ModuleList(Linear(memory_dim, layers * dim) for _ in range(parts))
 
     def forward(self, last: Tensor) -> list[Hidden]:
         """The last outputs (B, layers * D) of the encoder -> a state for each layer."""

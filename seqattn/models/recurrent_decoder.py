@@ -9,6 +9,7 @@ from seqattn.attention.alignment import Alignment
 from seqattn.layers.rnn_layer import RecurrentLayer, StepDropout, Steps
 from seqattn.models.head import DecoderOutput
 from seqattn.models.recurrent_state import DecodedSteps, RecurrentState, TargetRows
+from seqattn.ops.linear import Linear
 from seqattn.ops.stepwise import StepLinear
 
 ChooseInput = Callable[[int, DecodedSteps], Tensor]
@@ -26,7 +27,7 @@ class Readout(nn.Module):
         super().__init__()
         self.maxout = maxout
         width = hidden_dim + context_dim
-        self.merge = nn.Linear(width + dim, 2 * dim) if maxout else nn.Linear(width, dim)
+        self.merge = Linear(width + dim, 2 * dim) if maxout else Linear(width, dim)
 
     def forward(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
         """(..., hidden), (..., context) and (..., I) -> (..., D)."""

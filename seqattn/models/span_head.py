@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from seqattn.attention.alignment import masked_softmax
 from seqattn.models.span_base import SpanScores
+from seqattn.ops.linear import Linear
 
 LONGEST = 32
 """Tokens of a span that is scored as a whole, at most."""
@@ -24,10 +25,10 @@ class SpanHead(nn.Module):
 
     def __init__(self, dim: int, joint: bool = False) -> None:
         super().__init__()
-        self.asked = nn.Linear(dim, 1)
-        self.start = nn.Linear(dim, dim)
-        self.end = nn.Linear(dim, dim)
-        self.none = nn.Linear(2 * dim, 2)
+        self.asked = Linear(dim, 1)
+        self.start = Linear(dim, dim)
+        self.end = Linear(dim, dim)
+        self.none = Linear(2 * dim, 2)
         self.pair = SpanPairs(dim) if joint else None
 
     def forward(
@@ -61,8 +62,8 @@ class SpanPairs(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.first = nn.Linear(dim, dim)
-        self.last = nn.Linear(dim, dim, bias=False)
+        self.first = Linear(dim, dim)
+        self.last = Linear(dim, dim, bias=False)
         self.length = nn.Parameter(torch.zeros(LONGEST))
 
     def forward(self, features: Tensor) -> Tensor:

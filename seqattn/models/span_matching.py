@@ -18,6 +18,7 @@ from seqattn.layers.embedding import Embedding
 from seqattn.layers.trilinear import TrilinearMatch
 from seqattn.models.span_base import SpanInput, SpanModel, SpanScores
 from seqattn.models.span_head import SpanHead
+from seqattn.ops.linear import Linear
 from seqattn.positions.base import Position, Stack
 from seqattn.tokens import PAD, UNK
 
@@ -40,7 +41,7 @@ class WordMatch(nn.Module):
 
     def __init__(self, dim: int, clues: bool = False) -> None:
         super().__init__()
-        self.alike = nn.Linear(dim, dim)
+        self.alike = Linear(dim, dim)
         self.features = MATCHES + CLUES * clues
         self.width = 2 * dim + self.features
 
@@ -109,7 +110,7 @@ class MatchingModel(SpanModel):
             self.question_attention = attention(query_dim=dim, memory_dim=dim)
         else:
             self.trilinear = TrilinearMatch(dim, shape.matching)
-        self.join = nn.Linear(3 * dim if self.trilinear is None else self.trilinear.width, dim)
+        self.join = Linear(3 * dim if self.trilinear is None else self.trilinear.width, dim)
         self.head = SpanHead(dim, shape.joint_spans)
 
     @abstractmethod

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
@@ -14,6 +14,7 @@ from seqattn.models.span_base import SpanInput
 from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Encoder, Slots
 from seqattn.ops.dropout import Dropout
+from seqattn.ops.linear import Linear
 
 
 @checked
@@ -79,7 +80,7 @@ class SpanTransformer(MatchingModel):
         position, words = self.encoder.position, config.word_dropout
         self.embedding = Embedding(table, self.dropout, position, words)
         self.segments = make_table(2, dim)
-        self.matched = nn.Linear(self.word_match.width, dim) if self.word_match else None
+        self.matched = Linear(self.word_match.width, dim) if self.word_match else None
         limits = [self.encoder.max_length, self.reader.max_length]
         self.max_source_length = min((n for n in limits if n is not None), default=None)
 

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqattn.ops.linear import Linear
+
 _LEAST = 1 << 16
 """Numbers of a matrix below which the rounding of inputs takes longer than the product saves."""
 _TINY = 1e-30
@@ -79,9 +81,10 @@ def round_weights(model: nn.Module) -> None:
     for table in matrices(model):
         table.data = Rounded.of(table.data).matrix
     for layer in model.modules():
-        if type(layer) is not nn.Linear or layer.weight.numel() < _LEAST:
+        if not (type(layer) is nn.Linear or type(layer) is Linear):
             continue
-        if layer.in_features > 1:  # `_int_mm` of one column reads elsewhere
+        # `_int_mm` of one column reads elsewhere
+        if layer.weight.numel() >= _LEAST and layer.in_features > 1:
             layer.__class__ = Int8Linear
     model.requires_grad_(False)
 

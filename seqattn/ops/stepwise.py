@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqattn.ops.linear import dense, linear, onednn_is_quicker
+
 
 class StepLinear:
     """y_t = base_t + W_1 x_t + W_2 z_t + ..., whose inputs are known one step at a time.
@@ -24,13 +26,13 @@ class StepLinear:
         if torch.is_grad_enabled() and weights:
             base = _Deferred.apply(base, self.inputs, *weights)  # type: ignore[no-untyped-call]
         self.bases = base.unbind(dim=1)
-        self.weights = [weight.detach().T for weight in weights]
+        self.weights = [dense(weight.detach()) for weight in weights]
 
     def __call__(self, t: int, inputs: Sequence[Tensor]) -> Tensor:
         """Step t, each once and in order. Args: inputs: (B, I), one for each weight."""
         out = self.bases[t]
         for x, weight, seen in zip(inputs, self.weights, self.inputs, strict=True):
-            out = torch.addmm(out, x, weight)
+            out = out + linear(x, weight) if onednn_is_quicker() else torch.addmm(out, x, weight.T)
             seen.append(x.detach())
         return out
 
@@ -48,7 +50,7 @@ class _Deferred(torch.autograd.Function):
         gradient = gradients[0]
         flat = gradient.flatten(0, 1).T  # (B, T, O) -> (O, B*T)
         found = [
-            (flat @ torch.stack(seen, dim=1).flatten(0, 1).to(flat.dtype)).to(dtype)
+            linear(flat, torch.stack(seen, dim=1).flatten(0, 1).to(flat.dtype).T).to(dtype)
             for seen, dtype in zip(ctx.inputs, ctx.dtypes, strict=True)
         ]
         return gradient, None, *found

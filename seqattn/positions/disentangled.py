@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.checking import Width, checked
+from seqattn.ops.linear import Linear
 from seqattn.positions.base import LayeredPosition, Position, Stack
 from seqattn.positions.relative import Reach, reached, read, table_rows
 
@@ -81,8 +82,8 @@ class DeBERTaLayer(Position):
     def __init__(self, stack: Stack, shared: DeBERTaPosition, heads: int) -> None:
         super().__init__(stack)
         self._shared = (shared,)  # a tuple, so that its parameters are not counted as the layer's
-        self.key = nn.Linear(stack.dim, heads * stack.head_dim, bias=False)
-        self.query = nn.Linear(stack.dim, heads * stack.head_dim)
+        self.key = Linear(stack.dim, heads * stack.head_dim, bias=False)
+        self.query = Linear(stack.dim, heads * stack.head_dim)
         for projection in (self.key, self.query):
             nn.init.xavier_uniform_(projection.weight)
         nn.init.zeros_(self.query.bias)

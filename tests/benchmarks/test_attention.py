@@ -65,6 +65,7 @@ def test_the_cache_of_fewer_key_heads_is_smaller_by_as_much():
         assert bytes_of["sdpa", length] is None
 
 
+@pytest.mark.usefixtures("either_cpu")
 def test_flops_are_those_of_the_matrix_products():
     options = {"backward": False, "projections": True, "lengths": [16], "causal": [False]}
     sdpa, mha = suite(attentions={"mha": heads()}, **options).run()

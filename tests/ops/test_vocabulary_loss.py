@@ -58,6 +58,20 @@ def blocks(request, monkeypatch):
         monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
 
 
+@pytest.mark.usefixtures("either_cpu")
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_in_float32_value_and_gradients_are_those_of_float64(blocks, r_drop):
+    found = []
+    output, features = layer(), torch.randn(B, T, D, dtype=torch.float64)
+    features, targets = features[:1].repeat(2, 1, 1) + features, TARGETS[:1].repeat(2, 1)
+    for kind in (torch.float64, torch.float32):
+        inputs = [part.detach().to(kind).requires_grad_() for part in (features, output.weight)]
+        loss = blockwise_cross_entropy(*inputs, targets, 0.1, r_drop=r_drop)
+        found.append((loss.smoothed, loss.nll, *torch.autograd.grad(loss.smoothed, inputs)))
+    for exact, single in zip(*found, strict=True):
+        torch.testing.assert_close(single.double(), exact, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 def test_blockwise_cross_entropy_is_pytorchs_in_value_and_gradient(blocks, smoothing):
     output = layer()

@@ -1,9 +1,25 @@
-"""The hyperbolic tangent, in a third of the time on a CPU."""
+"""The exponential and the hyperbolic tangent in a fraction of the time on a CPU."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from seqattn.ops.cpu import mkl_lags
+
+_LOG2_E = math.log2(math.e)
+
+
+def exp_(x: Tensor) -> Tensor:
+    """`x.exp_()`, as 2^(x log2(e)) where that is quicker; without gradients.
+
+    It is right to |x| * 1e-7 of itself in float32, and so best where sums of exponentials have
+    their largest at x = 0.
+    """
+    if x.device.type != "cpu" or x.dtype != torch.float32 or not mkl_lags():
+        return x.exp_()
+    return x.mul_(_LOG2_E).exp2_()
 
 
 class _Tanh(torch.autograd.Function):

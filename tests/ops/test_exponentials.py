@@ -1,9 +1,21 @@
-"""The quick hyperbolic tangent against PyTorch's own."""
+"""The quick exponential and hyperbolic tangent against PyTorch's own."""
 
 import pytest
 import torch
 
-from seqattn.ops.tanh import tanh_
+from seqattn.ops.exponentials import exp_, tanh_
+
+
+@pytest.mark.usefixtures("where_mkl_lags")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_exponentials_are_those_of_exp_and_made_in_place(dtype):
+    x = torch.cat((torch.linspace(-87, 0, 5_000), torch.tensor([-0.0, -200.0, -torch.inf]))).to(
+        dtype
+    )
+    wanted, taken = x.exp(), x.clone()
+    assert exp_(taken) is taken
+    assert taken[-1] == 0
+    torch.testing.assert_close(taken, wanted, rtol=1e-5, atol=1e-30)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
