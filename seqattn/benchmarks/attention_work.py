@@ -16,7 +16,6 @@ from seqattn.attention.base import Attention
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.benchmarks.suite import Row, Sample, timed
-from seqattn.ops.linear import has_onednn
 from seqattn.positions.base import Position, Stack
 
 _PIECE = 512  # tokens that a cache takes at once when it is filled
@@ -28,10 +27,6 @@ _CPU_FLOPS = {  # PyTorch knows those of a GPU; shapes are (B, H, T or S, Dh)
         lambda gradient, query, key, *_, **__: 10 * query.numel() * key[2]
     ),
 }
-if has_onednn():
-    _CPU_FLOPS[torch.ops.mkldnn._linear_pointwise] = lambda x, weight, *_, **__: (
-        2 * x.numel() * weight[0]
-    )
 
 
 def is_attention(factory: Callable[..., object]) -> bool:

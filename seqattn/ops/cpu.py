@@ -1,8 +1,11 @@
-"""Which of PyTorch's own parts are slow on this CPU."""
+"""Which of PyTorch's own parts are slow on this CPU, and what it has in their place."""
 
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,3 +25,52 @@ def _is_amd() -> bool:
     system = Path("/proc/cpuinfo")
     text = system.read_text(encoding="utf-8") if system.is_file() else platform.processor()
     return "AuthenticAMD" in text
+
+
+@contextmanager
+def quick_products() -> Iterator[None]:
+    """Within the block products of matrices in float32 are oneDNN's, where MKL lags.
+
+    They are as exact: PyTorch hands float32 to oneDNN only where less is allowed, but there is
+    nothing less that oneDNN would do on such a CPU (`onednn_is_exact` has looked). Each takes some
+    10 us to begin, and one of a new shape a quarter of a millisecond, so they are for large ones.
+    """
+    if torch.compiler.is_compiling() or not onednn_multiplies():
+        yield
+        return
+    with _less_allowed():
+        yield
+
+
+def onednn_multiplies() -> bool:
+    """Whether `quick_products` makes a difference."""
+    return mkl_lags() and onednn_is_exact()
+
+
+@cache
+def onednn_is_exact() -> bool:
+    """Whether oneDNN multiplies float32 in float32 though it may do less, tried on some shapes."""
+    known = hasattr(torch.backends.mkldnn, "matmul")  # from PyTorch 2.9 on
+    if not known or not torch.backends.mkldnn.is_available():
+        return False
+    source, shapes = torch.Generator().manual_seed(0), ((64, 32, 96), (3, 200, 17), (40, 600, 40))
+    with torch.no_grad(), _less_allowed():
+        return all(_is_exact(source, *shape) for shape in shapes)
+
+
+@contextmanager
+def _less_allowed() -> Iterator[None]:
+    settings: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before, settings.fp32_precision = settings.fp32_precision, "bf16"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
+
+
+def _is_exact(source: torch.Generator, rows: int, inner: int, columns: int) -> bool:
+    x = torch.randn(2, rows, inner, generator=source)
+    y = torch.randn(2, columns, inner, generator=source).mT
+    wanted = (x.double() @ y.double()).float()
+    found = (x @ y, torch.stack([one @ other for one, other in zip(x, y)]))
+    return all(torch.allclose(one, wanted, rtol=1e-5, atol=1e-4) for one in found)

@@ -1,8 +1,4 @@
-"""Linear layers whose products are oneDNN's where PyTorch's own are slower.
-
-On CPUs of AMD with AVX-512 it multiplies float32 2.2 times as fast (see `mkl_lags`), and on others
-large weights that lie as it reads them. Its operator is undocumented, and used where it is there.
-"""
+"""Linear layers that learn by `quick_products`, and whose weights can be packed for a search."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.ops.cpu import mkl_lags
+from seqattn.ops.cpu import onednn_multiplies, quick_products
 
 _LEAST = 1 << 20
 """Multiplications from which oneDNN is quicker: it takes 10 us to find how to do a product."""
 _LARGE = 1 << 20
-"""Numbers of a matrix from which it is packed whatever the CPU."""
+"""Numbers of a matrix from which it is packed on any CPU."""
 _ROWS = 128  # that a step of a search multiplies, about
 
 
@@ -46,42 +42,33 @@ def linear(
     own = x.dtype == weight.dtype == torch.float32 and x.numel() * weight.shape[0] >= _LEAST
     if not own or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight, bias)
-    if torch.compiler.is_compiling() or not (ordered is not None or onednn_is_quicker()):
+    if ordered is not None and not torch.is_grad_enabled():
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, ordered, bias, "none", [], "")
+        return out
+    if torch.compiler.is_compiling() or not onednn_multiplies():
         return F.linear(x, weight, bias)
-    if torch.is_grad_enabled():
-        learnt: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-        return learnt
-    return _product(x, weight if ordered is None else ordered, bias)
+    learnt: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return learnt
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        with quick_products():
+            return F.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = ctx.needs_input_grad
         rows, inputs = (part.reshape(-1, part.shape[-1]) for part in (gradient, x))
-        wanted = ctx.needs_input_grad
-        return (
-            linear(gradient, weight.T) if wanted[0] else None,
-            linear(rows.T, inputs.T) if wanted[1] else None,
-            rows.sum(dim=0) if wanted[2] else None,
-        )
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, dense(weight), bias, "none", [], "")
-    return out
-
-
-def dense(matrix: Tensor) -> Tensor:
-    """The same without gaps between rows or columns, with which oneDNN is 2,000 times slower."""
-    if matrix.layout is not torch.strided or matrix.is_contiguous() or matrix.T.is_contiguous():
-        return matrix
-    return matrix.contiguous()
+        with quick_products():
+            return (
+                (rows @ weight).view_as(x) if of_x else None,
+                rows.T @ inputs if of_weight else None,
+                rows.sum(dim=0) if of_bias else None,
+            )
 
 
 @contextmanager
@@ -89,8 +76,8 @@ def packed(model: nn.Module) -> Iterator[None]:
     """Within the block the weights of a model's linear layers, which must not change, are packed.
 
     Generation multiplies few rows at a time, so that packing takes as long as the product. It is
-    oneDNN's and for float32 on a CPU; other layers stay as they are. Blocks of several threads may
-    overlap.
+    oneDNN's and for float32 on a CPU, of large matrices, or of most where it is the quicker one
+    anyway. Blocks of several threads may overlap.
     """
     layers = [layer for layer in model.modules() if type(layer) is Linear and _worth_packing(layer)]
     for layer in layers:
@@ -104,19 +91,14 @@ def packed(model: nn.Module) -> Iterator[None]:
 
 
 def _worth_packing(layer: Linear) -> bool:
-    weight, least = layer.weight, _LEAST // _ROWS if onednn_is_quicker() else _LARGE
+    weight, least = layer.weight, _LEAST // _ROWS if onednn_multiplies() else _LARGE
     fits = weight.device.type == "cpu" and weight.dtype == torch.float32
-    return fits and weight.numel() >= least and has_onednn()
-
-
-def onednn_is_quicker() -> bool:
-    """Whether float32 products of any size are quicker by oneDNN."""
-    return mkl_lags() and has_onednn()
+    return fits and weight.numel() >= least and can_pack()
 
 
 @cache
-def has_onednn() -> bool:
-    """Whether PyTorch has the operators."""
+def can_pack() -> bool:
+    """Whether PyTorch has the operators, which are undocumented."""
     names = "_reorder_linear_weight", "_linear_pointwise"
     built = torch.backends.mkldnn.is_available()
     return built and all(hasattr(torch.ops.mkldnn, name) for name in names)

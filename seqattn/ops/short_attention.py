@@ -6,10 +6,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqattn.ops.cpu import onednn_multiplies, quick_products
 from seqattn.ops.short_softmax import softmax, softmax_backward
 
-LONGEST = {torch.bfloat16: 256, torch.float32: 31}
-"""Keys up to which it is the faster way, and its weights are few beside the features."""
+_FEW_WEIGHTS = 256  # keys up to which they are few beside the features
+
+
+def longest(kind: torch.dtype) -> int:
+    """Keys up to which it is the faster way for numbers of a kind."""
+    if kind == torch.float32 and not onednn_multiplies():
+        return 31
+    return _FEW_WEIGHTS if kind in (torch.float32, torch.bfloat16) else 0
 
 
 class _ShortAttention(torch.autograd.Function):
@@ -19,23 +26,26 @@ class _ShortAttention(torch.autograd.Function):
     ) -> Tensor:
         # heads lie apart, and each is read twice
         q, keys, values = (part.contiguous() for part in (q, keys, values))
-        scores = (q @ keys.transpose(2, 3)).float().mul_(scale)
+        with quick_products():
+            scores = (q @ keys.transpose(2, 3)).float().mul_(scale)
         if hidden is not None:
             scores.masked_fill_(hidden, -torch.inf)
         weights = softmax(scores)
         ctx.save_for_backward(q, keys, values, weights)
         ctx.scale = scale
-        return weights.to(q.dtype) @ values
+        with quick_products():
+            return weights.to(q.dtype) @ values
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, keys, values, weights = ctx.saved_tensors
         gradient = gradient.contiguous()
-        lost = (gradient @ values.transpose(2, 3)).float()
-        scores = softmax_backward(lost, weights).mul_(ctx.scale).to(q.dtype)
-        of_values = weights.to(q.dtype).transpose(2, 3) @ gradient
-        return scores @ keys, scores.transpose(2, 3) @ q, of_values, None, None
+        with quick_products():
+            lost = (gradient @ values.transpose(2, 3)).float()
+            scores = softmax_backward(lost, weights).mul_(ctx.scale).to(q.dtype)
+            of_values = weights.to(q.dtype).transpose(2, 3) @ gradient
+            return scores @ keys, scores.transpose(2, 3) @ q, of_values, None, None
 
 
 def short_attention(

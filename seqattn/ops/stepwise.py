@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqattn.ops.linear import dense, linear, onednn_is_quicker
+from seqattn.ops.cpu import onednn_multiplies
+from seqattn.ops.linear import linear
 
 
 class StepLinear:
@@ -26,13 +27,13 @@ class StepLinear:
         if torch.is_grad_enabled() and weights:
             base = _Deferred.apply(base, self.inputs, *weights)  # type: ignore[no-untyped-call]
         self.bases = base.unbind(dim=1)
-        self.weights = [dense(weight.detach()) for weight in weights]
+        self.weights = [weight.detach() for weight in weights]
 
     def __call__(self, t: int, inputs: Sequence[Tensor]) -> Tensor:
         """Step t, each once and in order. Args: inputs: (B, I), one for each weight."""
         out = self.bases[t]
         for x, weight, seen in zip(inputs, self.weights, self.inputs, strict=True):
-            out = out + linear(x, weight) if onednn_is_quicker() else torch.addmm(out, x, weight.T)
+            out = out + linear(x, weight) if onednn_multiplies() else torch.addmm(out, x, weight.T)
             seen.append(x.detach())
         return out
 

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from seqattn.ops.cpu import quick_products
 from seqattn.ops.cross_entropy import Mixture, TokenLoss, gain
 from seqattn.ops.exponentials import exp_
-from seqattn.ops.linear import linear, onednn_is_quicker
 from seqattn.tokens import PAD
 
 _BLOCK_NUMBERS = 1 << 21  # logits of a block: 8 MiB in float32, which a CPU's caches hold
@@ -59,7 +59,7 @@ def blockwise_cross_entropy(
         mixture = Mixture(*(part[kept] for part in mixture))
         inputs += mixture[:2]
     learn = torch.is_grad_enabled()
-    with torch.no_grad():
+    with torch.no_grad(), quick_products():
         sums, gradients = _over_blocks(
             inputs[0], weight, targets[kept], smoothing, mixture, learn, r_drop
         )
@@ -118,21 +118,14 @@ def _over_blocks(
     narrow = x.to(compute) if compute == exact else _padded(x, compute)
     sums = torch.zeros(4, dtype=exact, device=x.device)
     gradients = [torch.empty_like(x), torch.zeros_like(weight, dtype=exact)] if learn else []
-    by_onednn = compute == torch.float32 and device == "cpu" and onednn_is_quicker()
-    if by_onednn and learn:  # which sums the quicker the longer a row is
-        gradients[1] = torch.zeros_like(weight.T, memory_format=torch.contiguous_format).T
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
     pull = sums.new_zeros(len(x), 1)
     rows = max(64, _BLOCK_NUMBERS // len(weight) // _NARROW_ROWS * _NARROW_ROWS)
-    held_rows = 0 if by_onednn else min(rows, len(narrow))
-    memory = narrow.new_empty(held_rows, len(weight))  # every block's logits
+    memory = narrow.new_empty(min(rows, len(narrow)), len(weight))  # every block's logits
     for start in range(0, len(x), rows):
         block = slice(start, min(start + rows, len(x)))
         features, gold = narrow[start : start + rows], targets[block, None]
-        if by_onednn:
-            product = linear(features, output)
-        else:
-            product = torch.mm(features, output.T, out=memory[: len(features)])
+        product = torch.mm(features, output.T, out=memory[: len(features)])
         logits = product[: len(gold)].to(exact)
         part = None if mixture is None else Mixture(*(whole[block] for whole in mixture))
         found = _block(logits, gold, smoothing, part, r_drop)
@@ -151,10 +144,6 @@ def _over_blocks(
         if found.apart is not None:
             gradient.add_(found.apart, alpha=r_drop / 2)
         gradient.scatter_add_(1, gold, gradient.new_full((), smoothing - 1).expand_as(gold))
-        if by_onednn:
-            gradients[0][block] = linear(gradient, output.T)
-            gradients[1].T.add_(linear(features.T, gradient.T))
-            continue
         if compute == exact:
             gradients[0][block] = gradient @ output
             gradients[1].addmm_(gradient.T, features)

@@ -282,7 +282,7 @@ def test_it_equals_longformer_with_copied_weights(global_tokens):
 
 
 def test_no_tensor_of_a_pass_is_as_large_as_n_by_n():
-    length, sizes = 2048, []
+    length, sizes = 4096, []
 
     class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.attention.kernels.softmax import fused_attention
-from seqattn.ops.short_attention import LONGEST, short_attention
+from seqattn.ops.short_attention import longest, short_attention
 
 
 def heads(count, length, dtype):
@@ -31,7 +31,7 @@ def test_it_is_pytorchs_attention_with_its_gradients(groups, mask, length):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("length", [5, LONGEST[torch.bfloat16], LONGEST[torch.bfloat16] + 1])
+@pytest.mark.parametrize("length", [5, longest(torch.bfloat16), longest(torch.bfloat16) + 1])
 def test_half_precision_on_a_cpu_is_near_full_precision(length):
     narrow = [heads(4, length, torch.bfloat16) for _ in range(3)]
     got = fused_attention(*narrow, None, True, 0.0, 0.3)

@@ -10,7 +10,7 @@ from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.ops.row_products import row_products
-from seqattn.ops.short_attention import LONGEST, short_attention
+from seqattn.ops.short_attention import longest, short_attention
 from seqattn.ops.short_softmax import softmax
 from seqattn.positions.base import Position
 
@@ -179,7 +179,7 @@ def fused_attention(
     on_cpu = q.device.type == "cpu"
     plain = not dropout and (bias is None or bias.dtype == torch.bool)
     eager = on_cpu and plain and not torch.compiler.is_compiling()  # before a length is looked at
-    if eager and keys.shape[2] <= LONGEST.get(q.dtype, 0):
+    if eager and keys.shape[2] <= longest(q.dtype):
         return short_attention(q, keys, values, bias, is_causal, scale)
     if on_cpu and q.dtype == torch.bfloat16:
         bias = bias if bias is None or bias.dtype == torch.bool else bias.float()
