@@ -132,6 +132,18 @@ def test_products_that_would_be_rounded_are_not_taken(monkeypatch):
     cpu.onednn_is_exact.cache_clear()
 
 
+def test_what_is_asked_first_of_all_changes_no_answer():
+    """As a training in half precision asks it."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        for enabled in (True, False):
+            cpu.onednn_is_exact.cache_clear()
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                assert cpu.onednn_is_exact()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.skipif(not module.can_pack(), reason="this PyTorch has no such operators")
 class TestPacked:
     @pytest.mark.parametrize("lags", [True, False])
