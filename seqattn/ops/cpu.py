@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ def quick_products() -> Iterator[None]:
     if torch.compiler.is_compiling() or not onednn_multiplies():
         yield
         return
-    with _less_allowed():
+    with _less_allowed:
         yield
 
 
@@ -54,18 +55,35 @@ def onednn_is_exact() -> bool:
     if not known or not torch.backends.mkldnn.is_available():
         return False
     source, shapes = torch.Generator().manual_seed(0), ((64, 32, 96), (3, 200, 17), (40, 600, 40))
-    with torch.no_grad(), torch.autocast("cpu", enabled=False), _less_allowed():
+    with torch.no_grad(), torch.autocast("cpu", enabled=False), _less_allowed:
         return all(_is_exact(source, *shape) for shape in shapes)
 
 
-@contextmanager
-def _less_allowed() -> Iterator[None]:
-    settings: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before, settings.fp32_precision = settings.fp32_precision, "bf16"
-    try:
-        yield
-    finally:
-        settings.fp32_precision = before
+class _LessAllowed:
+    """Within its blocks, which may be of several threads, PyTorch may multiply in less than float32
+    by oneDNN."""
+
+    def __init__(self) -> None:
+        self.lock, self.blocks, self.before = Lock(), 0, ""
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.blocks == 0:
+                self.before, _matmul().fp32_precision = _matmul().fp32_precision, "bf16"
+            self.blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.blocks -= 1
+            if self.blocks == 0:
+                _matmul().fp32_precision = self.before
+
+
+_less_allowed = _LessAllowed()
+
+
+def _matmul() -> Any:
+    return torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
 
 
 def _is_exact(source: torch.Generator, rows: int, inner: int, columns: int) -> bool:

@@ -383,7 +383,7 @@ LOSS_FAULTS = [
     Fault("q01", "a linear layer's gradient of weights is of half of the rows",
           "rows.T @ inputs if", "rows[::2].T @ inputs[::2] if", ("ops/test_linear.py",)),
     Fault("q02", "products in less than float32 stay allowed",
-          "settings.fp32_precision = before", "pass", ("ops/test_linear.py",)),
+          "_matmul().fp32_precision = self.before", "pass", ("ops/test_linear.py",)),
     Fault("q03", "oneDNN is trusted unseen",
           "return all(torch.allclose(one, wanted", "return any(torch.allclose(wanted, wanted",
           ("ops/test_linear.py",)),

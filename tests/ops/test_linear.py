@@ -117,6 +117,16 @@ def test_the_setting_is_given_back_after_an_error():
     assert SETTINGS.fp32_precision != "bf16"
 
 
+def test_blocks_of_threads_may_end_in_any_order():
+    first, second = cpu.quick_products(), cpu.quick_products()
+    for block in (first, second):
+        block.__enter__()
+    first.__exit__(None, None, None)
+    assert SETTINGS.fp32_precision == "bf16"
+    second.__exit__(None, None, None)
+    assert SETTINGS.fp32_precision != "bf16"
+
+
 def test_products_that_would_be_rounded_are_not_taken(monkeypatch):
     cpu.onednn_is_exact.cache_clear()
     multiply = torch.Tensor.__matmul__
