@@ -21,8 +21,8 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
-from seqattn.models.stack import PositionFactory, Slots
-from seqattn.positions.base import Position
+from seqattn.models.stack import PositionFactory, PositionRefused, Slots
+from seqattn.positions.base import Position, Stack
 
 Attentions = AttentionFactory | Sequence[AttentionFactory]
 """One attention for all layers of a slot, or several that take turns, layer by layer."""
@@ -117,9 +117,26 @@ class Architecture:
         slots, (source, target, joint) = Slots(**factories, position=self.position), vocabulary
         if self.model.attention_type is Alignment:
             return self.model.build(source, target, joint, slots.cross[0])
-        if self.model.output == "spans":
-            return self.model.build(source, slots)
-        return self.model.build(source, target, joint, slots)
+        sides = [source] if self.model.output == "spans" else [source, target, joint]
+        try:
+            return self.model.build(*sides, slots)
+        except PositionRefused as error:
+            raise UserError(self._without_position(error)) from error
+
+    def _without_position(self, error: PositionRefused) -> str:
+        """In the names of choices, what cannot have the position, and what it can have."""
+        own = (
+            self.encoder_attention or self.decoder_attention or isinstance(self.attention, Sequence)
+        )
+        attention = error.mixer.name if own else f"attention={self._name('attention')}"
+        taken = error.mixer.abilities.hooks | {"embed"}
+        with unallocated():
+            schemes = {
+                name: nodes.build(node)(Stack(_PROBED, 1))
+                for name, node in choices("position").items()
+            }
+        fitting = ", ".join(name for name, one in schemes.items() if one.hooks <= taken)
+        return f"{attention} cannot use position={self._name('position')}; it takes {fitting}"
 
     def _layers(self, slot: str) -> list[AttentionFactory]:
         """A factory for each layer of a slot; those that no layer needs must serve it too."""

@@ -161,6 +161,19 @@ class Decoder(LayerStack):
         return self.norm(x), attended
 
 
+class PositionRefused(UserError):
+    """A mixer does not take what a position scheme acts through."""
+
+    def __init__(self, mixer: Mixer, position: Position) -> None:
+        self.mixer, self.position = mixer, position
+        missing = sorted(position.hooks - mixer.abilities.hooks - {"embed"})
+        super().__init__(
+            f"{mixer.name} cannot use {type(position).__name__}, which acts through "
+            f"{' and '.join(missing)}; it takes schemes that act through "
+            f"{', '.join(sorted(mixer.abilities.hooks | {'embed'}))}"
+        )
+
+
 def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
     """Refuses a position scheme that some layer's self-attention cannot take."""
     heads = {mixer.position_heads for mixer in mixers if isinstance(mixer, Attention)}
@@ -171,10 +184,5 @@ def check_position(position: Position, mixers: Sequence[Mixer]) -> None:
             f"{counts}; give them the same num_heads, or use position=sinusoidal, learned or none"
         )
     for mixer in mixers:
-        missing = position.hooks - mixer.abilities.hooks - {"embed"}
-        if missing:
-            raise UserError(
-                f"{mixer.name} cannot use {type(position).__name__}, which acts through "
-                f"{' and '.join(sorted(missing))}; it takes schemes that act through "
-                f"{', '.join(sorted(mixer.abilities.hooks | {'embed'}))}"
-            )
+        if position.hooks - mixer.abilities.hooks - {"embed"}:
+            raise PositionRefused(mixer, position)
