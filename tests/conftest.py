@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.ops import cpu, exponentials, linear
+from seqattn.ops import cpu, exponentials, linear_layer
 
 torch.set_num_threads(1)
 
@@ -20,7 +20,7 @@ def where_mkl_lags(monkeypatch):
         pytest.skip("such products are not those of float32 here")
     for module in (cpu, exponentials):
         monkeypatch.setattr(module, "mkl_lags", lambda: True)
-    monkeypatch.setattr(linear, "_LEAST", 1)
+    monkeypatch.setattr(linear_layer, "_LEAST", 1)
 
 
 @pytest.fixture(params=["this CPU", "where MKL lags"])

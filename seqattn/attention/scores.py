@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seqattn.errors import UserError
 from seqattn.ops.exponentials import tanh_
-from seqattn.ops.linear import Linear
+from seqattn.ops.linear_layer import Linear
 
 _BLOCK_NUMBERS = 1 << 20  # numbers inside the tanh at once: 4 MiB in float32, for caches
 

@@ -6,7 +6,7 @@ import torch
 
 from seqattn.benchmarks.suite import Sample, timed
 from seqattn.benchmarks.transformer_models import Shape
-from seqattn.ops.linear import linear
+from seqattn.ops.linear_layer import linear
 
 _SIZE, _TIMES = 1024, 12
 

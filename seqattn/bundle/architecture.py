@@ -1,15 +1,9 @@
 """What a model is made from: its shape, an attention for each slot, and a position scheme."""
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
-
-import torch
-from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from seqattn.attention.alignment import Alignment
 from seqattn.attention.base import AttentionFactory
@@ -17,6 +11,7 @@ from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle import nodes
 from seqattn.bundle.choices import SLOT_NODES, SLOTS, choices
+from seqattn.bundle.unallocated import unallocated
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.models.base import Seq2SeqModel
@@ -227,29 +222,6 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
     kept = {name: given[name] for name in _HEADS if name in given}
     heads = {"num_kv_heads": given["num_heads"], **kept}  # where it counts no key heads
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
-
-
-class _NoNumbers(TorchFunctionMode):
-    """Leaves out `normal_`, for which PyTorch would import its compiler: seconds, for nothing."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        given = kwargs or {}
-        if func in (torch.Tensor.normal_, nn.init.normal_):
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
-
-
-@contextmanager
-def unallocated() -> Iterator[None]:
-    """Modules made inside take no memory, hold no numbers and say nothing."""
-    logging.disable(logging.WARNING)
-    try:
-        with torch.device("meta"), _NoNumbers():
-            yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def _target(factory: object) -> object:

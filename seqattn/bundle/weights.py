@@ -10,8 +10,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from seqattn.bundle.architecture import Architecture, Model, Vocabularies, unallocated
+from seqattn.bundle.architecture import Architecture, Model, Vocabularies
 from seqattn.bundle.format1 import weight_name
+from seqattn.bundle.unallocated import unallocated
 from seqattn.errors import UserError
 from seqattn.ops.int8 import Rounded, matrices
 

@@ -9,7 +9,7 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from seqattn.ops.dropout import Dropout
-from seqattn.ops.linear import linear
+from seqattn.ops.linear_layer import linear
 from seqattn.ops.stepwise import StepLinear
 
 Cell = Literal["lstm", "gru"]

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqattn.ops.dropout import Dropout
-from seqattn.ops.linear import Linear
+from seqattn.ops.linear_layer import Linear
 
 Norm = Literal["layernorm", "rmsnorm"]
 Activation = Literal["relu", "gelu", "swiglu"]

@@ -14,7 +14,7 @@ from seqattn.models.span_base import SpanInput
 from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Encoder, Slots
 from seqattn.ops.dropout import Dropout
-from seqattn.ops.linear import Linear
+from seqattn.ops.linear_layer import Linear
 
 
 @checked

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.ops.linear import Linear
+from seqattn.ops.linear_layer import Linear
 
 _LEAST = 1 << 16
 """Numbers of a matrix below which the rounding of inputs takes longer than the product saves."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from seqattn.ops.cpu import onednn_multiplies
-from seqattn.ops.linear import linear
+from seqattn.ops.linear_layer import linear
 
 
 class StepLinear:

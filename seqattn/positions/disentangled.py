@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.checking import Width, checked
-from seqattn.ops.linear import Linear
+from seqattn.ops.linear_layer import Linear
 from seqattn.positions.base import LayeredPosition, Position, Stack
 from seqattn.positions.relative import Reach, reached, read, table_rows
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqattn.models.head import DecoderOutput, Head, PointerHead
-from seqattn.ops.linear import packed
+from seqattn.ops.linear_layer import packed
 from tests.builders import padded, randomised
 
 B, T, S, D, V, E = 2, 5, 7, 6, 11, 4

@@ -381,14 +381,14 @@ SEARCH_FAULTS = [
 
 LOSS_FAULTS = [
     Fault("q01", "a linear layer's gradient of weights is of half of the rows",
-          "rows.T @ inputs if", "rows[::2].T @ inputs[::2] if", ("ops/test_linear.py",)),
+          "rows.T @ inputs if", "rows[::2].T @ inputs[::2] if", ("ops/test_linear_layer.py",)),
     Fault("q02", "products in less than float32 stay allowed",
-          "_matmul().fp32_precision = self.before", "pass", ("ops/test_linear.py",)),
+          "_matmul().fp32_precision = self.before", "pass", ("ops/test_linear_layer.py",)),
     Fault("q03", "oneDNN is trusted unseen",
           "return all(torch.allclose(one, wanted", "return any(torch.allclose(wanted, wanted",
-          ("ops/test_linear.py",)),
+          ("ops/test_linear_layer.py",)),
     Fault("q04", "packed weights outlive their block",
-          "layer.ordered = None", "pass", ("ops/test_linear.py",)),
+          "layer.ordered = None", "pass", ("ops/test_linear_layer.py",)),
     Fault("q05", "powers of two in place of exponentials",
           "x.mul_(_LOG2_E).exp2_()", "x.exp2_()", ("ops/test_exponentials.py",)),
     Fault("l01", "smoothing has no gradient",

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn.ops import cpu
-from seqattn.ops import linear as module
-from seqattn.ops.linear import Linear, linear, packed
+from seqattn.ops import linear_layer as module
+from seqattn.ops.linear_layer import Linear, linear, packed
 
 pytestmark = pytest.mark.usefixtures("where_mkl_lags")
 SETTINGS = torch.backends.mkldnn.matmul
