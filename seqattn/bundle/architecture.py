@@ -120,10 +120,14 @@ class Architecture:
 
     def _without_position(self, error: PositionRefused) -> str:
         """In the names of choices, what cannot have the position, and what it can have."""
-        own = (
-            self.encoder_attention or self.decoder_attention or isinstance(self.attention, Sequence)
-        )
-        attention = error.mixer.name if own else f"attention={self._name('attention')}"
+        several = isinstance(self.attention, Sequence)
+        attention, position = error.mixer.name, type(error.position).__name__
+        if "attention" in self.names and not (
+            several or self.encoder_attention or self.decoder_attention
+        ):
+            attention = f"attention={self.names['attention']}"
+        if "position" in self.names:
+            position = f"position={self.names['position']}"
         taken = error.mixer.abilities.hooks | {"embed"}
         with unallocated():
             schemes = {
@@ -131,7 +135,7 @@ class Architecture:
                 for name, node in choices("position").items()
             }
         fitting = ", ".join(name for name, one in schemes.items() if one.hooks <= taken)
-        return f"{attention} cannot use position={self._name('position')}; it takes {fitting}"
+        return f"{attention} cannot use {position}; it takes {fitting}"
 
     def _layers(self, slot: str) -> list[AttentionFactory]:
         """A factory for each layer of a slot; those that no layer needs must serve it too."""

@@ -39,8 +39,8 @@ def linear(
         bias: (O,); None for none.
         ordered: the weight as oneDNN reads it, for products without gradients; None for none.
     """
-    own = x.dtype == weight.dtype == torch.float32 and x.numel() * weight.shape[0] >= _LEAST
-    if not own or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+    large = x.dtype == weight.dtype == torch.float32 and x.numel() * weight.shape[0] >= _LEAST
+    if not large or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight, bias)
     if ordered is not None and not torch.is_grad_enabled():
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, ordered, bias, "none", [], "")

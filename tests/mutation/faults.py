@@ -388,7 +388,7 @@ LOSS_FAULTS = [
           "return all(torch.allclose(one, wanted", "return any(torch.allclose(wanted, wanted",
           ("ops/test_linear_layer.py",)),
     Fault("q04", "packed weights outlive their block",
-          "layer.ordered = None", "pass", ("ops/test_linear_layer.py",)),
+          "layer.ordered = None", "pass", ("ops/test_packed.py",)),
     Fault("q05", "powers of two in place of exponentials",
           "x.mul_(_LOG2_E).exp2_()", "x.exp2_()", ("ops/test_exponentials.py",)),
     Fault("l01", "smoothing has no gradient",
