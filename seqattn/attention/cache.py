@@ -16,16 +16,28 @@ class KeysValues(NamedTuple):
     values: Tensor
 
 
-class Past(NamedTuple):
-    """All keys and values so far, and which of them each row may see.
+class BeamSlots(NamedTuple):
+    """What the N slots of a cache hold that the beams of a sentence share.
 
     Args:
-        ancestry: (B, K, L*K) bool, True on the slots that a beam descends from; None for one beam.
+        ancestry: (B, K, N) bool, True on the slots that a beam descends from.
+        tokens: (N,) or (B, N) which token, counted from 0, each slot holds.
+    """
+
+    ancestry: Tensor
+    tokens: Tensor
+
+
+class Past(NamedTuple):
+    """The keys and values (B, G, N, Dh) so far.
+
+    Args:
+        slots: None for one beam, whose slot l holds token l.
     """
 
     keys: Tensor
     values: Tensor
-    ancestry: Tensor | None
+    slots: BeamSlots | None
 
 
 class Cache(Protocol):
@@ -54,44 +66,58 @@ class GrowingCache:
 
     The beams of a sentence write side by side into one row, and a small table says which of the
     slots each beam descends from. Reordering beams moves that table; keys and values stay where
-    they were written, and a shared past is stored once more for no one.
+    they were written, and a shared past is stored once more for no one. Before it grows, the buffer
+    loses the slots from which no beam descends any more, where they are a quarter of it: beams soon
+    share most of their past, so that L tokens of K beams take not much more than L slots. On a GPU
+    it keeps them: to count them would wait for all of its work.
 
     Args:
         beams: K, hypotheses per sentence.
+        forgets: whether such slots are lost; else slot l*K + k holds token l of beam k.
     """
 
-    def __init__(self, beams: int = 1) -> None:
+    def __init__(self, beams: int = 1, forgets: bool = True) -> None:
         self.beams = beams
+        self.forgets = forgets
         self.length = 0
+        self._used = 0  # slots
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
-        self._ancestry: Tensor | None = None  # as `Past`
+        self._slots: BeamSlots | None = None
 
     def append(self, new: KeysValues) -> Past:
         """Writes T new tokens and gives all of the past, these included.
 
         Args:
             new: keys and values (B*K, G, T, Dh), the beams of a sentence next to each other.
-
-        Returns:
-            Keys and values (B, G, L*K, Dh), slot l*K + k holding token l of beam k.
         """
-        rows, _, steps, _ = new.keys.shape
+        steps = new.keys.shape[2]
         keys, values = self._side_by_side(new.keys), self._side_by_side(new.values)
         if self._keys is None or self._values is None:
             self._keys, self._values = keys, values
         else:
-            start = self.length * self.beams
-            self._keys = self._room(self._keys, start, keys)
-            self._values = self._room(self._values, start, values)
-        self.length += steps
+            full = self._used + keys.shape[2] > self._keys.shape[2]
+            if full and self.forgets and keys.device.type == "cpu":  # to look waits for a GPU
+                self._forget()
+            self._keys = self._room(self._keys, keys)
+            self._values = self._room(self._values, values)
+        self._used += keys.shape[2]
         if self.beams > 1:
-            own = torch.eye(self.beams, dtype=torch.bool, device=keys.device).repeat(1, steps)
-            own = own.expand(rows // self.beams, -1, -1)
-            known = self._ancestry
-            self._ancestry = own if known is None else torch.cat((known, own), dim=2)
-        used = self.length * self.beams
-        return Past(self._keys[:, :, :used], self._values[:, :, :used], self._ancestry)
+            self._slots = self._joined(len(keys), steps, keys.device)
+        self.length += steps
+        return Past(self._keys[:, :, : self._used], self._values[:, :, : self._used], self._slots)
+
+    def _joined(self, sentences: int, steps: int, device: torch.device) -> BeamSlots:
+        """The slots, with those of T new tokens of each beam."""
+        own = torch.eye(self.beams, dtype=torch.bool, device=device).repeat(1, steps)
+        own = own.expand(sentences, -1, -1)
+        tokens = torch.arange(self.length, self.length + steps, device=device)
+        tokens = tokens.repeat_interleave(self.beams)
+        if self._slots is None:
+            return BeamSlots(own, tokens)
+        ancestry, known = self._slots
+        tokens = tokens.expand(*known.shape[:-1], -1)
+        return BeamSlots(torch.cat((ancestry, own), dim=2), torch.cat((known, tokens), dim=-1))
 
     def _side_by_side(self, x: Tensor) -> Tensor:
         if self.beams == 1:
@@ -99,8 +125,8 @@ class GrowingCache:
         x = x.unflatten(0, (-1, self.beams))  # (B*K, G, T, Dh) -> (B, K, G, T, Dh)
         return x.permute(0, 2, 3, 1, 4).flatten(2, 3)  # -> (B, G, T, K, Dh) -> (B, G, T*K, Dh)
 
-    def _room(self, buffer: Tensor, start: int, new: Tensor) -> Tensor:
-        end = start + new.shape[2]
+    def _room(self, buffer: Tensor, new: Tensor) -> Tensor:
+        start, end = self._used, self._used + new.shape[2]
         if end > buffer.shape[2]:
             size = end + max(end // 8, 4 * self.beams)  # a CPU reads slowly across larger gaps
             larger = new.new_empty(*buffer.shape[:2], size, buffer.shape[3])
@@ -109,27 +135,52 @@ class GrowingCache:
         buffer[:, :, start:end] = new
         return buffer
 
+    def _forget(self) -> None:
+        """Loses slots, so many in every sentence, if they are a quarter of it at least."""
+        if self._slots is None or self._keys is None or self._values is None:
+            return
+        ancestry, tokens = self._slots
+        needed = ancestry.any(dim=1)  # (B, N)
+        most = int(needed.sum(dim=1).max())
+        if 4 * most > 3 * self._used:
+            return
+        kept = (~needed).byte().argsort(dim=1, stable=True)[:, :most]  # (B, M), needed ones first
+        tokens = tokens.expand_as(needed).gather(1, kept)
+        self._slots = BeamSlots(ancestry.take_along_dim(kept[:, None], dim=2), tokens)
+        self._keys, self._values = _taken(self._keys, kept), _taken(self._values, kept)
+        self._used = most
+
     def reorder(self, index: Tensor) -> None:
-        if self._ancestry is not None:
-            self._ancestry = self._ancestry.take_along_dim(index[..., None], dim=1)
+        if self._slots is not None:
+            ancestry, tokens = self._slots
+            self._slots = BeamSlots(ancestry.take_along_dim(index[..., None], dim=1), tokens)
 
     def keep(self, sentences: Tensor) -> None:
         if self._keys is None or self._values is None:
             return
-        used = self.length * self.beams
-        self._keys = self._keys[:, :, :used].index_select(0, sentences)
-        self._values = self._values[:, :, :used].index_select(0, sentences)
-        if self._ancestry is not None:
-            self._ancestry = self._ancestry.index_select(0, sentences)
+        self._keys = self._keys[:, :, : self._used].index_select(0, sentences)
+        self._values = self._values[:, :, : self._used].index_select(0, sentences)
+        if self._slots is not None:
+            ancestry, tokens = self._slots
+            tokens = tokens if tokens.dim() == 1 else tokens.index_select(0, sentences)
+            self._slots = BeamSlots(ancestry.index_select(0, sentences), tokens)
 
     def crop(self, length: int) -> None:
-        self.length = min(length, self.length)
-        if self._ancestry is not None:
-            self._ancestry = self._ancestry[:, :, : self.length * self.beams]
+        self.length = length = min(length, self.length)
+        if self._slots is None:
+            self._used = length
+            return
+        ancestry, tokens = self._slots
+        if tokens.dim() == 1:
+            self._used = length * self.beams
+            self._slots = BeamSlots(ancestry[:, :, : self._used], tokens[: self._used])
+        else:  # they stand in any order
+            ancestry = ancestry & (tokens < length)[:, None]
+            self._slots = BeamSlots(ancestry, tokens.clamp(max=max(length - 1, 0)))
 
     @property
     def nbytes(self) -> int:
-        return bytes_of(self._keys, self._values, used=self.length * self.beams)
+        return bytes_of(self._keys, self._values, used=self._used)
 
 
 class RowCache(ABC):
@@ -153,6 +204,14 @@ class RowCache(ABC):
 
     def crop(self, length: int) -> None:
         raise UserError(f"{type(self).__name__} has forgotten what a shorter past would show again")
+
+
+def _taken(buffer: Tensor, slots: Tensor) -> Tensor:
+    """Some slots (B, M) of each sentence: (B, G, N, Dh) -> (B, G, M, Dh)."""
+    sentences, groups, size, width = buffer.shape
+    first = torch.arange(sentences * groups, device=slots.device) * size
+    rows = first.view(sentences, groups, 1) + slots[:, None]
+    return buffer.reshape(-1, width).index_select(0, rows.flatten()).view(*rows.shape, width)
 
 
 def bytes_of(*buffers: Tensor | None, used: int) -> int:

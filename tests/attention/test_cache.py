@@ -17,7 +17,9 @@ def tokens(rows, steps, value=None):
 
 def seen(past, sentence, beam):
     """The keys that a beam sees, in the order of their slots: (G, L, Dh)."""
-    slots = past.ancestry[sentence, beam].nonzero()[:, 0]
+    slots = past.slots.ancestry[sentence, beam].nonzero()[:, 0]
+    held = past.slots.tokens.expand(len(past.keys), -1)[sentence, slots]
+    assert torch.equal(held, torch.arange(len(slots)))
     return past.keys[sentence, :, slots], past.values[sentence, :, slots]
 
 
@@ -26,16 +28,17 @@ def test_one_beam_sees_all_that_was_written_in_order():
     written = [tokens(B, steps) for steps in (3, 1, 1, 2, 20, 1)]
     for new in written:
         past = cache.append(new)
-    assert past.ancestry is None
+    assert past.slots is None
     assert torch.equal(past.keys, torch.cat([new.keys for new in written], dim=2))
     assert torch.equal(past.values, torch.cat([new.values for new in written], dim=2))
 
 
-def test_every_beam_sees_its_own_ancestors_through_reordering_and_leaving():
+@pytest.mark.parametrize("forgets", [True, False])
+def test_every_beam_sees_its_own_ancestors_through_reordering_and_leaving(forgets):
     source = torch.Generator().manual_seed(5)
-    cache = GrowingCache(K)
+    cache = GrowingCache(K, forgets)
     histories = [[[] for _ in range(K)] for _ in range(4)]  # sentences, beams, tokens
-    for step, steps in enumerate((2, 1, 1, 3, 1, 1, 1)):
+    for step, steps in enumerate((2, 1, 1, 3, *[1] * 30, 2, 1, 1)):
         new = tokens(len(histories) * K, steps)
         past = cache.append(new)
         for b, sentence in enumerate(histories):
@@ -55,6 +58,29 @@ def test_every_beam_sees_its_own_ancestors_through_reordering_and_leaving():
             going = [2, 0, 3] if step == 1 else [1]
             cache.keep(torch.tensor(going))
             histories = [histories[b] for b in going]
+    length = len(histories[0][0])
+    assert past.keys.shape[2] < 2 * length if forgets else past.keys.shape[2] == K * length
+
+
+@pytest.mark.parametrize(
+    ("order", "slots"),
+    [
+        ([[1, 1, 1], [0, 2, 0]], 2 * 6),  # as many as one of the sentences needs
+        ([[1, 1, 1], [0, 2, 1]], K * 6),
+    ],
+)
+def test_a_full_buffer_loses_what_no_beam_descends_from(order, slots):
+    cache = GrowingCache(K)
+    for _ in range(6):
+        past = cache.append(tokens(B * K, 1))
+    assert cache._keys.shape[2] == past.keys.shape[2]
+    own = past.keys[1, :, 0 : 3 * 6 : 3].clone()
+    cache.reorder(torch.tensor(order))
+    past = cache.append(tokens(B * K, 1))
+    assert past.keys.shape[2] == slots + K
+    assert cache.nbytes == 2 * 4 * B * G * HEAD_DIM * (slots + K)
+    keys, _ = seen(past, 1, 0)
+    assert torch.equal(keys[:, :6], own)
 
 
 def test_reordering_moves_no_key():
@@ -112,4 +138,4 @@ def test_an_empty_cache_may_be_reordered_and_kept():
     cache.reorder(torch.zeros(B, K, dtype=torch.long))
     cache.keep(torch.tensor([1]))
     past = cache.append(tokens(K, 1))
-    assert torch.equal(past.ancestry, torch.eye(K, dtype=torch.bool)[None])
+    assert torch.equal(past.slots.ancestry, torch.eye(K, dtype=torch.bool)[None])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from seqattn.attention.base import Attention
+from seqattn.attention.cache import BeamSlots
 from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.kernels.softmax import SoftmaxKernel
@@ -57,11 +58,11 @@ class RingKernel(SoftmaxKernel):
         mask: Mask,
         position: Position,
         need_weights: bool = False,
-        ancestry: Tensor | None = None,
+        slots: BeamSlots | None = None,
     ) -> Attended:
         group = split_group()
         if group is None or group.size() == 1:
-            return super()._attend(q, keys, values, mask, position, need_weights, ancestry)
+            return super()._attend(q, keys, values, mask, position, need_weights, slots)
         if mask.extra is not None or self.watched:
             what = "a mask of your own" if mask.extra is not None else "capture or intervene"
             raise UserError(f"{what} needs whole sequences; leave sequence_parallel for it")

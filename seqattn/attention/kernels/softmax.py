@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.base import Abilities
-from seqattn.attention.cache import Cache, GrowingCache, KeysValues
+from seqattn.attention.cache import BeamSlots, Cache, GrowingCache, KeysValues
 from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
@@ -63,8 +63,8 @@ class SoftmaxKernel(Kernel):
         """The context over all of the past, to which `new` is added."""
         assert isinstance(cache, GrowingCache)
         q, keys = self._rotated(query, new.keys, mask, position)
-        keys, values, ancestry = cache.append(KeysValues(keys, new.values))
-        return self._attend(q, keys, values, mask, position, ancestry=ancestry).context
+        keys, values, slots = cache.append(KeysValues(keys, new.values))
+        return self._attend(q, keys, values, mask, position, slots=slots).context
 
     def _attend(
         self,
@@ -74,13 +74,13 @@ class SoftmaxKernel(Kernel):
         mask: Mask,
         position: Position,
         need_weights: bool = False,
-        ancestry: Tensor | None = None,
+        slots: BeamSlots | None = None,
     ) -> Attended:
         """As `forward` of rotated queries and keys, these (B, G, S, Dh), or as a cache has them."""
         beams = q.shape[0] // keys.shape[0]
         if beams > 1:
             q = fold_beams(q, beams)
-            mask = mask if ancestry is None else fold_mask(mask, beams, ancestry)
+            mask = mask if slots is None else fold_mask(mask, beams, slots)
         mask, used = self._narrowed(mask), None
         need_weights = need_weights and self.abilities.copies
         if self.watched or need_weights:
@@ -221,25 +221,33 @@ def unfold_beams(x: Tensor, beams: int) -> Tensor:
     return x.transpose(1, 2).flatten(0, 1)  # (B, K, H, T, Dh) -> (B*K, H, T, Dh)
 
 
-def fold_mask(mask: Mask, beams: int, ancestry: Tensor) -> Mask:
-    """The mask of self-attention of folded queries: B rows of K*T queries over L*K slots.
+def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
+    """The mask of self-attention of folded queries: B rows of K*T queries over N slots.
 
     Args:
         mask: of B*K rows of T queries; its `real` has B rows over L tokens.
         beams: K.
-        ancestry: (B, K, L*K), which slots of the cache each beam descends from.
+        slots: of the cache.
     """
     if mask.extra is not None:
         raise UserError("a mask of your own cannot be joined while decoding with several beams")
     queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
+    (ancestry, tokens), length = slots, mask.keys
     queries = queries.repeat(beams) if queries.dim() == 1 else queries.reshape(-1, beams * steps)
     keys = keys[::beams] if keys.dim() == 2 else keys  # a sentence's beams have the same
-    seen = ancestry[:, :, None, :]  # (B, K, 1, L*K)
+    seen = ancestry[:, :, None, :]  # (B, K, 1, N)
     if steps > 1:
-        slots = mask.keys
-        triangle = torch.ones(steps, slots, dtype=torch.bool, device=seen.device)
-        triangle = triangle.tril(slots - steps).repeat_interleave(beams, dim=1)  # (T, L*K)
-        seen = seen & triangle
-    real = None if mask.real is None else mask.real.repeat_interleave(beams, dim=1)
-    keys = keys.repeat_interleave(beams, dim=-1)
+        newest = torch.arange(length - steps, length, device=seen.device)
+        earlier = tokens[..., None, :] <= newest[:, None]  # ([B,] T, N)
+        seen = seen & (earlier if tokens.dim() == 1 else earlier[:, None])
+    real = None if mask.real is None else _held(mask.real, tokens)
+    keys = _held(keys, tokens)
+    queries = queries.expand(*keys.shape[:-1], -1)
     return Mask(queries, keys, real, extra=seen.flatten(1, 2)[:, None])
+
+
+def _held(x: Tensor, tokens: Tensor) -> Tensor:
+    """x ([B,] L) of tokens, for the slots ([B,] N) that hold them."""
+    if tokens.dim() == 1 or x.dim() == 1:
+        return x[..., tokens]
+    return x.gather(1, tokens)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqattn.attention.cache import BeamSlots, Cache, GrowingCache
 from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
 from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
@@ -58,6 +59,9 @@ class FactorizedKernel(BlockwiseKernel):
     def layouts(self, causal: bool) -> list[Layout]:
         """The layout of each set."""
 
+    def make_cache(self, beams: int) -> Cache:
+        return GrowingCache(beams, forgets=False)  # its columns are those of tokens
+
     def pattern(self, mask: Mask) -> Tensor:
         i, j = mask.query_positions[..., :, None], mask.key_positions[..., None, :]
         unions = []
@@ -75,7 +79,7 @@ class FactorizedKernel(BlockwiseKernel):
         mask: Mask,
         position: Position,
         need_weights: bool = False,
-        ancestry: Tensor | None = None,
+        slots: BeamSlots | None = None,
     ) -> Attended:
         plain = not self.watched and mask.real is None and mask.extra is None
         if plain and mask.queries == 1 < mask.keys:
@@ -85,8 +89,8 @@ class FactorizedKernel(BlockwiseKernel):
             columns = torch.stack(sets).any(dim=0).nonzero()[:, 0]
             if 2 * len(columns) <= mask.keys:  # else to take them out costs more than it saves
                 columns = columns.to(q.device)
-                return Attended(self._next(q, keys, values, mask, position, ancestry, columns))
-        return super()._attend(q, keys, values, mask, position, ancestry=ancestry)
+                return Attended(self._next(q, keys, values, mask, position, slots, columns))
+        return super()._attend(q, keys, values, mask, position, slots=slots)
 
     def _next(
         self,
@@ -95,7 +99,7 @@ class FactorizedKernel(BlockwiseKernel):
         values: Tensor,
         mask: Mask,
         position: Position,
-        ancestry: Tensor | None,
+        slots: BeamSlots | None,
         columns: Tensor,
     ) -> Tensor:
         """The context of one more token, over the tokens at `columns` alone."""
@@ -105,11 +109,13 @@ class FactorizedKernel(BlockwiseKernel):
             return x.unflatten(2, (-1, beams)).index_select(2, columns).flatten(2, 3)
 
         mask = replace(mask, key_positions=mask.key_positions[columns])
-        if ancestry is not None:
-            q, mask = fold_beams(q, beams), fold_mask(mask, beams, taken(ancestry))
+        if slots is not None:
+            tokens = torch.arange(len(columns), device=q.device).repeat_interleave(beams)
+            mask = fold_mask(mask, beams, BeamSlots(taken(slots.ancestry), tokens))
+            q = fold_beams(q, beams)
         mask = mask if len(self.patterns) == 1 else self._narrowed(mask)
         context = self._fast(q, taken(keys), taken(values), mask, position)
-        return context if ancestry is None else unfold_beams(context, beams)
+        return context if slots is None else unfold_beams(context, beams)
 
     def _unit(self, length: int, causal: bool) -> int:
         return self.stride

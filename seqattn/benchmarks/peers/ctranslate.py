@@ -36,7 +36,7 @@ class Contestant:
         found = self.translator.translate_batch(
             [[self.words[number] for number in row] for row in rows], beam_size=beams,
             max_batch_size=batch_size, min_decoding_length=length,
-            max_decoding_length=length,
+            max_decoding_length=length, return_scores=True,
         )  # fmt: skip
         return sum(len(one.hypotheses[0]) for one in found)
 

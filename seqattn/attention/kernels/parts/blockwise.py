@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqattn.attention.cache import BeamSlots
 from seqattn.attention.kernels.base import Attended
 from seqattn.attention.kernels.parts.layouts import Layout
 from seqattn.attention.kernels.softmax import SoftmaxKernel
@@ -149,11 +150,11 @@ class BlockwiseKernel(SoftmaxKernel):
         mask: Mask,
         position: Position,
         need_weights: bool = False,
-        ancestry: Tensor | None = None,
+        slots: BeamSlots | None = None,
     ) -> Attended:
         steps = q.shape[2]
-        if ancestry is not None or steps == 1 or steps < keys.shape[2]:  # there is a past
-            return super()._attend(q, keys, values, mask, position, ancestry=ancestry)
+        if slots is not None or steps == 1 or steps < keys.shape[2]:  # there is a past
+            return super()._attend(q, keys, values, mask, position, slots=slots)
         short = steps <= self.dense_up_to
         if short or self.watched or mask.extra is not None:
             if mask.real is not None:  # as blocks count, padding between tokens left out too
