@@ -28,6 +28,12 @@ def _is_amd() -> bool:
     return "AuthenticAMD" in text
 
 
+def bf16_is_native() -> bool:
+    """Whether this CPU multiplies bfloat16 by instructions of its own."""
+    known = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)  # a private name
+    return bool(known())
+
+
 @contextmanager
 def quick_products() -> Iterator[None]:
     """Within the block products of matrices in float32 are oneDNN's, where MKL lags.

@@ -9,6 +9,7 @@ from seqattn.attention.cache import BeamSlots, Cache, GrowingCache, KeysValues
 from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
+from seqattn.ops.flash_attention import flash_attention, is_quicker
 from seqattn.ops.row_products import row_products
 from seqattn.ops.short_attention import longest, short_attention
 from seqattn.ops.short_softmax import softmax
@@ -173,14 +174,16 @@ def fused_attention(
 ) -> Tensor:
     """softmax(q keys^T scale + bias) values; `bias` may be bool, True = may look.
 
-    On a CPU long sequences run in float32 whatever they are given: the backward pass in bfloat16
-    takes several times as long there.
+    On a CPU without `flash_attention` long sequences run in float32 whatever they are given:
+    PyTorch's backward pass in bfloat16 takes several times as long there.
     """
     on_cpu = q.device.type == "cpu"
     plain = not dropout and (bias is None or bias.dtype == torch.bool)
     eager = on_cpu and plain and not torch.compiler.is_compiling()  # before a length is looked at
     if eager and keys.shape[2] <= longest(q.dtype):
         return short_attention(q, keys, values, bias, is_causal, scale)
+    if eager and is_quicker(q.dtype):
+        return flash_attention(q, keys, values, bias, is_causal, scale)
     if on_cpu and q.dtype == torch.bfloat16:
         bias = bias if bias is None or bias.dtype == torch.bool else bias.float()
         with torch.autocast("cpu", enabled=False):

@@ -1,0 +1,101 @@
+"""Attention in tiles beside PyTorch's."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from seqattn.attention.kernels import softmax
+from seqattn.attention.kernels.softmax import fused_attention
+from seqattn.ops import flash_attention as module
+from seqattn.ops.flash_attention import flash_attention
+
+B, H, T = 3, 4, 23
+SIZES = {  # rows and keys of a tile, and scores at once
+    "one tile": (512, 1024, 1 << 19),
+    "all heads of two sentences": (T, T, 2 * H * T * T),
+    "some heads": (8, T, 3 * 8 * T),
+    "keys, too": (8, 6, 1),
+    "two rows each": (2, 5, 1),
+}
+
+
+def blocked():
+    visible = torch.rand(B, H, T, T) < 0.3
+    visible[..., -1] = True
+    return visible
+
+
+MASKS = {
+    "none": None,
+    "causal": None,
+    "padding on the right": torch.arange(T) < torch.tensor([T, 9, 1])[:, None, None, None],
+    "padding on the left": torch.arange(T) >= torch.tensor([0, 9, T - 1])[:, None, None, None],
+    "a pattern": (torch.arange(T)[:, None] - torch.arange(T)).abs()[None, None] < 3,
+    "every head its own": blocked(),
+}
+
+
+def heads(count, dtype=torch.float32, length=T):
+    return torch.randn(B, length, count, 8, dtype=dtype).transpose(1, 2).requires_grad_()
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=list(SIZES))
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_it_is_pytorchs_attention_with_its_gradients(monkeypatch, size, mask, groups):
+    for name, value in zip(("_ROWS", "_KEYS", "_SCORES"), size):
+        monkeypatch.setattr(module, name, value)
+    q, keys, values = (heads(count) for count in (H, groups, groups))
+    causal, visible = mask == "causal", MASKS[mask]
+    exact = (part.double() for part in (q, keys, values))
+    want = F.scaled_dot_product_attention(
+        *exact, visible, is_causal=causal, scale=0.7, enable_gqa=True
+    ).float()
+    got = flash_attention(q, keys, values, visible, causal, 0.7)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    gradient = torch.randn_like(want)
+    expected = torch.autograd.grad(want, (q, keys, values), gradient)
+    found = torch.autograd.grad(got, (q, keys, values), gradient)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("lengths", [(300, 300), (700, 1500)], ids=str)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
+def test_long_sequences_are_attended_to_in_tiles_where_that_is_quicker(monkeypatch, kind, lengths):
+    calls = []
+    monkeypatch.setattr(softmax, "is_quicker", lambda _: True)
+    monkeypatch.setattr(softmax, "flash_attention", lambda *x: calls.append(x) or made(*x))
+    made = flash_attention
+    q, keys = (heads(H, kind, length) for length in lengths)
+    got = fused_attention(q, keys, keys, None, lengths[0] == lengths[1], 0.0, 0.3)
+    wide = (part.float() for part in (q, keys, keys))
+    causal = lengths[0] == lengths[1]
+    want = F.scaled_dot_product_attention(*wide, is_causal=causal, scale=0.3)
+    assert calls
+    assert got.dtype == kind
+    near = 1e-5 if kind == torch.float32 else 2e-2
+    torch.testing.assert_close(got.float(), want, rtol=near, atol=near)
+
+
+def test_no_tensor_of_queries_by_keys_is_made():
+    length, made = 2100, []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            made.extend(x.numel() for x in (out if isinstance(out, tuple) else (out,)))
+            return out
+
+    parts = [heads(2, length=length)[:1] for _ in range(3)]
+    with Sizes():
+        flash_attention(*parts, None, False, 0.3).sum().backward()
+    assert max(made) <= 512 * 1024
+
+
+def test_second_derivatives_are_refused_and_not_wrong():
+    q, keys, values = (heads(2) for _ in range(3))
+    out = flash_attention(q, keys, values, None, False, 0.3).square().sum()
+    (gradient,) = torch.autograd.grad(out, q, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.square().sum().backward()
