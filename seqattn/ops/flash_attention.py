@@ -14,12 +14,15 @@ _ROWS, _KEYS = 512, 1024
 """The largest tile of a head's scores."""
 _SCORES = 1 << 19
 """Scores worked on at once, which stay in a core's cache: of several heads where there are few."""
+_FEW = 64  # keys up to which PyTorch's is as quick
 _LOWEST = -1e30  # of the maxima: a row of -inf less its maximum is no number
 _LOG2_E = math.log2(math.e)
 
 
-def is_quicker(kind: torch.dtype) -> bool:
-    """Whether it is quicker than PyTorch's own for long sequences of numbers of a kind."""
+def is_quicker(kind: torch.dtype, keys: int) -> bool:
+    """Whether it is quicker than PyTorch's own for numbers of a kind and so many keys."""
+    if keys <= _FEW:
+        return False
     if kind == torch.bfloat16:
         return bf16_is_native()
     return kind == torch.float32 and onednn_multiplies()
@@ -33,16 +36,23 @@ class _Tile(NamedTuple):
     rows: slice
     keys: slice
 
+    def of(self, x: Tensor) -> Tensor:
+        """Its part of x, broadcastable to (B, H, T, S)."""
+        return x[tuple(s if n > 1 else slice(None) for s, n in zip(self, x.shape))]
+
     def bias(self, bias: Tensor | None, is_causal: bool) -> Tensor | None:
-        """What of it is hidden: -inf, else 0, of `bias` broadcastable to (B, H, T, S)."""
+        """Its part of `bias`, or -inf where a later key is hidden: (heads, T or 1, S or 1)."""
         if bias is not None:
-            part = bias[tuple(s if n > 1 else slice(None) for s, n in zip(self, bias.shape))]
-            heads = self.sentences.stop - self.sentences.start, self.heads.stop - self.heads.start
-            return part.expand(*heads, -1, -1).flatten(0, 1)
+            return self.of(bias).expand(*self.shape, -1, -1).flatten(0, 1)
         if not is_causal or self.keys.stop <= self.rows.start + 1:
             return None
         shape = self.rows.stop - self.rows.start, self.keys.stop - self.keys.start
         return torch.full(shape, -torch.inf).triu(self.rows.start - self.keys.start + 1)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Its sentences, and heads of each."""
+        return self.sentences.stop - self.sentences.start, self.heads.stop - self.heads.start
 
 
 def _tiles(q: Tensor, keys: Tensor, is_causal: bool) -> Iterator[tuple[slice, list[_Tile]]]:
@@ -84,6 +94,7 @@ class _FlashAttention(torch.autograd.Function):
     ) -> Tensor:
         shape, times, tiled = q.shape, q.shape[1] // keys.shape[1], list(_tiles(q, keys, is_causal))
         q, keys, values = (part.flatten(0, 1) for part in (q * (scale * _LOG2_E), keys, values))
+        bias = None if bias is None else bias * _LOG2_E
         context = torch.empty_like(q)
         totals = torch.empty(*q.shape[:2], 1, dtype=torch.float32)  # log2 of the sums of powers
         for heads, tiles in tiled:
@@ -112,6 +123,7 @@ class _FlashAttention(torch.autograd.Function):
         sentences, gradient = len(gradient), gradient.flatten(0, 1)
         found = [torch.zeros_like(part, dtype=torch.float32) for part in (q, keys, values)]
         of_q, of_keys, of_values = found
+        of_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
         shares = (gradient.float() * context).sum(dim=-1, keepdim=True)
         for heads, tiles in tiled:
             own = _owners(heads, times)
@@ -123,13 +135,17 @@ class _FlashAttention(torch.autograd.Function):
                 with quick_products():
                     _add(of_values, seen, powers.to(q.dtype).mT.bmm(gradient[rows]))
                     lost = gradient[rows].bmm(values[seen].mT).float()
-                    lost = lost.sub_(shares[rows]).mul_(powers).to(q.dtype)
+                    lost = lost.sub_(shares[rows]).mul_(powers)
+                    if of_bias is not None:
+                        part = tile.of(of_bias)
+                        part += lost.unflatten(0, tile.shape).sum_to_size(part.shape)
+                    lost = lost.to(q.dtype)
                     of_q[rows] += lost.bmm(known)
                     _add(of_keys, seen, lost.mT.bmm(q[rows]))
         of_q.mul_(scale)
         of_keys.div_(_LOG2_E)
         gradients = (part.to(q.dtype).unflatten(0, (sentences, -1)) for part in found)
-        return *gradients, None, None, None
+        return *gradients, of_bias, None, None
 
 
 def _owners(heads: slice, times: int) -> slice | Tensor:
@@ -155,7 +171,7 @@ def flash_attention(
     q: Tensor,
     keys: Tensor,
     values: Tensor,
-    visible: Tensor | None,
+    bias: Tensor | None,
     is_causal: bool,
     scale: float,
 ) -> Tensor:
@@ -163,10 +179,18 @@ def flash_attention(
 
     FlashAttention-2 (Dao 2023, arXiv 2307.08691): scores are made tile by tile and forgotten, in
     the backward pass once more. Products run in the type of q, the softmax in float32. Time
-    T * S * Dh and memory linear in T and S.
+    T * S * Dh, memory linear in T and S beside `bias`.
 
-    Args: as `short_attention`.
+    Args:
+        q: (B, H, T, Dh).
+        keys, values: (B, G, S, Dh), G dividing H.
+        bias: added to the scores, or bool, True = may look; broadcastable to (B, H, T, S), each
+            row with something to look at; None for nothing.
+        is_causal: query t sees keys up to t alone; without `bias`.
+        scale: of the scores.
     """
-    bias = None if visible is None else torch.where(visible, 0.0, -torch.inf)
+    if bias is not None:
+        visible = bias.dtype == torch.bool
+        bias = torch.where(bias, 0.0, -torch.inf) if visible else bias.float()
     out: Tensor = _FlashAttention.apply(q, keys, values, bias, is_causal, scale)  # type: ignore[no-untyped-call]
     return out

@@ -405,7 +405,7 @@ LOSS_FAULTS = [
     Fault("q08", "gradients of keys are of the queries in powers of two",
           "of_keys.div_(_LOG2_E)", "pass", ("ops/test_flash_attention.py",)),
     Fault("q09", "a tile's heads see another sentence's padding",
-          "for s, n in zip(self, bias.shape)", "for s, n in zip(self, (1, *bias.shape[1:]))",
+          "for s, n in zip(self, x.shape)", "for s, n in zip(self, (1, *x.shape[1:]))",
           ("ops/test_flash_attention.py",)),
     Fault("l01", "smoothing has no gradient",
           "if learn and smoothing:", "if False:", LOSS),

@@ -60,11 +60,31 @@ def test_it_is_pytorchs_attention_with_its_gradients(monkeypatch, size, mask, gr
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("size", SIZES.values(), ids=list(SIZES))
+@pytest.mark.parametrize("shape", [(1, H, T, T), (B, 1, 1, T), (B, H, T, T), (1, 1, T, T)], ids=str)
+def test_what_is_added_to_scores_has_its_gradient(monkeypatch, size, shape):
+    for name, value in zip(("_ROWS", "_KEYS", "_SCORES"), size):
+        monkeypatch.setattr(module, name, value)
+    parts = [heads(H), heads(2), heads(2), torch.randn(shape, requires_grad=True)]
+    hidden = torch.arange(T) == 3
+    want, got = (
+        call(*parts[:3], parts[3].masked_fill(hidden, -torch.inf))
+        for call in (
+            lambda *x: F.scaled_dot_product_attention(*x, scale=0.7, enable_gqa=True),
+            lambda *x: flash_attention(*x, False, 0.7),
+        )
+    )
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    gradient = torch.randn_like(want)
+    expected, found = (torch.autograd.grad(x, parts, gradient) for x in (want, got))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-5)
+
+
 @pytest.mark.parametrize("lengths", [(300, 300), (700, 1500)], ids=str)
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
 def test_long_sequences_are_attended_to_in_tiles_where_that_is_quicker(monkeypatch, kind, lengths):
     calls = []
-    monkeypatch.setattr(softmax, "is_quicker", lambda _: True)
+    monkeypatch.setattr(softmax, "is_quicker", lambda kind, keys: True)
     monkeypatch.setattr(softmax, "flash_attention", lambda *x: calls.append(x) or made(*x))
     made = flash_attention
     q, keys = (heads(H, kind, length) for length in lengths)

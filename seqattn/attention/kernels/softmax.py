@@ -178,11 +178,11 @@ def fused_attention(
     PyTorch's backward pass in bfloat16 takes several times as long there.
     """
     on_cpu = q.device.type == "cpu"
-    plain = not dropout and (bias is None or bias.dtype == torch.bool)
-    eager = on_cpu and plain and not torch.compiler.is_compiling()  # before a length is looked at
-    if eager and keys.shape[2] <= longest(q.dtype):
+    eager = on_cpu and not dropout and not torch.compiler.is_compiling()
+    plain = bias is None or bias.dtype == torch.bool
+    if eager and plain and keys.shape[2] <= longest(q.dtype):
         return short_attention(q, keys, values, bias, is_causal, scale)
-    if eager and is_quicker(q.dtype):
+    if eager and is_quicker(q.dtype, keys.shape[2]):
         return flash_attention(q, keys, values, bias, is_causal, scale)
     if on_cpu and q.dtype == torch.bfloat16:
         bias = bias if bias is None or bias.dtype == torch.bool else bias.float()
