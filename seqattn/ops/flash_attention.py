@@ -28,55 +28,88 @@ def is_quicker(kind: torch.dtype, keys: int) -> bool:
     return kind == torch.float32 and onednn_multiplies()
 
 
-class _Tile(NamedTuple):
-    """Some queries of some heads, and some of their keys."""
+class _Heads(NamedTuple):
+    """All heads of some sentences, or some heads of one; a key head serves `times` of them."""
 
     sentences: slice
     heads: slice
-    rows: slice
-    keys: slice
-
-    def of(self, x: Tensor) -> Tensor:
-        """Its part of x, broadcastable to (B, H, T, S)."""
-        return x[tuple(s if n > 1 else slice(None) for s, n in zip(self, x.shape))]
-
-    def bias(self, bias: Tensor | None, is_causal: bool) -> Tensor | None:
-        """Its part of `bias`, or -inf where a later key is hidden: (heads, T or 1, S or 1)."""
-        if bias is not None:
-            return self.of(bias).expand(*self.shape, -1, -1).flatten(0, 1)
-        if not is_causal or self.keys.stop <= self.rows.start + 1:
-            return None
-        shape = self.rows.stop - self.rows.start, self.keys.stop - self.keys.start
-        return torch.full(shape, -torch.inf).triu(self.rows.start - self.keys.start + 1)
+    times: int
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Its sentences, and heads of each."""
-        return self.sentences.stop - self.sentences.start, self.heads.stop - self.heads.start
+    def owners(self) -> slice | Tensor:
+        """The key head of each."""
+        if self.times == 1:
+            return self.heads
+        return torch.arange(self.heads.start, self.heads.stop) // self.times
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Theirs of (B, H, T, Dh): (heads, T, Dh)."""
+        return x[self.sentences, self.heads].flatten(0, 1)
+
+    def keys(self, x: Tensor) -> Tensor:
+        """Theirs of (B, G, S, Dh): (heads, S, Dh)."""
+        return x[self.sentences, self.owners].flatten(0, 1)
+
+    def apart(self, x: Tensor) -> Tensor:
+        """Their x (heads, ...) by sentences."""
+        return x.unflatten(0, (self.sentences.stop - self.sentences.start, -1))
+
+    def add(self, x: Tensor, change: Tensor) -> None:
+        """Adds what is theirs, (heads, S, Dh), to x (B, G, S, Dh)."""
+        owners, change = self.owners, self.apart(change).to(x.dtype)
+        if isinstance(owners, slice):
+            x[self.sentences, owners] += change
+        else:  # some of which are the same
+            x[self.sentences].index_add_(1, owners, change)
+
+    def bias(self, bias: Tensor, rows: slice, keys: slice) -> Tensor:
+        """Theirs of a tile of `bias`, broadcastable to (sentences, heads, rows, keys)."""
+        at = (self.sentences, self.heads, rows, keys)
+        return bias[tuple(one if n > 1 else slice(None) for one, n in zip(at, bias.shape))]
 
 
-def _tiles(q: Tensor, keys: Tensor, is_causal: bool) -> Iterator[tuple[slice, list[_Tile]]]:
-    """The tiles of (B, H, T, S), those of the same queries together, and their heads of B*H."""
-    (sentences, heads, queries, _), slots = q.shape, keys.shape[2]
-    halved = is_causal and 4 * queries > 3 * _ROWS  # so that less lies beyond the diagonal
-    rows, columns = min(_ROWS // 2 if halved else _ROWS, queries), min(_KEYS, slots)
-    for some, part in _groups(sentences, heads, max(1, _SCORES // (rows * columns))):
-        first = some.start * heads + part.start
-        flat = slice(first, first + (some.stop - some.start) * (part.stop - part.start))
-        for row in range(0, queries, rows):
-            last = min(row + rows, queries)
+class _Tiles:
+    """How (B, H, T, S) scores are worked on: some heads at once, and of those a tile.
+
+    Args:
+        q: (B, H, T, Dh).
+        keys: (B, G, S, Dh).
+        bias: as `flash_attention`, in powers of two; None for none.
+        is_causal: as `flash_attention`.
+    """
+
+    def __init__(self, q: Tensor, keys: Tensor, bias: Tensor | None, is_causal: bool) -> None:
+        (self.sentences, self.heads, queries, _), (_, groups, slots, _) = q.shape, keys.shape
+        self.times, self.bias, self.is_causal = self.heads // groups, bias, is_causal
+        halved = is_causal and 4 * queries > 3 * _ROWS  # so that less lies beyond the diagonal
+        rows, columns = min(_ROWS // 2 if halved else _ROWS, queries), min(_KEYS, slots)
+        self.together = max(1, _SCORES // (rows * columns))
+        self.tiles = []
+        """Some queries, and all keys that they see in their parts."""
+        for first in range(0, queries, rows):
+            last = min(first + rows, queries)
             seen = last if is_causal else slots
-            keyed = [slice(at, min(at + columns, seen)) for at in range(0, seen, columns)]
-            yield flat, [_Tile(some, part, slice(row, last), own) for own in keyed]
+            parts = [slice(at, min(at + columns, seen)) for at in range(0, seen, columns)]
+            self.tiles.append((slice(first, last), parts))
 
+    def groups(self) -> Iterator[_Heads]:
+        """The heads that are worked on at once."""
+        step, part = max(1, self.together // self.heads), min(self.heads, self.together)
+        for sentence in range(0, self.sentences, step):
+            some = slice(sentence, min(sentence + step, self.sentences))
+            for head in range(0, self.heads, part):
+                yield _Heads(some, slice(head, min(head + part, self.heads)), self.times)
 
-def _groups(sentences: int, heads: int, most: int) -> Iterator[tuple[slice, slice]]:
-    """Sentences with all of their heads, or some heads of one sentence: `most` heads at once."""
-    step, part = max(1, most // heads), min(heads, most)
-    for sentence in range(0, sentences, step):
-        for head in range(0, heads, part):
-            some = slice(sentence, min(sentence + step, sentences))
-            yield some, slice(head, min(head + part, heads))
+    def scores(self, heads: _Heads, q: Tensor, keys: Tensor, rows: slice, seen: slice) -> Tensor:
+        """Of a tile: (heads, rows, keys), in powers of two."""
+        with quick_products():
+            scores = q[:, rows].bmm(keys[:, seen].mT).float()
+        if self.bias is not None:
+            heads.apart(scores).add_(heads.bias(self.bias, rows, seen))
+        elif self.is_causal and seen.stop > rows.start + 1:
+            hidden = torch.full(scores.shape[1:], -torch.inf)
+            scores.add_(hidden.triu_(rows.start - seen.start + 1))
+        return scores
 
 
 class _FlashAttention(torch.autograd.Function):
@@ -92,79 +125,61 @@ class _FlashAttention(torch.autograd.Function):
         is_causal: bool,
         scale: float,
     ) -> Tensor:
-        shape, times, tiled = q.shape, q.shape[1] // keys.shape[1], list(_tiles(q, keys, is_causal))
-        q, keys, values = (part.flatten(0, 1) for part in (q * (scale * _LOG2_E), keys, values))
-        bias = None if bias is None else bias * _LOG2_E
-        context = torch.empty_like(q)
-        totals = torch.empty(*q.shape[:2], 1, dtype=torch.float32)  # log2 of the sums of powers
-        for heads, tiles in tiled:
-            rows, own = (heads, tiles[0].rows), _owners(heads, times)
-            peak, total, sums = torch.tensor(_LOWEST), torch.tensor(0.0), torch.tensor(0.0)
-            for tile in tiles:
-                scores = _scores(q[rows], keys[own, tile.keys], tile.bias(bias, is_causal))
-                known, peak = peak, scores.amax(dim=-1, keepdim=True).maximum(peak)
-                powers = scores.sub_(peak).exp2_()
-                with quick_products():
-                    made = powers.to(q.dtype).bmm(values[own, tile.keys])
-                shrunk = (known - peak).exp2_()
-                total = powers.sum(dim=-1, keepdim=True) + total * shrunk
-                sums = made if len(tiles) == 1 else made + sums * shrunk
-            context[rows] = sums / total
-            totals[rows] = peak + total.log2_()
+        tiles = _Tiles(q, keys, None if bias is None else bias * _LOG2_E, is_causal)
+        context = torch.empty(q.shape, dtype=q.dtype)
+        totals = torch.empty(*q.shape[:3], 1)  # log2 of the sums of powers
+        for heads in tiles.groups():
+            of_q, of_keys = heads.queries(q) * (scale * _LOG2_E), heads.keys(keys)
+            of_values = heads.keys(values)
+            for rows, parts in tiles.tiles:
+                peak, total, sums = torch.tensor(_LOWEST), torch.tensor(0.0), torch.tensor(0.0)
+                for seen in parts:
+                    scores = tiles.scores(heads, of_q, of_keys, rows, seen)
+                    known, peak = peak, scores.amax(dim=-1, keepdim=True).maximum(peak)
+                    powers = scores.sub_(peak).exp2_()
+                    with quick_products():
+                        made = powers.to(q.dtype).bmm(of_values[:, seen])
+                    shrunk = (known - peak).exp2_()
+                    total = powers.sum(dim=-1, keepdim=True) + total * shrunk
+                    sums = made if len(parts) == 1 else made + sums * shrunk
+                at = heads.sentences, heads.heads, rows
+                context[at] = heads.apart(sums / total)
+                totals[at] = heads.apart(peak + total.log2_())
         ctx.save_for_backward(q, keys, values, context, totals)
-        ctx.rest = tiled, times, bias, is_causal, scale
-        return context.view(shape)
+        ctx.tiles, ctx.scale = tiles, scale
+        return context
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        q, keys, values, context, totals = ctx.saved_tensors
-        tiled, times, bias, is_causal, scale = ctx.rest
-        sentences, gradient = len(gradient), gradient.flatten(0, 1)
-        found = [torch.zeros_like(part, dtype=torch.float32) for part in (q, keys, values)]
-        of_q, of_keys, of_values = found
-        of_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
-        shares = (gradient.float() * context).sum(dim=-1, keepdim=True)
-        for heads, tiles in tiled:
-            own = _owners(heads, times)
-            for tile in tiles:
-                rows, seen = (heads, tile.rows), (own, tile.keys)
-                known = keys[seen]
-                scores = _scores(q[rows], known, tile.bias(bias, is_causal))
-                powers = scores.sub_(totals[rows]).exp2_()
-                with quick_products():
-                    _add(of_values, seen, powers.to(q.dtype).mT.bmm(gradient[rows]))
-                    lost = gradient[rows].bmm(values[seen].mT).float()
-                    lost = lost.sub_(shares[rows]).mul_(powers)
-                    if of_bias is not None:
-                        part = tile.of(of_bias)
-                        part += lost.unflatten(0, tile.shape).sum_to_size(part.shape)
-                    lost = lost.to(q.dtype)
-                    of_q[rows] += lost.bmm(known)
-                    _add(of_keys, seen, lost.mT.bmm(q[rows]))
-        of_q.mul_(scale)
-        of_keys.div_(_LOG2_E)
-        gradients = (part.to(q.dtype).unflatten(0, (sentences, -1)) for part in found)
-        return *gradients, of_bias, None, None
-
-
-def _owners(heads: slice, times: int) -> slice | Tensor:
-    """The key heads, of B*G, of query heads of B*H, each of which serves `times` of those."""
-    return heads if times == 1 else torch.arange(heads.start, heads.stop) // times
-
-
-def _add(x: Tensor, at: tuple[slice | Tensor, slice], change: Tensor) -> None:
-    owners, keys = at
-    if isinstance(owners, slice):
-        x[owners, keys] += change
-    else:  # some of which are the same
-        x[:, keys].index_add_(0, owners, change.to(x.dtype))
-
-
-def _scores(q: Tensor, keys: Tensor, bias: Tensor | None) -> Tensor:
-    with quick_products():
-        scores = q.bmm(keys.mT).float()
-    return scores if bias is None else scores.add_(bias)
+        given, tiles, bias = ctx.saved_tensors[:3], ctx.tiles, None
+        found = [torch.zeros(part.shape, dtype=part.dtype) for part in given]
+        if ctx.needs_input_grad[3]:
+            bias = torch.zeros(tiles.bias.shape)
+        for heads in tiles.groups():
+            q, context, totals, lost = (
+                heads.queries(x) for x in (given[0], *ctx.saved_tensors[3:], gradient)
+            )
+            q, keys, values = q * (ctx.scale * _LOG2_E), *(heads.keys(x) for x in given[1:])
+            shares = (lost.float() * context).sum(dim=-1, keepdim=True)
+            own = [torch.zeros(x.shape) for x in (q, keys, values)]
+            for rows, parts in tiles.tiles:
+                for seen in parts:
+                    powers = tiles.scores(heads, q, keys, rows, seen).sub_(totals[:, rows]).exp2_()
+                    with quick_products():
+                        own[2][:, seen] += powers.to(q.dtype).mT.bmm(lost[:, rows])
+                        scores = lost[:, rows].bmm(values[:, seen].mT).float()
+                        scores = scores.sub_(shares[:, rows]).mul_(powers)
+                        if bias is not None:
+                            part = heads.bias(bias, rows, seen)
+                            part += heads.apart(scores).sum_to_size(part.shape)
+                        scores = scores.to(q.dtype)
+                        own[0][:, rows] += scores.bmm(keys[:, seen])
+                        own[1][:, seen] += scores.mT.bmm(q[:, rows])
+            found[0][heads.sentences, heads.heads] = heads.apart(own[0].mul_(ctx.scale)).to(q.dtype)
+            heads.add(found[1], own[1].div_(_LOG2_E))
+            heads.add(found[2], own[2])
+        return *found, bias, None, None
 
 
 def flash_attention(
