@@ -207,5 +207,6 @@ def flash_attention(
     if bias is not None:
         visible = bias.dtype == torch.bool
         bias = torch.where(bias, 0.0, -torch.inf) if visible else bias.float()
+        bias = bias[(None,) * (4 - bias.dim())]
     out: Tensor = _FlashAttention.apply(q, keys, values, bias, is_causal, scale)  # type: ignore[no-untyped-call]
     return out

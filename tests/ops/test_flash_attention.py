@@ -33,6 +33,7 @@ MASKS = {
     "padding on the left": torch.arange(T) >= torch.tensor([0, 9, T - 1])[:, None, None, None],
     "a pattern": (torch.arange(T)[:, None] - torch.arange(T)).abs()[None, None] < 3,
     "every head its own": blocked(),
+    "a pattern for each head": blocked()[0],
 }
 
 
@@ -61,7 +62,9 @@ def test_it_is_pytorchs_attention_with_its_gradients(monkeypatch, size, mask, gr
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=list(SIZES))
-@pytest.mark.parametrize("shape", [(1, H, T, T), (B, 1, 1, T), (B, H, T, T), (1, 1, T, T)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, H, T, T), (B, 1, 1, T), (B, H, T, T), (H, 1, T), (T, T)], ids=str
+)
 def test_what_is_added_to_scores_has_its_gradient(monkeypatch, size, shape):
     for name, value in zip(("_ROWS", "_KEYS", "_SCORES"), size):
         monkeypatch.setattr(module, name, value)
