@@ -80,7 +80,6 @@ class GrowingCache:
         self.beams = beams
         self.forgets = forgets
         self.length = 0
-        self._used = 0  # slots
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
         self._slots: BeamSlots | None = None
@@ -101,7 +100,6 @@ class GrowingCache:
                 self._forget()
             self._keys = self._room(self._keys, keys)
             self._values = self._room(self._values, values)
-        self._used += keys.shape[2]
         if self.beams > 1:
             self._slots = self._joined(len(keys), steps, keys.device)
         self.length += steps
@@ -136,7 +134,7 @@ class GrowingCache:
         return buffer
 
     def _forget(self) -> None:
-        """Loses slots, so many in every sentence, if they are a quarter of it at least."""
+        """Keeps as many slots as the sentence that needs most, if that drops a quarter or more."""
         if self._slots is None or self._keys is None or self._values is None:
             return
         ancestry, tokens = self._slots
@@ -148,7 +146,6 @@ class GrowingCache:
         tokens = tokens.expand_as(needed).gather(1, kept)
         self._slots = BeamSlots(ancestry.take_along_dim(kept[:, None], dim=2), tokens)
         self._keys, self._values = _taken(self._keys, kept), _taken(self._values, kept)
-        self._used = most
 
     def reorder(self, index: Tensor) -> None:
         if self._slots is not None:
@@ -168,15 +165,19 @@ class GrowingCache:
     def crop(self, length: int) -> None:
         self.length = length = min(length, self.length)
         if self._slots is None:
-            self._used = length
             return
         ancestry, tokens = self._slots
         if tokens.dim() == 1:
-            self._used = length * self.beams
-            self._slots = BeamSlots(ancestry[:, :, : self._used], tokens[: self._used])
+            used = length * self.beams
+            self._slots = BeamSlots(ancestry[:, :, :used], tokens[:used])
         else:  # they stand in any order
             ancestry = ancestry & (tokens < length)[:, None]
             self._slots = BeamSlots(ancestry, tokens.clamp(max=max(length - 1, 0)))
+
+    @property
+    def _used(self) -> int:
+        """N, slots that hold something; there may be room for more."""
+        return self.length if self._slots is None else self._slots.tokens.shape[-1]
 
     @property
     def nbytes(self) -> int:

@@ -19,8 +19,8 @@ _LOWEST = -1e30  # of the maxima: a row of -inf less its maximum is no number
 _LOG2_E = math.log2(math.e)
 
 
-def is_quicker(kind: torch.dtype, keys: int) -> bool:
-    """Whether it is quicker than PyTorch's own for numbers of a kind and so many keys."""
+def tiles_are_quicker(kind: torch.dtype, keys: int) -> bool:
+    """Whether `flash_attention` is quicker than PyTorch's own, for so many keys of a type."""
     if keys <= _FEW:
         return False
     if kind == torch.bfloat16:
@@ -152,34 +152,32 @@ class _FlashAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        given, tiles, bias = ctx.saved_tensors[:3], ctx.tiles, None
-        found = [torch.zeros(part.shape, dtype=part.dtype) for part in given]
-        if ctx.needs_input_grad[3]:
-            bias = torch.zeros(tiles.bias.shape)
+        tiles, scale, (q, keys, values, context, totals) = ctx.tiles, ctx.scale, ctx.saved_tensors
+        found = [torch.zeros(part.shape, dtype=part.dtype) for part in (q, keys, values)]
+        of_bias = torch.zeros(tiles.bias.shape) if ctx.needs_input_grad[3] else None
         for heads in tiles.groups():
-            q, context, totals, lost = (
-                heads.queries(x) for x in (given[0], *ctx.saved_tensors[3:], gradient)
-            )
-            q, keys, values = q * (ctx.scale * _LOG2_E), *(heads.keys(x) for x in given[1:])
-            shares = (lost.float() * context).sum(dim=-1, keepdim=True)
-            own = [torch.zeros(x.shape) for x in (q, keys, values)]
+            own = heads.queries(q) * (scale * _LOG2_E), heads.keys(keys), heads.keys(values)
+            change, total = heads.queries(gradient), heads.queries(totals)
+            share = (change.float() * heads.queries(context)).sum(dim=-1, keepdim=True)
+            of_q, of_keys, of_values = (torch.zeros(part.shape) for part in own)
             for rows, parts in tiles.tiles:
                 for seen in parts:
-                    powers = tiles.scores(heads, q, keys, rows, seen).sub_(totals[:, rows]).exp2_()
+                    scores = tiles.scores(heads, own[0], own[1], rows, seen)
+                    powers = scores.sub_(total[:, rows]).exp2_()
                     with quick_products():
-                        own[2][:, seen] += powers.to(q.dtype).mT.bmm(lost[:, rows])
-                        scores = lost[:, rows].bmm(values[:, seen].mT).float()
-                        scores = scores.sub_(shares[:, rows]).mul_(powers)
-                        if bias is not None:
-                            part = heads.bias(bias, rows, seen)
-                            part += heads.apart(scores).sum_to_size(part.shape)
-                        scores = scores.to(q.dtype)
-                        own[0][:, rows] += scores.bmm(keys[:, seen])
-                        own[1][:, seen] += scores.mT.bmm(q[:, rows])
-            found[0][heads.sentences, heads.heads] = heads.apart(own[0].mul_(ctx.scale)).to(q.dtype)
-            heads.add(found[1], own[1].div_(_LOG2_E))
-            heads.add(found[2], own[2])
-        return *found, bias, None, None
+                        of_values[:, seen] += powers.to(q.dtype).mT.bmm(change[:, rows])
+                        of_scores = change[:, rows].bmm(own[2][:, seen].mT).float()
+                        of_scores = of_scores.sub_(share[:, rows]).mul_(powers)
+                        if of_bias is not None:
+                            part = heads.bias(of_bias, rows, seen)
+                            part += heads.apart(of_scores).sum_to_size(part.shape)
+                        of_scores = of_scores.to(q.dtype)
+                        of_q[:, rows] += of_scores.bmm(own[1][:, seen])
+                        of_keys[:, seen] += of_scores.mT.bmm(own[0][:, rows])
+            found[0][heads.sentences, heads.heads] = heads.apart(of_q.mul_(scale)).to(q.dtype)
+            heads.add(found[1], of_keys.div_(_LOG2_E))
+            heads.add(found[2], of_values)
+        return *found, of_bias, None, None
 
 
 def flash_attention(

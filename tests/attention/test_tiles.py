@@ -22,9 +22,9 @@ def test_tiles_give_what_pytorchs_attention_gives(monkeypatch, name, names):
     for _, position in positions(names):
         padded = masks_of(name, REAL)
         for mask in [*padded, *(replace(mask, real=None, real_queries=None) for mask in padded)]:
-            monkeypatch.setattr(softmax, "is_quicker", lambda kind, keys: False)
+            monkeypatch.setattr(softmax, "tiles_are_quicker", lambda kind, keys: False)
             wanted = outputs_and_gradients(attention, mask, position)
-            monkeypatch.setattr(softmax, "is_quicker", lambda kind, keys: True)
+            monkeypatch.setattr(softmax, "tiles_are_quicker", lambda kind, keys: True)
             found = outputs_and_gradients(attention, mask, position)
             for one, other in zip(found, wanted, strict=True):
                 torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)

@@ -403,7 +403,7 @@ LOSS_FAULTS = [
           "hidden.triu_(rows.start - seen.start + 1)",
           "hidden.triu_(rows.start - seen.start + 2)", ("ops/test_flash_attention.py",)),
     Fault("q08", "gradients of keys are of the queries in powers of two",
-          "own[1].div_(_LOG2_E)", "own[1]", ("ops/test_flash_attention.py",)),
+          "of_keys.div_(_LOG2_E)", "of_keys", ("ops/test_flash_attention.py",)),
     Fault("q09", "a tile's heads see another sentence's padding",
           "for one, n in zip(at, bias.shape)", "for one, n in zip(at, (1, *bias.shape[1:]))",
           ("ops/test_flash_attention.py",)),

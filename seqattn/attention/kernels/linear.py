@@ -10,6 +10,7 @@ from torch import Tensor
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.base import Attended, HeadShape, Kernel
+from seqattn.attention.kernels.parts.folding import fold_beams, unfold_beams
 from seqattn.attention.kernels.parts.scan import (
     LOWEST,
     Keys,
@@ -19,7 +20,7 @@ from seqattn.attention.kernels.parts.scan import (
     scan,
     summed,
 )
-from seqattn.attention.kernels.softmax import fold_beams, per_group, unfold_beams
+from seqattn.attention.kernels.softmax import per_group
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError

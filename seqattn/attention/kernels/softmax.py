@@ -7,9 +7,9 @@ from torch import Tensor
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import BeamSlots, Cache, GrowingCache, KeysValues
 from seqattn.attention.kernels.base import Attended, Kernel
+from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfold_beams
 from seqattn.attention.masks import Mask
-from seqattn.errors import UserError
-from seqattn.ops.flash_attention import flash_attention, is_quicker
+from seqattn.ops.flash_attention import flash_attention, tiles_are_quicker
 from seqattn.ops.row_products import row_products
 from seqattn.ops.short_attention import longest, short_attention
 from seqattn.ops.short_softmax import softmax
@@ -182,7 +182,7 @@ def fused_attention(
     plain = bias is None or bias.dtype == torch.bool
     if eager and plain and keys.shape[2] <= longest(q.dtype):
         return short_attention(q, keys, values, bias, is_causal, scale)
-    if eager and is_quicker(q.dtype, keys.shape[2]):
+    if eager and tiles_are_quicker(q.dtype, keys.shape[2]):
         return flash_attention(q, keys, values, bias, is_causal, scale)
     if on_cpu and q.dtype == torch.bfloat16:
         bias = bias if bias is None or bias.dtype == torch.bool else bias.float()
@@ -210,47 +210,3 @@ def per_group(x: Tensor, shared: Tensor) -> Tensor:
         return row_products(x, shared)
     rows = x.unflatten(1, (groups, -1)).flatten(2, 3)  # (B, H, T, M) -> (B, G, H/G*T, M)
     return (rows @ shared).unflatten(2, (heads // groups, -1)).flatten(1, 2)  # -> (B, H, T, N)
-
-
-def fold_beams(x: Tensor, beams: int) -> Tensor:
-    """The beams of a sentence become query positions: (B*K, H, T, Dh) -> (B, H, K*T, Dh)."""
-    x = x.unflatten(0, (-1, beams))  # (B, K, H, T, Dh)
-    return x.transpose(1, 2).flatten(2, 3)  # (B, H, K, T, Dh) -> (B, H, K*T, Dh)
-
-
-def unfold_beams(x: Tensor, beams: int) -> Tensor:
-    """Undoes `fold_beams`: (B, H, K*T, Dh) -> (B*K, H, T, Dh)."""
-    x = x.unflatten(2, (beams, -1))  # (B, H, K, T, Dh)
-    return x.transpose(1, 2).flatten(0, 1)  # (B, K, H, T, Dh) -> (B*K, H, T, Dh)
-
-
-def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
-    """The mask of self-attention of folded queries: B rows of K*T queries over N slots.
-
-    Args:
-        mask: of B*K rows of T queries; its `real` has B rows over L tokens.
-        beams: K.
-        slots: of the cache.
-    """
-    if mask.extra is not None:
-        raise UserError("a mask of your own cannot be joined while decoding with several beams")
-    queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
-    (ancestry, tokens), length = slots, mask.keys
-    queries = queries.repeat(beams) if queries.dim() == 1 else queries.reshape(-1, beams * steps)
-    keys = keys[::beams] if keys.dim() == 2 else keys  # a sentence's beams have the same
-    seen = ancestry[:, :, None, :]  # (B, K, 1, N)
-    if steps > 1:
-        newest = torch.arange(length - steps, length, device=seen.device)
-        earlier = tokens[..., None, :] <= newest[:, None]  # ([B,] T, N)
-        seen = seen & (earlier if tokens.dim() == 1 else earlier[:, None])
-    real = None if mask.real is None else _held(mask.real, tokens)
-    keys = _held(keys, tokens)
-    queries = queries.expand(*keys.shape[:-1], -1)
-    return Mask(queries, keys, real, extra=seen.flatten(1, 2)[:, None])
-
-
-def _held(x: Tensor, tokens: Tensor) -> Tensor:
-    """x ([B,] L) of tokens, for the slots ([B,] N) that hold them."""
-    if tokens.dim() == 1 or x.dim() == 1:
-        return x[..., tokens]
-    return x.gather(1, tokens)

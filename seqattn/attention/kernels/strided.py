@@ -10,9 +10,10 @@ from torch import Tensor
 from seqattn.attention.cache import BeamSlots, Cache, GrowingCache
 from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
+from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfold_beams
 from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
 from seqattn.attention.kernels.parts.merging import Partial, end_to_end, merged, powers_
-from seqattn.attention.kernels.softmax import fold_beams, fold_mask, per_group, unfold_beams
+from seqattn.attention.kernels.softmax import per_group
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError

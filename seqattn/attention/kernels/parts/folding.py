@@ -1,0 +1,52 @@
+"""The beams of a sentence as query positions, which share its keys."""
+
+import torch
+from torch import Tensor
+
+from seqattn.attention.cache import BeamSlots
+from seqattn.attention.masks import Mask
+from seqattn.errors import UserError
+
+
+def fold_beams(x: Tensor, beams: int) -> Tensor:
+    """The beams of a sentence become query positions: (B*K, H, T, Dh) -> (B, H, K*T, Dh)."""
+    x = x.unflatten(0, (-1, beams))  # (B, K, H, T, Dh)
+    return x.transpose(1, 2).flatten(2, 3)  # (B, H, K, T, Dh) -> (B, H, K*T, Dh)
+
+
+def unfold_beams(x: Tensor, beams: int) -> Tensor:
+    """Undoes `fold_beams`: (B, H, K*T, Dh) -> (B*K, H, T, Dh)."""
+    x = x.unflatten(2, (beams, -1))  # (B, H, K, T, Dh)
+    return x.transpose(1, 2).flatten(0, 1)  # (B, K, H, T, Dh) -> (B*K, H, T, Dh)
+
+
+def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
+    """The mask of self-attention of folded queries: B rows of K*T queries over N slots.
+
+    Args:
+        mask: of B*K rows of T queries; its `real` has B rows over L tokens.
+        beams: K.
+        slots: of the cache.
+    """
+    if mask.extra is not None:
+        raise UserError("a mask of your own cannot be joined while decoding with several beams")
+    queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
+    (ancestry, tokens), length = slots, mask.keys
+    queries = queries.repeat(beams) if queries.dim() == 1 else queries.reshape(-1, beams * steps)
+    keys = keys[::beams] if keys.dim() == 2 else keys  # a sentence's beams have the same
+    seen = ancestry[:, :, None, :]  # (B, K, 1, N)
+    if steps > 1:
+        newest = torch.arange(length - steps, length, device=seen.device)
+        earlier = tokens[..., None, :] <= newest[:, None]  # ([B,] T, N)
+        seen = seen & (earlier if tokens.dim() == 1 else earlier[:, None])
+    real = None if mask.real is None else _held(mask.real, tokens)
+    keys = _held(keys, tokens)
+    queries = queries.expand(*keys.shape[:-1], -1)
+    return Mask(queries, keys, real, extra=seen.flatten(1, 2)[:, None])
+
+
+def _held(x: Tensor, tokens: Tensor) -> Tensor:
+    """x ([B,] L) of tokens, for the slots ([B,] N) that hold them."""
+    if tokens.dim() == 1 or x.dim() == 1:
+        return x[..., tokens]
+    return x.gather(1, tokens)
