@@ -18,13 +18,9 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Search
 from seqattn.generation.ensemble import Ensemble
-from seqattn.generation.generator import (
-    Generator,
-    InWindow,
-    generate_from_windows,
-    search_windows,
-)
+from seqattn.generation.generator import Generator
 from seqattn.generation.span_search import Answered, Answerer, SpanSearch
+from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 from seqattn.tokens import EOS

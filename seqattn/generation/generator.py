@@ -1,5 +1,6 @@
 """A search over any number of sources: batches, in this process or shared out to several."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -26,9 +27,8 @@ from seqattn.ops.linear_layer import packed
 from seqattn.ops.memory import ran_out
 from seqattn.tokens import PAD
 
-_WINDOW = 0x9E3779B1
-"""From one window's place to the next, so that each draws random numbers of its own: a generator
-on a CPU knows the last 32 bits of a seed alone, over which multiples of this odd number scatter."""
+_SHARED = 128
+"""Sources in a batch that processes share out however few there are."""
 
 
 class Batch(NamedTuple):
@@ -50,7 +50,8 @@ class Generator:
     Args:
         model: the model, a module.
         search: greedy, beam, sampling or minimum Bayes risk.
-        batch_size: sources in a batch at most; 0 for no such limit.
+        batch_size: sources in a batch at most; 0 for no such limit. On a CPU a batch of more than
+            128 is no more than a sixteenth of all sources, so that processes can share them.
         batch_tokens: padded source tokens in a batch at most; 0 for no such limit.
         workers: processes of one thread each that share out the batches on a CPU, as many as there
             are batches at most; None for as many as torch has threads. They search the batches that
@@ -126,21 +127,34 @@ class Generator:
 
     def _count(self) -> int:
         """How many processes may search; one while weights are watched, to show them here."""
-        assert isinstance(self.model, nn.Module)
-        if any(isinstance(part, Watched) and part.watched for part in self.model.modules()):
+        model, device = self._model, self._device
+        if any(isinstance(part, Watched) and part.watched for part in model.modules()):
             return 1
-        device = next(self.model.parameters()).device
         if device.type == "cpu":
             return usual_workers() if self.workers is None else self.workers
         if self.workers is not None and self.workers > 1:
             raise UserError(f"generation.workers are for a CPU; on {device} leave them out")
         return 1
 
+    @property
+    def _model(self) -> nn.Module:
+        assert isinstance(self.model, nn.Module)
+        return self.model
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self._model.parameters()).device
+
+    def _largest(self, sources: int) -> int:
+        """How many of so many sources a batch holds at most; 0 for no limit."""
+        if self._device.type != "cpu":
+            return self.batch_size
+        return min(self.batch_size, max(_SHARED, math.ceil(sources / 16)))
+
     @contextmanager
     def ready(self) -> Iterator[Callable[[Batch], Found]]:
         """The search of one batch, in this process, with a model that is ready for it."""
-        assert isinstance(self.model, nn.Module)
-        with inference(self.model) as device, packed(self.model):
+        with inference(self._model) as device, packed(self._model):
 
             def search(batch: Batch) -> Found:
                 rows = [torch.tensor(source, dtype=torch.long) for source in batch.sources]
@@ -156,12 +170,13 @@ class Generator:
 
     def _batches(self, sources: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         """Numbers of the non-empty sources, longest first, so that memory runs out at once."""
+        largest = self._largest(len(sources))
         order = sorted((n for n, s in enumerate(sources) if len(s)), key=lambda n: -len(sources[n]))
         batch: list[int] = []
         for number in order:
             longest = len(sources[batch[0]]) if batch else 0
             over = self.batch_tokens and longest * (len(batch) + 1) > self.batch_tokens
-            if batch and (over or len(batch) == self.batch_size):
+            if batch and (over or len(batch) == largest):
                 yield batch
                 batch = []
             batch.append(number)
@@ -178,61 +193,3 @@ def _too_large(batch: Batch) -> str:
         f"a batch of {count} sources of up to {longest} tokens is too large for the memory; set "
         f"generation.batch_size={count // 2}, or fewer generation.workers"
     )
-
-
-class InWindow(NamedTuple):
-    """A hypothesis, and the number of the source's window in which it was found."""
-
-    hypothesis: Hypothesis
-    window: int
-
-
-def generate_from_windows(
-    generator: Generator,
-    sources: Sequence[Sequence[Sequence[int]]],
-    places: Sequence[int] | None = None,
-    progress: Progress | None = None,
-) -> list[list[Hypothesis]]:
-    """Hypotheses for each source from all of its windows, those with the best scores first.
-
-    Args:
-        generator: the model with its search.
-        sources: the ids of each source's windows; one of a source that is read as a whole.
-        places: each source's place in the user's input; None where these are all of it.
-        progress: called after each batch; it is told the share of windows done, in sources.
-
-    Returns:
-        As `Generator.generate`; as many for each source as a window alone would give at most.
-    """
-    found = search_windows(generator, sources, places, progress)
-    return [[one.hypothesis for one in several] for several in found]
-
-
-def search_windows(
-    generator: Generator,
-    sources: Sequence[Sequence[Sequence[int]]],
-    places: Sequence[int] | None = None,
-    progress: Progress | None = None,
-) -> list[list[InWindow]]:
-    """As `generate_from_windows`, each hypothesis with the window in which it was found."""
-    each = [
-        (window, place + number * _WINDOW)
-        for place, windows in zip(range(len(sources)) if places is None else places, sources)
-        for number, window in enumerate(windows)
-    ]
-    windows = [window for window, _ in each]
-
-    def tell(done: int, total: int) -> None:
-        if progress is not None:
-            progress(done * len(sources) // total, len(sources))
-
-    found = iter(generator.generate(windows, [place for _, place in each], tell))
-    results = []
-    for source in sources:
-        parts = [next(found) for _ in source]
-        best: dict[tuple[int, ...], InWindow] = {}
-        said = [InWindow(h, number) for number, part in enumerate(parts) for h in part]
-        for one in sorted(said, key=lambda one: -one.hypothesis.score):
-            best.setdefault(one.hypothesis.ids, one)
-        results.append(list(best.values())[: max(map(len, parts))])
-    return results

@@ -1,7 +1,7 @@
 """Searches whose hypotheses go on each for itself: the likeliest token, or one drawn at random."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import torch
@@ -20,8 +20,12 @@ _FEW = 128  # tokens, among which most nuclei end
 Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 
+@checked
+@dataclass(frozen=True)
 class GreedySearch(Search):
     """Takes the likeliest token until the end, or until the limit. Args: as `Search`."""
+
+    batch_size: CountOrNone = field(default=256, kw_only=True)
 
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]

@@ -13,8 +13,8 @@ from seqattn.data.base import Texts
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
 from seqattn.generation.base import Progress, Search
-from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import Answered, SpanSearch
+from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.qa import QaScorer, best_threshold
 from seqattn.metrics.text import TextScore
 from seqattn.ops.memory import keep_freed_memory

@@ -17,8 +17,8 @@ from seqattn.data.reading import question_source
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import Progress, Search
-from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.span_search import Answered, SpanSearch
+from seqattn.generation.windows import generate_from_windows
 from seqattn.runs.bundle_run import BundleRun, outputs_for
 from seqattn.runs.reranking import Reranker, Reranking
 from seqattn.runs.task_options import task_class

@@ -14,7 +14,8 @@ from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import Progress, Search
-from seqattn.generation.generator import Generator, generate_from_windows
+from seqattn.generation.generator import Generator
+from seqattn.generation.windows import generate_from_windows
 from seqattn.runs.bundle_run import BundleRun
 from seqattn.runs.corpora import pair_line, read_splits, where_it_is, write_choice
 from seqattn.runs.run_directory import claimed
@@ -23,7 +24,7 @@ from seqattn.runs.task_options import task_class
 from seqattn.storage import file_faults, is_file, read_json, user_path, write_json, write_whole
 from seqattn.training.screen import progress
 
-_PART = 2_000
+_PART = 5_000
 """Sources that are searched together, and lost by a kill at most."""
 
 

@@ -13,7 +13,7 @@ from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search
 from seqattn.generation.beam import BeamSearch, BeamSentence
-from seqattn.generation.generator import generate_from_windows
+from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.significance import LEVEL, sentence_tests
 from seqattn.metrics.text import Scorer, TextScore, reference_lists
 from seqattn.runs.reranking import Reranker, Reranking

@@ -13,8 +13,8 @@ from torch import Tensor
 from seqattn.bundle.bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Search, listed
-from seqattn.generation.generator import generate_from_windows, search_windows
 from seqattn.generation.processors import Processor
+from seqattn.generation.windows import generate_from_windows, search_windows
 from seqattn.server.figures import Figures
 from seqattn.server.interventions import intervened
 from seqattn.server.limits import Limits

@@ -13,7 +13,7 @@ from seqattn.generation import (
     MinimumBayesRisk,
     Sampling,
 )
-from seqattn.generation.generator import generate_from_windows
+from seqattn.generation.windows import generate_from_windows
 from seqattn.tokens import EOS
 from tests.builders import HEADS, POSITIONS, heads, make_transformer
 from tests.generation.table_model import TableModel
@@ -155,6 +155,19 @@ def test_batches_hold_no_more_than_they_may_longest_first():
     assert rows(batch_tokens=8) == [[7], [4, 4], [3, 2], [2]]
     assert rows(batch_tokens=8, batch_size=1) == [[7], [4], [4], [3], [2], [2]]
     assert rows(batch_tokens=1) == [[7], [4], [4], [3], [2], [2]]
+
+
+def test_large_batches_are_for_many_sources_so_that_processes_can_share_them():
+    def sizes(sources, batch_size):
+        model = TableModel(7, never_ends)
+        search = GreedySearch(LengthLimit(0, 1))
+        Generator(model, search, batch_size, workers=1).generate([[3]] * sources)
+        return [len(state.sources) for state in model.states]
+
+    assert sizes(300, 256) == [128, 128, 44]
+    assert sizes(3_000, 256) == [188] * 15 + [180]
+    assert sizes(300, 64) == [64] * 4 + [44]
+    assert sizes(300, 0) == [300]
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from seqattn.generation import Generator, LengthLimit, Sampling
-from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.sampling import _nucleus
+from seqattn.generation.windows import generate_from_windows
 from seqattn.tokens import EOS, PAD
 from tests.builders import POSITIONS, make_transformer
 from tests.generation.table_model import TableModel

@@ -14,8 +14,8 @@ import torch
 
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling, workers
-from seqattn.generation.generator import generate_from_windows
 from seqattn.generation.processors import MinimumLength, NoRepeatNgram
+from seqattn.generation.windows import generate_from_windows
 from tests.builders import POSITIONS, make_transformer
 from tests.models.recurrents import make_recurrent
 

@@ -18,7 +18,7 @@ from seqattn.data.base import Texts
 from seqattn.data.word_links import WordLinks
 from seqattn.errors import UserError
 from seqattn.generation.forced import batches, padded, target_log_probabilities
-from seqattn.generation.generator import generate_from_windows
+from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.alignment_error import AlignmentErrorRate
 from seqattn.runs.bundle_run import outputs_for
 from seqattn.training.screen import progress
