@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.ops.cpu import quick_products
+from seqattn.ops.cpu import onednn_multiplies, quick_products
 from seqattn.ops.cross_entropy import Mixture, TokenLoss, gain
 from seqattn.ops.exponentials import exp_
 from seqattn.tokens import PAD
 
 _BLOCK_NUMBERS = 1 << 21  # logits of a block: 8 MiB in float32, which a CPU's caches hold
+_LEAST_ROWS = 256  # of a block: with fewer the products are slower, whatever the caches hold
 _NARROW_ROWS = 32
 """Rows of a block are a multiple of it: in half precision a CPU takes a millisecond or more to
 prepare each new shape of product. It is even, so that the pairs of `r_drop` stay together."""
@@ -117,10 +118,12 @@ def _over_blocks(
     output = weight.to(compute)
     narrow = x.to(compute) if compute == exact else _padded(x, compute)
     sums = torch.zeros(4, dtype=exact, device=x.device)
-    gradients = [torch.empty_like(x), torch.zeros_like(weight, dtype=exact)] if learn else []
+    gradients = []
+    if learn:  # the weight's is turned, which is the quicker product
+        gradients = [torch.empty_like(x), weight.new_zeros(weight.T.shape, dtype=exact)]
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
     pull = sums.new_zeros(len(x), 1)
-    rows = max(64, _BLOCK_NUMBERS // len(weight) // _NARROW_ROWS * _NARROW_ROWS)
+    rows = max(_LEAST_ROWS, _BLOCK_NUMBERS // len(weight) // _NARROW_ROWS * _NARROW_ROWS)
     memory = narrow.new_empty(min(rows, len(narrow)), len(weight))  # every block's logits
     for start in range(0, len(x), rows):
         block = slice(start, min(start + rows, len(x)))
@@ -134,27 +137,36 @@ def _over_blocks(
             continue
         if found.apart is not None:
             pull[block] = r_drop / 2 * found.apart.sum(dim=1, keepdim=True)
-        held = 1 - pull[block]
-        if lost is not None and found.copied is not None:
+        # at the logits, times the total of its row: to divide what comes of it is less to do
+        gradient, total = found.exponentials, found.total
+        if compute == torch.float16:  # which has no room for such totals
+            gradient, total = gradient.div_(total), torch.ones_like(total)
+        if lost is not None and part is not None and found.copied is not None:
             lost[block] = found.copied
-            held = held - found.copied.sum(dim=1, keepdim=True)
-        gradient = found.exponentials.mul_(held / found.total)
-        if part is not None and found.copied is not None:
-            gradient.scatter_add_(1, part.ids, found.copied)
+            gradient.mul_(1 - pull[block] - found.copied.sum(dim=1, keepdim=True))
+            gradient.scatter_add_(1, part.ids, found.copied * total)
+        elif r_drop:
+            gradient.mul_(1 - pull[block])
         if found.apart is not None:
-            gradient.add_(found.apart, alpha=r_drop / 2)
-        gradient.scatter_add_(1, gold, gradient.new_full((), smoothing - 1).expand_as(gold))
-        if compute == exact:
-            gradients[0][block] = gradient @ output
-            gradients[1].addmm_(gradient.T, features)
-            continue
-        product[: len(gold)] = gradient
-        product[len(gold) :] = 0
-        gradients[0][block] = (product @ output)[: len(gold)]
-        gradients[1] += product.T @ features
+            gradient.addcmul_(found.apart, total, value=r_drop / 2)
+        gradient.scatter_add_(1, gold, total * (smoothing - 1))
+        if compute != exact:
+            product[: len(gold)] = gradient
+            product[len(gold) :] = 0
+            gradient = product
+        scaled = torch.zeros_like(features)
+        scaled[: len(gold)] = x[block] / total
+        gradients[0][block] = (gradient @ output)[: len(gold)] / total
+        turned = scaled.T.contiguous()
+        if compute == exact and not onednn_multiplies():
+            gradients[1].addmm_(turned, gradient)
+        else:  # oneDNN adds more slowly than it multiplies
+            gradients[1] += turned @ gradient
     # the smoothed target's share of every token is one number, so its passes need no logits
     features_sum, weight_sum = x.sum(dim=0, dtype=exact), weight.sum(dim=0, dtype=exact)
     sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
+    if learn:
+        gradients[1] = gradients[1].T.contiguous()
     if learn and smoothing:
         gradients[0] -= smoothing / len(weight) * weight_sum
         gradients[1] -= smoothing / len(weight) * features_sum
