@@ -127,9 +127,9 @@ class Generator:
 
     def _count(self) -> int:
         """How many processes may search; one while weights are watched, to show them here."""
-        model, device = self._model, self._device
-        if any(isinstance(part, Watched) and part.watched for part in model.modules()):
+        if any(isinstance(part, Watched) and part.watched for part in self._model.modules()):
             return 1
+        device = self._device
         if device.type == "cpu":
             return usual_workers() if self.workers is None else self.workers
         if self.workers is not None and self.workers > 1:

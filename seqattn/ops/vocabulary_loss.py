@@ -119,7 +119,7 @@ def _over_blocks(
     narrow = x.to(compute) if compute == exact else _padded(x, compute)
     sums = torch.zeros(4, dtype=exact, device=x.device)
     gradients = []
-    if learn:  # the weight's is turned, which is the quicker product
+    if learn:  # the weight's is transposed until the end, which is the quicker product
         gradients = [torch.empty_like(x), weight.new_zeros(weight.T.shape, dtype=exact)]
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
     pull = sums.new_zeros(len(x), 1)
@@ -137,9 +137,10 @@ def _over_blocks(
             continue
         if found.apart is not None:
             pull[block] = r_drop / 2 * found.apart.sum(dim=1, keepdim=True)
-        # at the logits, times the total of its row: to divide what comes of it is less to do
+        # the logits' gradient times each row's total: what it is multiplied with is smaller, and
+        # is divided in its place
         gradient, total = found.exponentials, found.total
-        if compute == torch.float16:  # which has no room for such totals
+        if compute == torch.float16:  # a total may be beyond its largest number
             gradient, total = gradient.div_(total), torch.ones_like(total)
         if lost is not None and part is not None and found.copied is not None:
             lost[block] = found.copied
@@ -157,20 +158,21 @@ def _over_blocks(
         scaled = torch.zeros_like(features)
         scaled[: len(gold)] = x[block] / total
         gradients[0][block] = (gradient @ output)[: len(gold)] / total
-        turned = scaled.T.contiguous()
+        transposed = scaled.T.contiguous()
         if compute == exact and not onednn_multiplies():
-            gradients[1].addmm_(turned, gradient)
-        else:  # oneDNN adds more slowly than it multiplies
-            gradients[1] += turned @ gradient
+            gradients[1].addmm_(transposed, gradient)
+        else:  # oneDNN adds its product more slowly than a pass of its own does
+            gradients[1] += transposed @ gradient
     # the smoothed target's share of every token is one number, so its passes need no logits
     features_sum, weight_sum = x.sum(dim=0, dtype=exact), weight.sum(dim=0, dtype=exact)
     sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
-    if learn:
-        gradients[1] = gradients[1].T.contiguous()
-    if learn and smoothing:
+    if not learn:
+        return sums, []
+    gradients[1] = gradients[1].T.contiguous()
+    if smoothing:
         gradients[0] -= smoothing / len(weight) * weight_sum
         gradients[1] -= smoothing / len(weight) * features_sum
-    if learn and lost is not None:
+    if lost is not None:
         gradients += [lost.sum(dim=1) - 1 + pull[:, 0], -lost]
     return sums, gradients
 

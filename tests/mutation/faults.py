@@ -408,7 +408,7 @@ LOSS_FAULTS = [
           "for one, n in zip(at, bias.shape)", "for one, n in zip(at, (1, *bias.shape[1:]))",
           ("ops/test_flash_attention.py",)),
     Fault("l01", "smoothing has no gradient",
-          "if learn and smoothing:", "if False:", LOSS),
+          "if smoothing:\n        gradients[0]", "if False:\n        gradients[0]", LOSS),
     Fault("l02", "copied tokens' gradient has the other sign",
           "copied = -torch.expm1(-more) * wanted", "copied = torch.expm1(-more) * wanted", LOSS),
     Fault("l03", "units of earlier steps count on",
@@ -427,6 +427,12 @@ LOSS_FAULTS = [
           ("training/test_schedules.py",)),
     Fault("l08", "gradients forget the ranks", "scale = _UNITS * self.trainer.world_size / units",
           "scale = _UNITS / units", LOSS),
+    Fault("l09", "features' gradient lacks the totals",
+          "(gradient @ output)[: len(gold)] / total", "(gradient @ output)[: len(gold)]", LOSS),
+    Fault("l10", "copied tokens' gradient lacks the totals",
+          "found.copied * total)", "found.copied)", LOSS),
+    Fault("l11", "the weight's gradient lacks the totals",
+          "= x[block] / total", "= x[block]", LOSS),
 ]  # fmt: skip
 
 BATCH_FAULTS = [
