@@ -19,6 +19,7 @@ ABOUT = {
     "probe": "tells what the encoder's states hold of context and of labels, layer by layer",
     "explain": "says what outputs are owed to, and how far each method can be trusted",
     "convert": "makes a bundle with fewer key heads, or with weights in int8, from a bundle",
+    "export": "writes a bundle for CTranslate2, an engine in C++, and checks it",
     "serve": "answers requests with a bundle, as JSON over HTTP",
     "benchmark": "measures speed beside what one would use instead",
 }

@@ -140,7 +140,7 @@ def test_the_support_table_is_what_the_attentions_declare():
 def test_there_are_commands_of_each_kind():
     programs = {shlex.split(command)[1] for command in commands("python ", "README.md")}
     verbs = {"prepare", "generate", "evaluate", "compare", "analyze", "report", "convert"}
-    verbs |= {"explain", "heads", "probe", "distil", "search"}
+    verbs |= {"explain", "heads", "probe", "distil", "search", "export"}
     assert programs >= {"train.py", *(f"scripts/{verb}.py" for verb in verbs)}
     assert len(TRAININGS) > 20
     assert len(commands("python scripts/benchmark.py", "benchmarks.md")) >= 6

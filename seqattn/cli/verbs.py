@@ -136,6 +136,7 @@ _RUNS = {
     "probe": "probe.Probing",
     "explain": "explain.Explaining",
     "convert": "convert.Conversion",
+    "export": "export.Export",
     "serve": "serve.Serving",
 }
 VERBS: dict[str, Action] = {

@@ -107,6 +107,10 @@ class Side:
             return text
         return unescaped(text)
 
+    def vocabulary(self) -> list[str]:
+        """The piece of every id, as sentencepiece writes it."""
+        return [self._processor.id_to_piece(number) for number in range(self.size)]
+
     def pieces(self, ids: Sequence[int], text: str | None = None) -> list[str]:
         """Names each id, for plots: "▁" begins a word, "↵" breaks a line.
 
@@ -136,7 +140,7 @@ class Tokenizer:
         fingerprint: the models' content in 16 hexadecimal digits, on which ids depend.
         source_size, target_size: pieces of each `Side`.
         encode_source, encode_target, sample_source, sample_target, source_offsets,
-        source_pieces, target_pieces: methods of the `Side`s.
+        source_pieces, target_pieces, source_vocabulary, target_vocabulary: methods of the `Side`s.
 
     Raises:
         UserError: bytes that are no sentencepiece model with our marks.
@@ -158,6 +162,7 @@ class Tokenizer:
         self.sample_source, self.sample_target = source.sample, target.sample
         self.source_offsets, self._decode_target = source.offsets, target.decode
         self.source_pieces, self.target_pieces = source.pieces, target.pieces
+        self.source_vocabulary, self.target_vocabulary = source.vocabulary, target.vocabulary
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)
         self.fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
 

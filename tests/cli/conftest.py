@@ -73,6 +73,7 @@ class Places(NamedTuple):
             "backtranslate": [bundle, f"input={self.corpus}/test.de", "output=out"],
             "retrieve": [*data_of(self.corpus), "output=out"],
             "convert": [bundle, "output=out", "heads=mqa", "scores=false"],
+            "export": [bundle, "output=out"],
             "analyze": [bundle, "text=a dog", "output=out"],
             "report": [bundle, "output=out.html"],
             "serve": [bundle, "port=0"],

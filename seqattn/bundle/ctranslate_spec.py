@@ -1,0 +1,218 @@
+"""A Transformer as CTranslate2 has it, an engine in C++ for CPUs and GPUs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.errors import UserError
+from seqattn.layers.sublayers import FeedForward, Residual
+from seqattn.models.head import Head
+from seqattn.models.stack import LayerStack
+from seqattn.models.transformer import Transformer, TransformerConfig
+from seqattn.positions import (
+    LearnedPosition,
+    Position,
+    RotaryPosition,
+    ShawPosition,
+    SinusoidalPosition,
+    T5Position,
+)
+from seqattn.positions.relative import ShawLayer
+
+if TYPE_CHECKING:
+    from ctranslate2.specs import TransformerSpec
+
+LONGEST = 4096
+"""Positions that are written, in tokens, of schemes that have no end but need a table."""
+_TABLES = Position, SinusoidalPosition, LearnedPosition
+_POSITIONS = *_TABLES, RotaryPosition, ShawPosition, T5Position
+_OLDEST = 4, 7  # whose encoders have fewer key heads than heads
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
+
+
+def ctranslate_spec(
+    model: nn.Module, source_pieces: Sequence[str], target_pieces: Sequence[str]
+) -> "TransformerSpec":
+    """What `ctranslate2` writes to a directory by its `save`, float32 and checked for gaps.
+
+    Args:
+        model: a `Transformer` of softmax attention (mha, gqa, mqa) and one of the positions none,
+            sinusoidal, learned, rope, shaw and t5, which does not copy.
+        source_pieces, target_pieces: the names of all ids.
+
+    Raises:
+        UserError: for another model, or where `ctranslate2` is not installed.
+    """
+    try:
+        from ctranslate2 import __version__ as version
+        from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec
+        from ctranslate2.specs import TransformerSpec as Spec
+    except ImportError as error:
+        raise UserError(f"CTranslate2 is needed ({error}): pip install seqattn[export]") from error
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST:
+        raise UserError(f"CTranslate2 {version} is too old: pip install --upgrade seqattn[export]")
+    _check(model)
+    model = cast(Transformer, model)
+    encoder = _stack(TransformerEncoderSpec, model.encoder, model.config)
+    decoder = _stack(TransformerDecoderSpec, model.decoder, model.config)
+    encoder.embeddings[0].weight = _array(model.source_embedding.table.weight)
+    decoder.embeddings.weight = _array(model.target_embedding.table.weight)
+    decoder.projection.weight = _array(model.head.linear.weight)
+    spec = Spec(encoder, decoder)
+    spec.config.layer_norm_epsilon = model.decoder.layers[0].feed.norm.eps
+    spec.config.add_source_eos = True
+    spec.register_source_vocabulary([*source_pieces])
+    spec.register_target_vocabulary([*target_pieces])
+    spec.validate()
+    return spec
+
+
+def _check(model: nn.Module) -> None:
+    """Refuses what CTranslate2 has no word for."""
+    if type(model) is not Transformer:
+        kind = type(model).__name__
+        raise UserError(f"CTranslate2 runs Transformers that write texts, this is a {kind}")
+    if type(model.head) is not Head:
+        raise UserError("CTranslate2 cannot copy from the source; train with model.copy=false")
+    for name, stack in {"encoder": model.encoder, "decoder": model.decoder}.items():
+        if not len(stack.layers):
+            raise UserError(f"CTranslate2 needs a layer in the {name}, this model has none")
+        if type(stack.position) not in _POSITIONS:
+            raise UserError(
+                f"CTranslate2 has no {type(stack.position).__name__}: it takes position=none, "
+                "sinusoidal, learned, rope, shaw or t5"
+            )
+        for part in _attentions(stack):
+            kernel = getattr(part, "kernel", part)
+            if type(part) is not MultiHeadAttention or type(kernel) is not SoftmaxKernel:
+                raise UserError(
+                    f"CTranslate2 has no {type(kernel).__name__}, which the {name} attends by: it "
+                    "takes attention=mha, gqa or mqa"
+                )
+            if part.kept_heads is not None:
+                raise UserError("CTranslate2 cannot leave heads out, and this model was pruned")
+        if len({part.num_heads for part in _attentions(stack)}) > 1:
+            raise UserError(f"CTranslate2 needs as many heads in all attentions of the {name}")
+
+
+def _attentions(stack: LayerStack) -> list[MultiHeadAttention]:
+    """Every attention of a stack's layers."""
+    names = "self_attention", "cross_attention"
+    found = (getattr(layer, name, None) for layer in stack.layers for name in names)
+    return [part for part in found if part is not None]
+
+
+def _stack(kind: Any, stack: LayerStack, config: TransformerConfig) -> Any:
+    """An encoder or a decoder without its embeddings. Args: kind: of the two."""
+    attentions, position = _attentions(stack), stack.position
+    heads = attentions[0].num_heads
+    counts = {part.num_kv_heads for part in attentions}
+    kv_heads = counts.pop() if len(counts) == 1 else heads  # one number serves a whole stack
+    spec = kind(
+        len(stack.layers), heads, num_heads_kv=kv_heads, pre_norm=config.pre_norm,
+        activation=_activation(config.activation), ffn_glu=config.activation == "swiglu",
+        rms_norm=config.norm == "rmsnorm", **_scheme(position),
+    )  # fmt: skip
+    if config.pre_norm:
+        _norm(spec.layer_norm, stack.norm)
+    if type(position) in _TABLES:
+        places = torch.arange(position.max_length or LONGEST)
+        table = position.embed(torch.zeros(1, len(places), position.stack.dim), places)[0]
+        spec.position_encodings.encodings = _array(table)
+    layer: Any
+    for number, (written, layer) in enumerate(zip(spec.layer, stack.layers, strict=True)):
+        own = written.self_attention
+        _attention(own, layer.self_attention, layer.attend, kv_heads, groups=(3, 1))
+        _relative(own, position.at_layer(number))
+        if hasattr(written, "attention"):
+            _attention(written.attention, layer.cross_attention, layer.cross, kv_heads, (1, 2, 1))
+        _feedforward(written.ffn, layer.feedforward, layer.feed)
+    return spec
+
+
+def _activation(name: str) -> Any:
+    from ctranslate2.specs.common_spec import Activation
+
+    return Activation[_ACTIVATIONS[name]]
+
+
+def _scheme(position: Position) -> dict[str, Any]:
+    """What a stack is told of its position scheme."""
+    from ctranslate2.specs.attention_spec import RotaryScalingType
+
+    if isinstance(position, RotaryPosition):
+        rotary = {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": position.base}
+        if position.scaling != 1:
+            rotary["rotary_scaling_type"] = RotaryScalingType.Linear
+            rotary["rotary_scaling_factor"] = position.scaling
+        return rotary
+    return {
+        "relative_attention_bias": isinstance(position, T5Position),
+        "relative_position": isinstance(position, ShawPosition),
+    }
+
+
+def _relative(spec: Any, position: Position) -> None:
+    """What a layer's self-attention is told of its relative positions."""
+    if isinstance(position, T5Position):
+        spec.queries_scale = np.float32(1)
+        spec.relative_attention_bias = _array(position.table.weight)
+        spec.relative_attention_max_distance = np.int32(position.max_distance)
+    if isinstance(position, ShawLayer):  # CTranslate2 counts j - i where we count i - j
+        keys, values = position.keys, position.values
+        spec.relative_position_keys = _array(keys.flip(0))
+        spec.relative_position_values = _array(
+            torch.zeros_like(keys) if values is None else values.flip(0)
+        )
+
+
+def _attention(
+    spec: Any,
+    attention: MultiHeadAttention,
+    residual: Residual,
+    kv_heads: int,
+    groups: Sequence[int],
+) -> None:
+    """A sublayer with `kv_heads` key heads, its projections so many at a time in one matrix."""
+    _norm(spec.layer_norm, residual.norm)
+    width, times = attention.kernel.head_dim, kv_heads // attention.num_kv_heads
+    query, output = attention.query, attention.output
+    assert query is not None
+    parts = [(query, 1), (attention.key, times), (attention.value, times), (output, 1)]
+    for linear, size in zip(spec.linear, groups, strict=True):
+        group, parts = parts[:size], parts[size:]
+        linear.weight = _array(torch.cat([_repeated(p.weight, width, n) for p, n in group]))
+        if output.bias is not None:
+            linear.bias = _array(torch.cat([_repeated(p.bias, width, n) for p, n in group]))
+
+
+def _repeated(rows: Tensor, width: int, times: int) -> Tensor:
+    """Each head's rows several times over: (G*Dh, ...) -> (G*N*Dh, ...)."""
+    if times == 1:
+        return rows
+    return rows.unflatten(0, (-1, width)).repeat_interleave(times, dim=0).flatten(0, 1)
+
+
+def _feedforward(spec: Any, layer: FeedForward, residual: Residual) -> None:
+    _norm(spec.layer_norm, residual.norm)
+    names = ["linear_0", "linear_0_noact"][: 2 if layer.activation == "swiglu" else 1]
+    inner = (part.chunk(len(names)) for part in (layer.inner.weight, layer.inner.bias))
+    for name, weight, bias in zip(names, *inner, strict=True):
+        linear = getattr(spec, name)
+        linear.weight, linear.bias = _array(weight), _array(bias)
+    spec.linear_1.weight, spec.linear_1.bias = _array(layer.outer.weight), _array(layer.outer.bias)
+
+
+def _norm(spec: Any, norm: Any) -> None:
+    spec.gamma = _array(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        spec.beta = _array(norm.bias)
+
+
+def _array(x: Tensor) -> Any:
+    return x.detach().float().cpu().numpy()
