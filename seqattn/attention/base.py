@@ -149,6 +149,15 @@ class Attention(Mixer):
     def project(self, memory: Tensor) -> KeysValues:
         """Keys and values of `memory` (B, S, memory_dim), to be made once and reused."""
 
+    def prepared(self, source: KeysValues, mask: Mask, position: Position) -> KeysValues:
+        """Keys and values of cross-attention as a search reads them, at every step.
+
+        Args:
+            source: as `project` gives them.
+            mask, position: of all calls to come.
+        """
+        return KeysValues(source.keys.contiguous(), source.values.contiguous())
+
     @abstractmethod
     def forward(
         self,

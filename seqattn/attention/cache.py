@@ -15,6 +15,10 @@ class KeysValues(NamedTuple):
     keys: Tensor
     values: Tensor
 
+    def keep(self, sentences: Tensor) -> "KeysValues":
+        """Those of some sentences. Args: sentences: (B',) rows of the batch axis."""
+        return KeysValues(*(part.index_select(0, sentences) for part in self))
+
 
 class BeamSlots(NamedTuple):
     """What the N slots of a cache hold that the beams of a sentence share.

@@ -57,6 +57,9 @@ class KernelAttention(Attention):
     def position_heads(self) -> int:
         return self.unpruned_heads
 
+    def prepared(self, source: KeysValues, mask: Mask, position: Position) -> KeysValues:
+        return self.kernel.prepared(super().prepared(source, mask, position), mask, position)
+
     def make_cache(self, beams: int) -> Cache:
         return self.kernel.make_cache(beams)
 

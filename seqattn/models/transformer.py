@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from seqattn.attention.base import Mixer
-from seqattn.attention.cache import KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.checking import Depth, Width, checked
 from seqattn.errors import UserError
@@ -110,13 +109,16 @@ class Transformer(Seq2SeqModel):
         return Memory(self.encoder(x, mask), real, ids)
 
     def start(self, memory: Memory, beams: int = 1, cached: bool = True) -> TransformerState:
-        layers = self.decoder.layers
+        layers, mask = self.decoder.layers, Mask.full(memory.real)
         source = [layer.cross_attention.project(memory.outputs) for layer in layers]
         if cached:  # read at every step
-            source = [KeysValues(*(part.contiguous() for part in pair)) for pair in source]
+            source = [
+                layer.cross_attention.prepared(pair, mask, layer.no_position)
+                for layer, pair in zip(layers, source)
+            ]
         return TransformerState(
             source,
-            Mask.full(memory.real),
+            mask,
             [layer.self_attention.make_cache(beams) for layer in layers] if cached else None,
             beams,
             source_tokens=self.head.source_tokens(memory.ids),

@@ -38,9 +38,7 @@ class TransformerState(State):
     def keep(self, sentences: Tensor) -> None:
         for cache in self.caches or ():
             cache.keep(sentences)
-        self.source = [
-            KeysValues(*(part.index_select(0, sentences) for part in pair)) for pair in self.source
-        ]
+        self.source = [pair.keep(sentences) for pair in self.source]
         assert self.source_mask.real is not None
         self.source_mask = Mask.full(self.source_mask.real.index_select(0, sentences))
         if self.real is not None:

@@ -76,6 +76,10 @@ class Kernel(Watched, nn.Module, ABC):
                 whose `abilities.copies` is true do, others give None.
         """
 
+    def prepared(self, source: KeysValues, mask: Mask, position: Position) -> KeysValues:
+        """The same, or what also holds what the kernel made of them. Args: as `Attention`'s."""
+        return source
+
     def make_cache(self, beams: int) -> Cache:
         """An empty cache for `beams` hypotheses per sentence.
 

@@ -20,7 +20,7 @@ from seqattn.positions.base import Position
 Alpha = Annotated[float, Ge(1), Le(2)]
 LEAST_EXCESS = 1e-12  # below this alpha - 1 counts as this: entmax then equals softmax to rounding
 STEPS = 12  # of Newton's method at most; three to six are taken where one can look
-BLOCK = 2**15  # numbers that a CPU works on at once, which stay in its cache
+BLOCK = 2**17  # numbers that a CPU works on at once, which stay in its cache
 LOG2_E = 1 / math.log(2)  # exp2 takes half the time of exp
 
 

@@ -1,14 +1,20 @@
 """Performer: the softmax kernel through positive random features."""
 
+import math
+from typing import Any
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.linear import LinearKernel
 from seqattn.checking import Count, Seed, Width, checked
+from seqattn.ops.cpu import quick_products
 
 # added to keys' features, of which 1 is the largest, as it is of each query's: no product is 0
 FLOOR = 1e-26
+LOG2_E = math.log2(math.e)
 
 
 @checked
@@ -41,20 +47,67 @@ class PerformerKernel(LinearKernel):
         self.register_buffer("projection", orthogonal_draw(features, shape.head_dim, seed))
 
     def map_queries(self, query: Tensor, scale: float) -> Tensor:
-        logs = query @ self._directions(query, scale)
-        return (logs - logs.detach().amax(dim=-1, keepdim=True)).exp()
+        features, _ = positive_features(query, self._directions(query, scale), 0.0)
+        return features
 
     def map_keys(self, keys: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        logs = keys @ self._directions(keys, scale)
-        top = logs.detach().amax(dim=-1, keepdim=True)
-        half_norm = keys.square().sum(dim=-1, keepdim=True) * (scale / 2)  # (B, G, S, 1)
-        constant = half_norm.detach()
-        # the norm's value stands in the log scale, its gradient in the features
-        mapped = (logs - (top + (half_norm - constant))).exp() + FLOOR
-        return mapped, (top - constant)[..., 0]
+        features, top = positive_features(keys, self._directions(keys, scale), scale)
+        return features + FLOOR, top - keys.detach().square().sum(dim=-1) * (scale / 2)
 
     def _directions(self, x: Tensor, scale: float) -> Tensor:
-        return self.projection.to(x.dtype).T * scale**0.5  # (Dh, r)
+        return self.projection.to(x.dtype) * scale**0.5  # (r, Dh)
+
+
+def positive_features(x: Tensor, directions: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """exp(w . x - top) for directions w (r, Dh), and top, the largest w . x of each x.
+
+    Args:
+        x: (..., Dh).
+        directions: (r, Dh).
+        scale: the features have the gradient of exp(w . x - top - scale |x|^2 / 2), though not its
+            value, and top counts as a constant.
+
+    Returns:
+        (..., r), and top (...) without gradient.
+    """
+    if torch.compiler.is_compiling():
+        return plain_features(x, directions, scale)
+    found: tuple[Tensor, Tensor] = _Features.apply(x, directions, scale)  # type: ignore[no-untyped-call]
+    return found
+
+
+def plain_features(x: Tensor, directions: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """`positive_features`, by operations that have their gradients."""
+    powers = F.linear(x, directions * LOG2_E)
+    half_norm = x.square().sum(dim=-1, keepdim=True) * (scale / 2 * LOG2_E)
+    top = powers.detach().amax(dim=-1, keepdim=True)
+    features = (powers - (top + (half_norm - half_norm.detach()))).exp2()
+    return features, top[..., 0] / LOG2_E
+
+
+class _Features(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, directions: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        rows = x.reshape(-1, x.shape[-1])
+        with quick_products():
+            powers = (rows @ (directions * LOG2_E).T).view(*x.shape[:-1], -1)
+        top = powers.amax(dim=-1, keepdim=True)
+        features = powers.sub_(top).exp2_()
+        top = top[..., 0] / LOG2_E
+        ctx.save_for_backward(x, directions, features)
+        ctx.scale = scale
+        ctx.mark_non_differentiable(top)
+        return features, top
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        x, directions, features = ctx.saved_tensors
+        gradient = gradient * features
+        with quick_products():
+            found = gradient @ directions
+        if ctx.scale:
+            found = found - x * (gradient.sum(dim=-1, keepdim=True) * ctx.scale)
+        return found, None, None
 
 
 def orthogonal_draw(features: int, head_dim: int, seed: Seed) -> Tensor:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,20 +17,40 @@ from seqattn.attention.kernels.parts.scan import (
     LOWEST,
     Keys,
     RecurrentCache,
+    Sums,
+    first_chunk,
     joined,
     normalised,
     scan,
+    seen_by,
     summed,
 )
 from seqattn.attention.kernels.softmax import per_group
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
+from seqattn.ops.exponentials import exp_
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
 # tokens mapped at a time, so that what stands between two steps stays in the processor's cache
 SEGMENT = 1024
+
+
+class SummedKeysValues(KeysValues):
+    """Keys and values with the sums (B, G, M, Dh+1) over them, which cross-attention reads."""
+
+    sums: Tensor
+
+    @classmethod
+    def of(cls, pair: KeysValues, sums: Tensor) -> "SummedKeysValues":
+        """A pair with its sums."""
+        made = cls(*pair)
+        made.sums = sums
+        return made
+
+    def keep(self, sentences: Tensor) -> "SummedKeysValues":
+        return self.of(super().keep(sentences), self.sums.index_select(0, sentences))
 
 
 @checked
@@ -106,16 +128,26 @@ class LinearKernel(Kernel):
             if mask.real is not None:  # a row per sentence; decoding has one per beam
                 real = mask.real.repeat_interleave(k.shape[0] // mask.real.shape[0], dim=0)
                 mask = replace(mask, real=real)
-            new, scale = KeysValues(k, new.values), position.score_scale(self.head_dim)
-            if not self.watched and not need_weights:
-                context, weights = self._fast(q, new, mask, scale, cache), None
+            scale = position.score_scale(self.head_dim)
+            turned = KeysValues(k, new.values)
+            if self.watched or need_weights:
+                context, weights = self._shown(q, turned, mask, scale, cache, need_weights)
+            elif isinstance(new, SummedKeysValues):
+                context, weights = self._over(q, new.sums, scale), None
             else:
-                context, weights = self._shown(q, new, mask, scale, cache, need_weights)
+                context, weights = self._fast(q, turned, mask, scale, cache), None
         context = context.to(new.values.dtype)
         if beams == 1:
             return Attended(context, weights)
         weights = None if weights is None else unfold_beams(weights, beams)
         return Attended(unfold_beams(context, beams), weights)
+
+    def prepared(self, source: KeysValues, mask: Mask, position: Position) -> KeysValues:
+        with torch.autocast(source.keys.device.type, enabled=False):
+            places = mask.key_positions
+            turned = KeysValues(position.rotate(wide(source.keys), places), source.values)
+            scale = position.score_scale(self.head_dim)
+            return SummedKeysValues.of(source, self._all(turned, mask, scale).matrix)
 
     def make_cache(self, beams: int) -> Cache:
         return RecurrentCache(beams)
@@ -130,7 +162,7 @@ class LinearKernel(Kernel):
         need_weights: bool,
     ) -> Attended:
         """The context (B, H, T, Dh), its weights observed, and given where asked for."""
-        (keys,) = self._keys(new, mask, scale, new.keys.shape[2])
+        (keys,) = self._keys(new, replace(mask, real=None), scale, new.keys.shape[2])
         seen = keys if cache is None else cache.remember(keys)
         weights = self.weights(self.map_queries(q, scale), seen, mask)
         used = self.settled(weights, mask.dense)
@@ -145,6 +177,11 @@ class LinearKernel(Kernel):
     def _fast(
         self, q: Tensor, new: KeysValues, mask: Mask, scale: float, cache: RecurrentCache | None
     ) -> Tensor:
+        few = new.keys.shape[2] <= (self.chunk if mask.causal else self.head_dim)
+        if few and cache is None:
+            (keys,) = self._keys(new, mask, scale, new.keys.shape[2])
+            see = first_chunk if mask.causal else seen_by
+            return normalised(see(self.map_queries(q, scale), keys))
         size = self.chunk * max(1, SEGMENT // self.chunk) if mask.causal else SEGMENT
         segments = q.split(size, dim=2)
         contexts, sums = [], None if cache is None else cache.sums
@@ -153,14 +190,20 @@ class LinearKernel(Kernel):
                 out, sums = scan(self.map_queries(part, scale), keys, sums, self.chunk)
                 contexts.append(normalised(out))
         else:
-            for keys in self._keys(new, mask, scale, size):
-                sums = summed(keys) if sums is None else joined(sums, summed(keys))
-            assert sums is not None
+            sums = self._all(new, mask, scale)
             for part in segments:
-                contexts.append(normalised(per_group(self.map_queries(part, scale), sums.matrix)))
+                contexts.append(self._over(part, sums.matrix, scale))
         if cache is not None and sums is not None:
             cache.advance(sums, q.shape[2])
         return torch.cat(contexts, dim=2)
+
+    def _over(self, q: Tensor, sums: Tensor, scale: float) -> Tensor:
+        """The context of queries over sums (B, G, M, Dh+1)."""
+        return normalised(per_group(self.map_queries(q, scale), sums))
+
+    def _all(self, new: KeysValues, mask: Mask, scale: float) -> Sums:
+        """Sums over all keys, a segment at a time."""
+        return reduce(joined, map(summed, self._keys(new, mask, scale, SEGMENT)))
 
     def _keys(self, new: KeysValues, mask: Mask, scale: float, size: int) -> Iterator[Keys]:
         """Mapped keys and their values in segments of `size`, padding at weight 0."""
@@ -169,10 +212,10 @@ class LinearKernel(Kernel):
         hidden = repeat(None) if padding is None else padding.split(size, dim=2)
         for k, v, blank in zip(new.keys.split(size, dim=2), new.values.split(size, dim=2), hidden):
             mapped, log_scale = self.map_keys(k, scale)
-            if blank is not None:
-                mapped = mapped.masked_fill(blank[..., None], 0.0)
-                log_scale = None if log_scale is None else log_scale.masked_fill(blank, LOWEST)
             values = torch.cat((wide(v), mapped.new_ones(*v.shape[:-1], 1)), dim=-1)
+            if blank is not None:
+                values = values.masked_fill(blank[..., None], 0.0)
+                log_scale = None if log_scale is None else log_scale.masked_fill(blank, LOWEST)
             yield Keys(mapped, values, log_scale)
 
     def weights(self, queries: Tensor, keys: Keys, mask: Mask) -> Tensor:
@@ -194,9 +237,25 @@ class LinearKernel(Kernel):
         return weights / total.masked_fill(total == 0, 1.0)
 
 
+class _EluPlusOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = exp_(x.clamp(-30.0, 0.0)).add_(x.clamp(min=0.0))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return gradient * y.clamp(max=1.0)  # exp(x) is below 1 where x + 1 is not
+
+
 def elu_plus_one(x: Tensor) -> Tensor:
     """elu(x) + 1 (eq. 7), precise for negative x too, and above 0 whatever x is.
 
     Below -30 it stays at exp(-30): a sum of products of it is then never 0 in float32.
     """
-    return x.clamp(-30.0, 0.0).exp() + x.relu()
+    if torch.compiler.is_compiling():
+        return x.clamp(-30.0, 0.0).exp() + x.relu()
+    y: Tensor = _EluPlusOne.apply(x)  # type: ignore[no-untyped-call]
+    return y

@@ -10,10 +10,15 @@ from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfold_beams
 from seqattn.attention.masks import Mask
 from seqattn.ops.flash_attention import flash_attention, tiles_are_quicker
+from seqattn.ops.products import product
 from seqattn.ops.row_products import row_products
 from seqattn.ops.short_attention import longest, short_attention
 from seqattn.ops.short_softmax import softmax
 from seqattn.positions.base import Position
+
+
+FEW = 8
+"""Queries up to which what begins a product, or a fused kernel, takes longer than it saves."""
 
 
 class SoftmaxKernel(Kernel):
@@ -113,7 +118,7 @@ class SoftmaxKernel(Kernel):
     ) -> Tensor:
         """The context alone, without weights where that can be."""
         # with few queries to decode, the fused kernel's overhead exceeds what it saves
-        few = not torch.is_grad_enabled() and q.device.type == "cpu" and q.shape[2] <= 8
+        few = not torch.is_grad_enabled() and q.device.type == "cpu" and q.shape[2] <= FEW
         if few or "value_term" in position.hooks:
             return self._slow(q, keys, values, mask, position)
         bias = self._term(q, keys, mask, position)
@@ -206,7 +211,9 @@ def fused_attention(
 def per_group(x: Tensor, shared: Tensor) -> Tensor:
     """x (B, H, T, M) @ shared (B, G, M, N), which is not repeated for the heads of a group."""
     heads, groups = x.shape[1], shared.shape[1]
+    multiply = product if x.shape[2] > FEW else row_products
     if heads == groups:
-        return row_products(x, shared)
+        return multiply(x, shared)
     rows = x.unflatten(1, (groups, -1)).flatten(2, 3)  # (B, H, T, M) -> (B, G, H/G*T, M)
-    return (rows @ shared).unflatten(2, (heads // groups, -1)).flatten(1, 2)  # -> (B, H, T, N)
+    out = multiply(rows, shared).unflatten(2, (heads // groups, -1))
+    return out.flatten(1, 2)  # -> (B, H, T, N)

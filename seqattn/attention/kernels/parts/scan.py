@@ -14,6 +14,7 @@ from torch import Tensor
 from seqattn.attention.cache import RowCache
 from seqattn.attention.kernels.softmax import per_group
 from seqattn.errors import UserError
+from seqattn.ops.products import product
 
 LOWEST = -1e30  # the log scale of nothing: finite, so that the difference of two is 0 and not NaN
 
@@ -44,11 +45,29 @@ class Sums(NamedTuple):
 
 def summed(keys: Keys) -> Sums:
     """Sums over all keys."""
+    values, maximum = _scaled(keys)
+    return Sums(product(keys.keys.mT, values), maximum)
+
+
+def seen_by(queries: Tensor, keys: Keys) -> Tensor:
+    """`queries @ summed(keys).matrix`, by the weights, which are less work for few keys.
+
+    Args:
+        queries: mapped queries (B, H, T, M).
+        keys: theirs, (B, G, S, ...).
+
+    Returns:
+        The context and its normaliser (B, H, T, Dh+1).
+    """
+    return per_group(per_group(queries, keys.keys.mT), _scaled(keys)[0])
+
+
+def _scaled(keys: Keys) -> tuple[Tensor, Tensor | None]:
+    """Values times exp(log_scale - maximum), and that maximum (...)."""
     if keys.log_scale is None:
-        return Sums(keys.keys.transpose(-1, -2) @ keys.values, None)
+        return keys.values, None
     maximum = keys.log_scale.amax(dim=-1)
-    values = keys.values * (keys.log_scale - maximum[..., None]).exp()[..., None]
-    return Sums(keys.keys.transpose(-1, -2) @ values, maximum)
+    return keys.values * (keys.log_scale - maximum[..., None]).exp()[..., None], maximum
 
 
 def joined(one: Sums, other: Sums) -> Sums:
@@ -59,6 +78,19 @@ def joined(one: Sums, other: Sums) -> Sums:
     first = one.matrix * (one.maximum - maximum).exp()[..., None, None]
     second = other.matrix * (other.maximum - maximum).exp()[..., None, None]
     return Sums(first + second, maximum)
+
+
+def _with_one_more(sums: Sums, key: Keys) -> Sums:
+    """Sums with one key (B, G, 1, ...) added, without gradients in the memory of the old ones."""
+    if torch.is_grad_enabled():
+        return joined(sums, summed(key))
+    matrix, values, maximum = sums.matrix, key.values, sums.maximum
+    if maximum is not None and key.log_scale is not None:
+        maximum = torch.maximum(maximum, key.log_scale[..., 0])
+        assert sums.maximum is not None
+        matrix.mul_((sums.maximum - maximum).exp()[..., None, None])
+        values = values * (key.log_scale - maximum[..., None]).exp()[..., None]
+    return Sums(matrix.addcmul_(key.keys.mT, values), maximum)
 
 
 def normalised(out: Tensor) -> Tensor:
@@ -85,7 +117,7 @@ def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[
     """
     steps, groups = queries.shape[2], keys.keys.shape[1]
     if steps == 1:
-        after = summed(keys) if before is None else joined(before, summed(keys))
+        after = summed(keys) if before is None else _with_one_more(before, keys)
         return per_group(queries, after.matrix), after
     size = min(chunk, steps)
     q = _in_chunks(queries, size).unflatten(1, (groups, -1))  # (B, G, H/G, N, C, M)
@@ -95,16 +127,26 @@ def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[
         scale = _in_chunks(scale[..., None], size, LOWEST)[..., 0]  # (B, G, N, C)
     cut = Keys(_in_chunks(keys.keys, size), _in_chunks(keys.values, size), scale)
     past, after = _before_each(summed(cut), before)
-    weights = (q @ cut.keys.transpose(3, 4)).unflatten(3, (-1, size))  # (B, G, N, H/G, C, C)
-    far = (q @ past.matrix).unflatten(3, (-1, size))  # (B, G, N, H/G, C, Dh+1)
+    weights = product(q, cut.keys.mT).unflatten(3, (-1, size))  # (B, G, N, H/G, C, C)
+    far = product(q, past.matrix).unflatten(3, (-1, size))  # (B, G, N, H/G, C, Dh+1)
     weights = weights.tril()
     if scale is not None and past.maximum is not None:
         top = torch.maximum(scale.cummax(dim=3).values, past.maximum[..., None])  # (B, G, N, C)
         weights = weights * _decay(scale, top)[:, :, :, None]
         far = far * (past.maximum[..., None] - top).exp()[:, :, :, None, :, None]
-    near = weights.flatten(3, 4) @ cut.values  # (B, G, N, H/G*C, Dh+1)
+    near = product(weights.flatten(3, 4), cut.values)  # (B, G, N, H/G*C, Dh+1)
     out = (near.unflatten(3, (-1, size)) + far).transpose(2, 3)  # (B, G, H/G, N, C, Dh+1)
     return out.flatten(3, 4).flatten(1, 2)[:, :, :steps], after
+
+
+def first_chunk(queries: Tensor, keys: Keys) -> Tensor:
+    """What `scan` gives of one chunk before which there is nothing: (B, H, T, Dh+1)."""
+    weights, scale = per_group(queries, keys.keys.mT).tril(), keys.log_scale
+    if scale is not None:
+        groups = queries.shape[1] // scale.shape[1]
+        decay = _decay(scale, scale.cummax(dim=2).values)  # (B, G, T, T)
+        weights = weights * decay.repeat_interleave(groups, dim=1)
+    return per_group(weights, keys.values)
 
 
 def _in_chunks(x: Tensor, size: int, blank: float = 0.0) -> Tensor:
@@ -138,7 +180,7 @@ def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
         scale = torch.cat((before.maximum[:, :, None], maximum), dim=2)
         top = scale.cummax(dim=2).values
         factors = _decay(scale, top)
-    running = (factors @ terms.flatten(3)).unflatten(3, terms.shape[3:])
+    running = product(factors, terms.flatten(3)).unflatten(3, terms.shape[3:])
     past = Sums(running[:, :, :-1], None if top is None else top[:, :, :-1])
     return past, Sums(running[:, :, -1], None if top is None else top[:, :, -1])
 

@@ -1,0 +1,42 @@
+"""Products of batches of matrices, and their gradients, by the quicker library."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqattn.ops.cpu import onednn_multiplies, quick_products
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        x, y = _dense(x), _dense(y)
+        ctx.save_for_backward(x, y)
+        with quick_products():
+            return x @ y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = ctx.saved_tensors
+        of_x = of_y = None
+        if ctx.needs_input_grad[0]:
+            of_x = product(gradient, y.mT)
+        if ctx.needs_input_grad[1]:  # in the order in which y lies
+            rows = y.is_contiguous()
+            of_y = product(x.mT, gradient) if rows else product(gradient.mT, x).mT
+        return of_x, of_y
+
+
+def product(x: Tensor, y: Tensor) -> Tensor:
+    """x (..., M, K) @ y (..., K, N) of as many matrices, on a CPU where MKL lags by oneDNN."""
+    quick = x.device.type == "cpu" and x.dtype == y.dtype == torch.float32
+    if not quick or torch.compiler.is_compiling() or not onednn_multiplies():
+        return x @ y
+    out: Tensor = _Product.apply(x, y)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _dense(x: Tensor) -> Tensor:
+    """The same without gaps: a matrix, or the transpose of one."""
+    return x if x.is_contiguous() or x.mT.is_contiguous() else x.contiguous()
