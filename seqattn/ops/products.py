@@ -29,9 +29,12 @@ class _Product(torch.autograd.Function):
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
-    """x (..., M, K) @ y (..., K, N) of as many matrices, on a CPU where MKL lags by oneDNN."""
-    quick = x.device.type == "cpu" and x.dtype == y.dtype == torch.float32
-    if not quick or torch.compiler.is_compiling() or not onednn_multiplies():
+    """x (..., M, K) @ y (..., K, N), of one shape but for the last two axes, or x one matrix that
+    needs no gradient; in float32 on a CPU where MKL lags it is oneDNN's."""
+    single = x.device.type == "cpu" and x.dtype == y.dtype == torch.float32
+    if not single or torch.is_autocast_enabled("cpu"):
+        return x @ y
+    if torch.compiler.is_compiling() or not onednn_multiplies():
         return x @ y
     out: Tensor = _Product.apply(x, y)  # type: ignore[no-untyped-call]
     return out

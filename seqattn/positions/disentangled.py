@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from seqattn.checking import Width, checked
 from seqattn.ops.linear_layer import Linear
+from seqattn.ops.products import product
 from seqattn.positions.base import LayeredPosition, Position, Stack
 from seqattn.positions.relative import Reach, reached, read, table_rows
 
@@ -95,10 +96,12 @@ class DeBERTaLayer(Position):
         size = 2 * self._shared[0].reach
         forth, part = reached(forth, size)
         key = self._projected(0, part)  # (H, R, Dh)
-        to_position = read(torch.einsum("bhtd,hrd->bhtr", q, key), forth, q.dtype)
+        to_position = read(_by_head(q, key), forth, q.dtype)
         back, part = reached(back, size)
         query = self._projected(1, part).unflatten(0, (k.shape[1], -1))  # -> (G, H/G, R, Dh)
-        scores = torch.einsum("bgsd,gnrd->bgnsr", k, query).flatten(1, 2)  # (B, H, S, R)
+        share = query.shape[1]
+        scores = _by_head(k, query.flatten(1, 2)).unflatten(3, (share, -1))  # (B, G, S, H/G, R)
+        scores = scores.transpose(2, 3).flatten(1, 2)  # (B, H, S, R)
         to_content = read(scores, back, q.dtype)  # (B, H, S, T)
         return to_position + to_content.transpose(2, 3)
 
@@ -137,6 +140,14 @@ class DeBERTaLayer(Position):
 
     def score_scale(self, head_dim: int) -> float:
         return float((3 * head_dim) ** -0.5)
+
+
+def _by_head(x: Tensor, rows: Tensor) -> Tensor:
+    """Products of queries or keys (B, H, T, Dh) with the rows (H, R, Dh) of each head:
+    (B, H, T, R)."""
+    heads = x.transpose(0, 1)  # (H, B, T, Dh)
+    found = product(heads.flatten(1, 2), rows.mT).unflatten(1, heads.shape[1:3])
+    return found.transpose(0, 1)
 
 
 def _together(positions: Tensor) -> bool:

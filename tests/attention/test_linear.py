@@ -120,6 +120,45 @@ def test_positions_turn_queries_and_keys_before_the_feature_map(name, causal):
 
 
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("keys", [1, DH, DH + 1])
+def test_few_keys_are_met_by_their_weights(name, groups, keys):
+    kernel = made(name, groups)
+    q, k, v = inputs(groups, keys=keys)
+    real = torch.ones(B, keys, dtype=torch.bool)
+    real[1, 1:3] = real[0, -1] = False
+    mask = Mask(torch.arange(T), torch.arange(keys), real)
+    ours = kernel(q, KeysValues(k, v), mask, NOWHERE).context
+    allowed = real[:, None].expand(-1, T, -1)
+    theirs = contexts(written_out(kernel, q, k, allowed), v)
+    torch.testing.assert_close(ours, theirs)
+    assert_same_gradients(ours, theirs, (q, k, v))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("keys", [DH, S])
+@torch.no_grad()
+def test_sums_over_a_source_are_made_once(name, keys):
+    kernel, beams = made(name, 2), 3
+    _, k, v = inputs(2, keys=keys)
+    q = torch.randn(B * beams, H, 1, DH, dtype=torch.float64)
+    real = torch.arange(keys) < torch.tensor([[keys], [2]])
+    mask = Mask(torch.arange(1), torch.arange(keys), real)
+    plain = KeysValues(k, v)
+    source = kernel.prepared(plain, mask, ROTARY)
+    expected = kernel(q, plain, mask, ROTARY).context
+    mapped = []
+    kernel.map_keys = lambda *given: mapped.append(given)
+    found = kernel(q, source, mask, ROTARY).context
+    torch.testing.assert_close(found, expected)
+    second = torch.tensor([1])  # the only sentence that goes on
+    mask = Mask(torch.arange(1), torch.arange(keys), real[second])
+    found = kernel(q[beams:], source.keep(second), mask, ROTARY).context
+    torch.testing.assert_close(found, expected[beams:])
+    assert mapped == []
+
+
+@pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("groups", [1, 4])
 def test_beams_share_the_keys_of_their_source(name, groups):
     beams, kernel = 3, made(name, groups)

@@ -8,7 +8,12 @@ import torch.nn.functional as F
 
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.features import PerformerKernel, orthogonal_draw
+from seqattn.attention.kernels.features import (
+    PerformerKernel,
+    orthogonal_draw,
+    plain_features,
+    positive_features,
+)
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, RotaryPosition, Stack
 
@@ -70,6 +75,20 @@ def test_the_scale_of_scores_is_the_positions():
     found = kernel(q, KeysValues(k, v), CAUSAL, Unscaled(Stack(H * DH, H))).context
     exact = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
     torch.testing.assert_close(found, exact, atol=0.03, rtol=0.0)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.4])
+def test_its_features_and_their_gradient_are_the_plain_ones(scale):
+    x = torch.randn(B, H, T, DH, dtype=torch.float64, requires_grad=True)
+    directions = orthogonal_draw(15, DH, seed=0).double()
+    ours, plain = (make(x, directions, scale) for make in (positive_features, plain_features))
+    torch.testing.assert_close(ours, plain)
+    assert not ours[1].requires_grad
+    torch.testing.assert_close(ours[0].amax(dim=-1), torch.ones(B, H, T).double())
+    torch.testing.assert_close(ours[1], (x @ directions.T).amax(dim=-1).detach())
+    upstream = torch.randn_like(plain[0])
+    gradients = [torch.autograd.grad((one[0] * upstream).sum(), x)[0] for one in (ours, plain)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_directions_are_orthogonal_within_a_block_and_as_long_as_normal_vectors():

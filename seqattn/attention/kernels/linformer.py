@@ -14,6 +14,7 @@ from seqattn.attention.kernels.softmax import fused_attention
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Width, checked
 from seqattn.errors import UserError
+from seqattn.ops.products import product
 from seqattn.positions.base import Position
 
 Length = Annotated[int, Ge(1), Le(10**6)]
@@ -75,4 +76,4 @@ class LinformerKernel(EncoderKernel):
         if real is not None:
             x = x.masked_fill(~real[:, None, :, None], 0.0)
         x = moved(x, order)[:, :, : self.max_length]  # what stands beyond is padding
-        return table[:, : x.shape[2]] @ x
+        return product(table[:, : x.shape[2]].expand(*x.shape[:2], -1, -1), x)

@@ -15,6 +15,7 @@ from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Seed, checked
 from seqattn.ops.precision import wide
+from seqattn.ops.products import product
 from seqattn.positions.base import Position
 
 Rounds = Annotated[int, Ge(1), Le(1_000)]
@@ -87,7 +88,7 @@ class LSHKernel(EncoderKernel):
             scores = _scores(_taken(x, queries), _taken(keys, seen), queries, seen)
             powers, peak = powers_(scores, allowed)
             dropped = F.dropout(powers, self.dropout, self.training).to(values.dtype)
-            context = wide(dropped @ _taken(values, seen))
+            context = wide(product(dropped, _taken(values, seen)))
             sums = context, powers.sum(dim=4, keepdim=True), peak
             rounds.append(Partial(*(_at(part.flatten(2, 3), places) for part in sums)))
         return merged(rounds)[:, :, :length].to(values.dtype)
@@ -112,7 +113,7 @@ def _weights(x: Tensor, keys: Tensor, found: Tensor) -> Tensor:
 def _scores(q: Tensor, k: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
     """(..., m, n) of tokens (..., m) and (..., n), the largest tensor: filled in place."""
     itself = queries[..., None] == keys[..., None, :]
-    return wide(q @ k.transpose(-1, -2)).masked_fill_(itself, ITSELF)
+    return wide(product(q, k.mT)).masked_fill_(itself, ITSELF)
 
 
 def _at(x: Tensor, index: Tensor) -> Tensor:

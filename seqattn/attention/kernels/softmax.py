@@ -16,7 +16,6 @@ from seqattn.ops.short_attention import longest, short_attention
 from seqattn.ops.short_softmax import softmax
 from seqattn.positions.base import Position
 
-
 FEW = 8
 """Queries up to which what begins a product, or a fused kernel, takes longer than it saves."""
 

@@ -1,0 +1,92 @@
+"""Products of batches of matrices where oneDNN is the quicker one, against PyTorch's own."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from seqattn.ops.products import product
+
+pytestmark = pytest.mark.usefixtures("where_mkl_lags")
+SETTINGS = getattr(torch.backends.mkldnn, "matmul", None)  # from PyTorch 2.9 on
+
+
+class Products(TorchDispatchMode):
+    """Lists whether each product of matrices was left to oneDNN."""
+
+    def __init__(self):
+        super().__init__()
+        self.quick = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm):
+            self.quick.append(SETTINGS.fp32_precision == "bf16")
+        return op(*args, **(kwargs or {}))
+
+
+def made(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+LEFT = {
+    "rows": made(2, 3, 5, 7),
+    "transposed": made(2, 3, 7, 5).mT,
+    "heads apart": made(2, 5, 3, 7).transpose(1, 2),
+    "columns of a wider one": made(2, 3, 5, 9)[..., 1:8],
+}
+RIGHT = {
+    "rows": made(2, 3, 7, 4),
+    "transposed": made(2, 3, 4, 7).mT,
+    "heads apart": made(2, 7, 3, 4).transpose(1, 2),
+    "heads apart, transposed": made(2, 4, 3, 7).transpose(1, 2).mT,
+    "expanded": made(7, 4).expand(2, 3, 7, 4),
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+@pytest.mark.parametrize("right", RIGHT)
+def test_values_and_gradients_are_those_of_pytorch(left, right):
+    leaves = [LEFT[left].detach().requires_grad_(), RIGHT[right].detach().requires_grad_()]
+    upstream = made(2, 3, 5, 4)
+    with Products() as products:
+        out = product(*leaves)
+        found = torch.autograd.grad(out, leaves, upstream)
+    assert products.quick == [True] * 3
+    plain = leaves[0] @ leaves[1]
+    torch.testing.assert_close(out, plain)
+    torch.testing.assert_close(found, torch.autograd.grad(plain, leaves, upstream))
+
+
+def test_one_constant_matrix_may_stand_on_the_left():
+    matrix, batch = made(5, 7), made(2, 3, 7, 4).requires_grad_()
+    out, plain = product(matrix, batch), matrix @ batch
+    torch.testing.assert_close(out, plain)
+    upstream = made(2, 3, 5, 4)
+    (found,) = torch.autograd.grad(out, batch, upstream)
+    torch.testing.assert_close(found, torch.autograd.grad(plain, batch, upstream)[0])
+
+
+def test_gradients_have_gradients():
+    leaves = [made(2, 5, 7).requires_grad_(), made(2, 4, 7).mT.requires_grad_()]
+
+    def twice(multiply):
+        (once,) = torch.autograd.grad(multiply(*leaves).pow(3).sum(), leaves[0], create_graph=True)
+        return torch.autograd.grad(once.pow(2).sum(), leaves)
+
+    torch.testing.assert_close(twice(product), twice(torch.matmul), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_other_numbers_are_pytorchs(kind):
+    x, y = made(2, 5, 7).to(kind), made(2, 7, 4).to(kind)
+    with Products() as products:
+        assert torch.equal(product(x, y), x @ y)
+    assert not any(products.quick)
+
+
+def test_autocast_decides_what_it_multiplies():
+    x, y = made(2, 5, 7).requires_grad_(), made(2, 7, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = product(x, y)
+    assert out.dtype == torch.bfloat16
+    out.sum().backward()
+    assert x.grad.dtype == torch.float32
