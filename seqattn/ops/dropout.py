@@ -13,14 +13,19 @@ _DRAWS = 4  # 16-bit numbers in one 64-bit draw
 _LEVELS = 1 << 16
 
 
+def drawn(shape: torch.Size, p: float) -> Tensor:
+    """0 with probability p, else 1, as int16 on the CPU."""
+    count = shape.numel()
+    draws = torch.empty(-(-count // _DRAWS), dtype=torch.int64).random_(-(2**63), None)
+    uniform = draws.view(torch.int16)[:count].view(shape)
+    dropped = min(round(p * _LEVELS), _LEVELS - 1)  # all of them is no 16-bit number
+    return uniform.ge_(dropped - _LEVELS // 2)  # in place, and so in whole vectors
+
+
 class _CpuDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        count = x.numel()
-        draws = torch.empty(-(-count // _DRAWS), dtype=torch.int64).random_(-(2**63), None)
-        uniform = draws.view(torch.int16)[:count].view(x.shape)
-        dropped = min(round(p * _LEVELS), _LEVELS - 1)  # all of them is no 16-bit number
-        kept = uniform.ge_(dropped - _LEVELS // 2)  # in place, and so in whole vectors; 0 or 1
+        kept = drawn(x.shape, p)
         if x.dtype.itemsize == kept.itemsize:  # as numbers of x's own type
             one = torch.ones((), dtype=x.dtype).view(torch.int16).item()
             kept = kept.mul_(one).view(x.dtype)
@@ -32,6 +37,16 @@ class _CpuDropout(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (kept,) = ctx.saved_tensors
         return (gradient * kept).mul_(ctx.scale), None
+
+
+def drop(x: Tensor, p: float) -> Tensor:
+    """Zeroes a share `p` of x, below 1, and scales the rest by 1/(1-p)."""
+    if p == 0:
+        return x
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, p)
+    dropped: Tensor = _CpuDropout.apply(x, p)  # type: ignore[no-untyped-call]
+    return dropped
 
 
 @checked
@@ -50,12 +65,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return x
-        if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return F.dropout(x, self.p)
-        dropped: Tensor = _CpuDropout.apply(x, self.p)  # type: ignore[no-untyped-call]
-        return dropped
+        return drop(x, self.p) if self.training else x
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

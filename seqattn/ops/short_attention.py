@@ -1,19 +1,23 @@
 """Softmax attention over short sequences on a CPU."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqattn.ops.cpu import onednn_multiplies, quick_products
+from seqattn.ops.cpu import bf16_is_native, onednn_multiplies, quick_products
+from seqattn.ops.dropout import drawn
 from seqattn.ops.short_softmax import softmax, softmax_backward
 
 _FEW_WEIGHTS = 256  # keys up to which they are few beside the features
 
 
-def longest(kind: torch.dtype) -> int:
+def longest(kind: torch.dtype, dropout: float = 0.0) -> float:
     """Keys up to which it is the faster way for numbers of a kind."""
+    if dropout and (kind == torch.float32 or (kind == torch.bfloat16 and bf16_is_native())):
+        return math.inf  # PyTorch's keeps the weights then, too
     if kind == torch.float32 and not onednn_multiplies():
         return 31
     return _FEW_WEIGHTS if kind in (torch.float32, torch.bfloat16) else 0
@@ -22,7 +26,13 @@ def longest(kind: torch.dtype) -> int:
 class _ShortAttention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None, scale: float
+        ctx: Any,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        hidden: Tensor | None,
+        scale: float,
+        dropout: float,
     ) -> Tensor:
         # heads lie apart, and each is read twice
         q, keys, values = (part.contiguous() for part in (q, keys, values))
@@ -31,21 +41,28 @@ class _ShortAttention(torch.autograd.Function):
         if hidden is not None:
             scores.masked_fill_(hidden, -torch.inf)
         weights = softmax(scores)
-        ctx.save_for_backward(q, keys, values, weights)
-        ctx.scale = scale
+        kept = drawn(weights.shape, dropout) if dropout else None
+        ctx.save_for_backward(q, keys, values, weights, kept)
+        ctx.scale, ctx.factor = scale, 1 / (1 - dropout)
         with quick_products():
-            return weights.to(q.dtype) @ values
+            context = _dropped(weights, kept).to(q.dtype) @ values
+        return context if kept is None else context.mul_(ctx.factor)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        q, keys, values, weights = ctx.saved_tensors
-        gradient = gradient.contiguous()
+        q, keys, values, weights, kept = ctx.saved_tensors
+        gradient = gradient.contiguous() if kept is None else gradient * ctx.factor
         with quick_products():
             lost = (gradient @ values.transpose(2, 3)).float()
+            lost = lost if kept is None else lost.mul_(kept)
             scores = softmax_backward(lost, weights).mul_(ctx.scale).to(q.dtype)
-            of_values = weights.to(q.dtype).transpose(2, 3) @ gradient
-            return scores @ keys, scores.transpose(2, 3) @ q, of_values, None, None
+            of_values = _dropped(weights, kept).to(q.dtype).transpose(2, 3) @ gradient
+            return scores @ keys, scores.transpose(2, 3) @ q, of_values, None, None, None
+
+
+def _dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
+    return weights if kept is None else weights * kept
 
 
 def short_attention(
@@ -55,9 +72,10 @@ def short_attention(
     visible: Tensor | None,
     is_causal: bool,
     scale: float,
+    dropout: float = 0.0,
 ) -> Tensor:
-    """As `scaled_dot_product_attention`, which is slow on a CPU with few keys, and
-    backwards in bfloat16.
+    """As `scaled_dot_product_attention`, which is slow on a CPU with few keys, backwards in
+    bfloat16, and with dropout.
 
     Products run in the type of q, the softmax in float32. Keeps T * S weights a head.
 
@@ -68,6 +86,7 @@ def short_attention(
             all.
         is_causal: query t sees keys up to t alone; without `visible`.
         scale: of the scores.
+        dropout: share of the weights dropped, below 1.
     """
     if keys.shape[1] != q.shape[1]:
         times = q.shape[1] // keys.shape[1]
@@ -75,5 +94,7 @@ def short_attention(
     hidden = None if visible is None else ~visible
     if is_causal:
         hidden = torch.ones(q.shape[2], keys.shape[2], dtype=torch.bool).triu(1)
-    out: Tensor = _ShortAttention.apply(q, keys, values, hidden, scale)  # type: ignore[no-untyped-call]
+    out: Tensor = _ShortAttention.apply(  # type: ignore[no-untyped-call]
+        q, keys, values, hidden, scale, dropout
+    )
     return out

@@ -16,7 +16,7 @@ REAL = torch.arange(T) < torch.tensor([T, 3])[:, None]
 @pytest.mark.parametrize(("name", "names"), with_schemes(attention_variants()))
 def test_tiles_give_what_pytorchs_attention_gives(monkeypatch, name, names):
     attention = built(name)
-    monkeypatch.setattr(softmax, "longest", lambda kind: 0)
+    monkeypatch.setattr(softmax, "longest", lambda *_: 0)
     for part, value in {"_ROWS": 2, "_KEYS": 3, "_SCORES": 1}.items():
         monkeypatch.setattr(flash_attention, part, value)
     for _, position in positions(names):

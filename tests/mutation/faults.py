@@ -153,8 +153,8 @@ KERNEL_FAULTS = [
           "per_group(q * self.head_dim**-0.5, keys",
           ("attention/test_softmax.py", *LAWS)),
     Fault("k06", "weights are dropped in evaluation",
-          "dropped = F.dropout(weights, self.dropout) if self.training else weights",
-          "dropped = F.dropout(weights, self.dropout)",
+          "dropped = drop(weights, self.dropout) if self.training else weights",
+          "dropped = drop(weights, self.dropout)",
           ("attention/test_softmax.py", "attention/test_heads.py", *LAWS)),
     Fault("k07", "heads of a group take another group's keys",
           "rows = x.unflatten(1, (groups, -1)).flatten(2, 3)",
@@ -289,6 +289,11 @@ KERNEL_FAULTS = [
           ("bundle/test_ctranslate_spec.py",)),
     Fault("k59", "exported scores of T5 are scaled",
           "spec.queries_scale = np.float32(1)", "pass", ("bundle/test_ctranslate_spec.py",)),
+    Fault("k60", "dropped weights have a gradient",
+          "lost if kept is None else lost.mul_(kept)", "lost", ("ops/test_short_attention.py",)),
+    Fault("k61", "values learn from dropped weights",
+          "of_values = _dropped(weights, kept)", "of_values = weights",
+          ("ops/test_short_attention.py",)),
 ]  # fmt: skip
 
 POSITION_FAULTS = [

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.attention.kernels.softmax import fused_attention
+from seqattn.ops import short_attention as module
 from seqattn.ops.short_attention import longest, short_attention
 
 
@@ -29,6 +30,33 @@ def test_it_is_pytorchs_attention_with_its_gradients(groups, mask, length):
     expected = torch.autograd.grad(want, (q, keys, values), gradient)
     found = torch.autograd.grad(got, (q, keys, values), gradient)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("length", [5, 40])
+def test_dropout_takes_weights_and_scales_the_others(groups, length, monkeypatch):
+    kept = (torch.rand(2, 4, length, length) < 0.7).to(torch.int16)
+    monkeypatch.setattr(module, "drawn", lambda shape, p: kept)
+    q, keys, values = (heads(count, length, torch.float32) for count in (4, groups, groups))
+    got = short_attention(q, keys, values, None, True, 0.3, dropout=0.25)
+    k, v = (part.repeat_interleave(4 // groups, dim=1) for part in (keys, values))
+    hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+    weights = (q @ k.mT * 0.3).masked_fill(hidden, -torch.inf).softmax(dim=-1)
+    want = (weights * kept / 0.75) @ v
+    torch.testing.assert_close(got, want)
+    gradient = torch.randn_like(want)
+    expected = torch.autograd.grad(want, (q, keys, values), gradient)
+    found = torch.autograd.grad(got, (q, keys, values), gradient)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("keys", [9, 300])
+def test_the_kernel_drops_the_share_that_it_is_told(keys):
+    q, k = torch.zeros(1, 1, 2000, 4), torch.zeros(1, 1, keys, 4)
+    values = torch.ones(1, 1, keys, 4)
+    out = fused_attention(q, k, values, None, False, 0.4, 1.0)[..., 0]
+    assert out.mean().item() == pytest.approx(1, abs=0.02)
+    assert out.var().item() == pytest.approx(0.4 / 0.6 / keys, rel=0.15)
 
 
 @pytest.mark.parametrize("length", [5, longest(torch.bfloat16), longest(torch.bfloat16) + 1])

@@ -14,6 +14,7 @@ from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Seed, checked
+from seqattn.ops.dropout import drop
 from seqattn.ops.precision import wide
 from seqattn.ops.products import product
 from seqattn.positions.base import Position
@@ -73,6 +74,7 @@ class LSHKernel(EncoderKernel):
         chunks = self._chunks(x, real)
         unit = F.normalize(wide(x), dim=3) * self.head_dim**0.5
         keys = (unit * position.score_scale(self.head_dim)).to(x.dtype)
+        dropout = self.dropout if self.training else 0.0
         if self.watched or mask.extra is not None:
             found = chunks.found(real)[:, :, :length, :length]
             found = found if mask.extra is None else found & mask.extra
@@ -80,14 +82,14 @@ class LSHKernel(EncoderKernel):
             used = self.settled(weights, lambda: found)
             if used is not None or mask.extra is not None:
                 used = weights if used is None else used
-                return F.dropout(used, self.dropout, self.training) @ new.values
+                return drop(used, dropout) @ new.values
         rounds = []
         for number, places in enumerate(chunks.places):
             queries, seen = chunks.tokens(number)
             allowed = chunks.new(number, queries, seen, real)
             scores = _scores(_taken(x, queries), _taken(keys, seen), queries, seen)
             powers, peak = powers_(scores, allowed)
-            dropped = F.dropout(powers, self.dropout, self.training).to(values.dtype)
+            dropped = drop(powers, dropout).to(values.dtype)
             context = wide(product(dropped, _taken(values, seen)))
             sums = context, powers.sum(dim=4, keepdim=True), peak
             rounds.append(Partial(*(_at(part.flatten(2, 3), places) for part in sums)))

@@ -9,6 +9,7 @@ from seqattn.attention.cache import BeamSlots, Cache, GrowingCache, KeysValues
 from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfold_beams
 from seqattn.attention.masks import Mask
+from seqattn.ops.dropout import drop
 from seqattn.ops.flash_attention import flash_attention, tiles_are_quicker
 from seqattn.ops.products import product
 from seqattn.ops.row_products import row_products
@@ -161,7 +162,7 @@ class SoftmaxKernel(Kernel):
         return softmax(scores)
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
-        dropped = F.dropout(weights, self.dropout) if self.training else weights
+        dropped = drop(weights, self.dropout) if self.training else weights
         context = per_group(dropped, values)
         term = self.value_term(dropped, mask, position)
         return context if term is None else context + term
@@ -182,11 +183,11 @@ def fused_attention(
     PyTorch's backward pass in bfloat16 takes several times as long there.
     """
     on_cpu = q.device.type == "cpu"
-    eager = on_cpu and not dropout and not torch.compiler.is_compiling()
+    eager = on_cpu and not torch.compiler.is_compiling()
     plain = bias is None or bias.dtype == torch.bool
-    if eager and plain and keys.shape[2] <= longest(q.dtype):
-        return short_attention(q, keys, values, bias, is_causal, scale)
-    if eager and tiles_are_quicker(q.dtype, keys.shape[2]):
+    if eager and plain and keys.shape[2] <= longest(q.dtype, dropout):
+        return short_attention(q, keys, values, bias, is_causal, scale, dropout)
+    if eager and not dropout and tiles_are_quicker(q.dtype, keys.shape[2]):
         return flash_attention(q, keys, values, bias, is_causal, scale)
     if on_cpu and q.dtype == torch.bfloat16:
         bias = bias if bias is None or bias.dtype == torch.bool else bias.float()

@@ -4,7 +4,6 @@ from abc import abstractmethod
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.cache import BeamSlots, Cache, GrowingCache
@@ -17,6 +16,7 @@ from seqattn.attention.kernels.softmax import per_group
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
+from seqattn.ops.dropout import drop
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
@@ -156,7 +156,7 @@ class FactorizedKernel(BlockwiseKernel):
             scores = scores + self._heads(term, share)
         powers, peak = powers_(wide(scores), allowed)
         values = self._groups(piece.values, share)
-        kept = F.dropout(powers, self.dropout, self.training).to(values.dtype)
+        kept = drop(powers, self.dropout if self.training else 0.0).to(values.dtype)
         context = per_group(kept, values)
         if "value_term" in position.hooks:
             every = [torch.zeros_like(kept)] * len(self.patterns)
