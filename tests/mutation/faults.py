@@ -204,7 +204,7 @@ KERNEL_FAULTS = [
           "one, two = (self.peak - base).exp(), (other.peak - base).exp()",
           "one, two = torch.ones_like(base), torch.ones_like(base)", SPARSE),
     Fault("k23", "strided attention drops nothing in training",
-          "kept = F.dropout(powers, self.dropout, self.training).to(values.dtype)",
+          "kept = drop(powers, self.dropout if self.training else 0.0).to(values.dtype)",
           "kept = powers.to(values.dtype)", SPARSE),
     Fault("k24", "random blocks ignore the seed",
           "^ ((seed + 1) * 83492791 % 2**32)", "", ("attention/test_bigbird.py", *SPARSE)),
