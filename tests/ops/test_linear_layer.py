@@ -3,27 +3,13 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqattn.ops import cpu
 from seqattn.ops import linear_layer as module
 from seqattn.ops.linear_layer import linear
+from tests.ops.watched_products import SETTINGS, Products
 
 pytestmark = pytest.mark.usefixtures("where_mkl_lags")
-SETTINGS = getattr(torch.backends.mkldnn, "matmul", None)  # from PyTorch 2.9 on
-
-
-class Products(TorchDispatchMode):
-    """Lists whether each product of matrices was left to oneDNN."""
-
-    def __init__(self):
-        super().__init__()
-        self.quick = []
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        if op.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.mv):
-            self.quick.append(SETTINGS.fp32_precision == "bf16")
-        return op(*args, **(kwargs or {}))
 
 
 def made(*shape):

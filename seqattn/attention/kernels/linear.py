@@ -17,6 +17,7 @@ from seqattn.attention.kernels.parts.scan import (
     LOWEST,
     Keys,
     RecurrentCache,
+    SummedKeysValues,
     Sums,
     first_chunk,
     joined,
@@ -35,22 +36,6 @@ from seqattn.positions.base import Position
 
 # tokens mapped at a time, so that what stands between two steps stays in the processor's cache
 SEGMENT = 1024
-
-
-class SummedKeysValues(KeysValues):
-    """Keys and values with the sums (B, G, M, Dh+1) over them, which cross-attention reads."""
-
-    sums: Tensor
-
-    @classmethod
-    def of(cls, pair: KeysValues, sums: Tensor) -> "SummedKeysValues":
-        """A pair with its sums."""
-        made = cls(*pair)
-        made.sums = sums
-        return made
-
-    def keep(self, sentences: Tensor) -> "SummedKeysValues":
-        return self.of(super().keep(sentences), self.sums.index_select(0, sentences))
 
 
 @checked

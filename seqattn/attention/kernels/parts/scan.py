@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqattn.attention.cache import RowCache
+from seqattn.attention.cache import KeysValues, RowCache
 from seqattn.attention.kernels.softmax import per_group
 from seqattn.errors import UserError
 from seqattn.ops.products import product
@@ -41,6 +41,22 @@ class Sums(NamedTuple):
 
     matrix: Tensor  # (..., M, Dh+1), the sum of exp(log_scale_j - maximum) k_j (outer) v_j
     maximum: Tensor | None  # (...), the largest log scale; None where log scales are all 0
+
+
+class SummedKeysValues(KeysValues):
+    """Keys and values with the sums (B, G, M, Dh+1) over them, which cross-attention reads."""
+
+    sums: Tensor
+
+    @classmethod
+    def of(cls, pair: KeysValues, sums: Tensor) -> "SummedKeysValues":
+        """A pair with its sums."""
+        made = cls(*pair)
+        made.sums = sums
+        return made
+
+    def keep(self, sentences: Tensor) -> "SummedKeysValues":
+        return self.of(super().keep(sentences), self.sums.index_select(0, sentences))
 
 
 def summed(keys: Keys) -> Sums:
