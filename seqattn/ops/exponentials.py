@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.ops.cpu import mkl_lags
 
-_LOG2_E = math.log2(math.e)
+LOG2_E = math.log2(math.e)
 
 
 def exp_(x: Tensor) -> Tensor:
@@ -19,7 +19,7 @@ def exp_(x: Tensor) -> Tensor:
     """
     if x.device.type != "cpu" or x.dtype != torch.float32 or not mkl_lags():
         return x.exp_()
-    return x.mul_(_LOG2_E).exp2_()
+    return x.mul_(LOG2_E).exp2_()
 
 
 class _Tanh(torch.autograd.Function):

@@ -1,6 +1,5 @@
 """Softmax attention over long sequences on a CPU, in tiles."""
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from seqattn.ops.cpu import bf16_is_native, onednn_multiplies, quick_products
+from seqattn.ops.exponentials import LOG2_E
 
 _ROWS, _KEYS = 512, 1024
 """The largest tile of a head's scores."""
@@ -16,7 +16,6 @@ _SCORES = 1 << 19
 """Scores worked on at once, which stay in a core's cache: of several heads where there are few."""
 _FEW = 64  # keys up to which PyTorch's is as quick
 _LOWEST = -1e30  # of the maxima: a row of -inf less its maximum is no number
-_LOG2_E = math.log2(math.e)
 
 
 def tiles_are_quicker(kind: torch.dtype, keys: int) -> bool:
@@ -125,11 +124,11 @@ class _FlashAttention(torch.autograd.Function):
         is_causal: bool,
         scale: float,
     ) -> Tensor:
-        tiles = _Tiles(q, keys, None if bias is None else bias * _LOG2_E, is_causal)
+        tiles = _Tiles(q, keys, None if bias is None else bias * LOG2_E, is_causal)
         context = torch.empty(q.shape, dtype=q.dtype)
         totals = torch.empty(*q.shape[:3], 1)  # log2 of the sums of powers
         for heads in tiles.groups():
-            of_q, of_keys = heads.queries(q) * (scale * _LOG2_E), heads.keys(keys)
+            of_q, of_keys = heads.queries(q) * (scale * LOG2_E), heads.keys(keys)
             of_values = heads.keys(values)
             for rows, parts in tiles.tiles:
                 peak, total, sums = torch.tensor(_LOWEST), torch.tensor(0.0), torch.tensor(0.0)
@@ -156,7 +155,7 @@ class _FlashAttention(torch.autograd.Function):
         found = [torch.zeros(part.shape, dtype=part.dtype) for part in (q, keys, values)]
         of_bias = torch.zeros(tiles.bias.shape) if ctx.needs_input_grad[3] else None
         for heads in tiles.groups():
-            own = heads.queries(q) * (scale * _LOG2_E), heads.keys(keys), heads.keys(values)
+            own = heads.queries(q) * (scale * LOG2_E), heads.keys(keys), heads.keys(values)
             change, total = heads.queries(gradient), heads.queries(totals)
             share = (change.float() * heads.queries(context)).sum(dim=-1, keepdim=True)
             of_q, of_keys, of_values = (torch.zeros(part.shape) for part in own)
@@ -175,7 +174,7 @@ class _FlashAttention(torch.autograd.Function):
                         of_q[:, rows] += of_scores.bmm(own[1][:, seen])
                         of_keys[:, seen] += of_scores.mT.bmm(own[0][:, rows])
             found[0][heads.sentences, heads.heads] = heads.apart(of_q.mul_(scale)).to(q.dtype)
-            heads.add(found[1], of_keys.div_(_LOG2_E))
+            heads.add(found[1], of_keys.div_(LOG2_E))
             heads.add(found[2], of_values)
         return *found, of_bias, None, None
 

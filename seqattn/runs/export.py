@@ -115,13 +115,14 @@ def _difference(
         return [int(one) for one in chance.integers(RESERVED, len(pieces), length - 1)]
 
     largest = 0.0
-    with inference(model):
+    with inference(model) as device:
         for _ in range(_PAIRS):
             source = drawn(source_pieces, model.max_source_length)
             target = drawn(target_pieces, model.max_target_length)
-            state = model.start(model.encode(torch.tensor([[*source, EOS]])))
-            scores = model.log_probabilities(torch.tensor([[BOS, *target]]), state)
-            own = scores.log_probabilities[0].gather(1, torch.tensor([*target, EOS])[:, None])[:, 0]
+            state = model.start(model.encode(torch.tensor([[*source, EOS]], device=device)))
+            scores = model.log_probabilities(torch.tensor([[BOS, *target]], device=device), state)
+            following = torch.tensor([*target, EOS])[:, None]
+            own = scores.log_probabilities[0].cpu().gather(1, following)[:, 0]
             theirs = translator.score_batch(
                 [[source_pieces[one] for one in source]], [[target_pieces[one] for one in target]]
             )[0]
@@ -156,7 +157,9 @@ found = translator.translate_batch([pieces], {options}, max_decoding_length=long
 print(target.decode(found[0].hypotheses[0]))
 ```
 
-The end of a source is added by CTranslate2. seqattn prepares texts with line breaks, or with the
+Beam, length penalty and longest output are those of the bundle's search; what else it had, such as
+processors, sampling or a coverage penalty, is yours to set. The end of a source is added by
+CTranslate2. seqattn prepares texts with line breaks, or with the
 signs U+2581 and U+2585, before sentencepiece reads them, and writes outputs of a vocabulary without
 case in the case that they had: `Tokenizer.load(Path("DIR"))` of `seqattn.data.tokenizer` does both.
 """

@@ -14,6 +14,7 @@ from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, all_at_hand
 from seqattn.checking import BadValue, checked
+from seqattn.ops.exponentials import LOG2_E
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
@@ -21,7 +22,6 @@ Alpha = Annotated[float, Ge(1), Le(2)]
 LEAST_EXCESS = 1e-12  # below this alpha - 1 counts as this: entmax then equals softmax to rounding
 STEPS = 12  # of Newton's method at most; three to six are taken where one can look
 BLOCK = 2**17  # numbers that a CPU works on at once, which stay in its cache
-LOG2_E = 1 / math.log(2)  # exp2 takes half the time of exp
 
 
 @checked

@@ -1,6 +1,5 @@
 """Performer: the softmax kernel through positive random features."""
 
-import math
 from typing import Any
 
 import torch
@@ -11,10 +10,10 @@ from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.linear import LinearKernel
 from seqattn.checking import Count, Seed, Width, checked
 from seqattn.ops.cpu import quick_products
+from seqattn.ops.exponentials import LOG2_E
 
 # added to keys' features, of which 1 is the largest, as it is of each query's: no product is 0
 FLOOR = 1e-26
-LOG2_E = math.log2(math.e)
 
 
 @checked
