@@ -16,6 +16,17 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def is_alive(pid: int) -> bool:
+    """Return True if this machine has a process of that number, whoever's it is."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
 def follow_parent() -> None:
     """Ends this process with the one that started it, whose signals are not its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

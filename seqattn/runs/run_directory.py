@@ -1,14 +1,16 @@
 """A run's directory: not another run's, and held by one process."""
 
 import os
+import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
 from seqattn.errors import UserError
+from seqattn.processes import is_alive
 from seqattn.storage import file_faults
 
 
@@ -42,21 +44,34 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
     Raises:
         UserError: where another process holds it, or it cannot be written.
     """
-    lock = FileLock(path / ".lock")
+    file = path / ".lock"
+    lock = FileLock(file)
     with file_faults("write", path):
         path.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
             raise UserError(
-                f"{key}={path} is in use by another process; wait for it, or name another"
+                f"{key}={path} is in use by {_holder(file)}; wait for it, or name another"
             ) from error
     try:
+        if not isinstance(lock, SoftFileLock):  # which has written the same
+            with suppress(OSError):  # a note, without which the lock is as good
+                file.write_text(f"{os.getpid()}\n{platform.node()}\n", encoding="utf-8")
         yield
     finally:
-        (path / ".lock").unlink(missing_ok=True)  # while it is held, so that it is our own
+        file.unlink(missing_ok=True)  # while it is held, so that it is our own
         lock.release()
         remove_empty(path)
+
+
+def _holder(file: Path) -> str:
+    """Return what holds a lock, by the note in its file, which may be of a process long gone."""
+    with suppress(OSError, ValueError):
+        pid, host, *_ = file.read_text(encoding="utf-8").split()
+        if host != platform.node() or is_alive(int(pid)):
+            return f"process {int(pid)} on {host}"
+    return "another process"
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """What the user can mend ends in one clear line and exit code 2, and nothing half-written."""
 
 import json
+import os
+import platform
 import shutil
 
 import pytest
@@ -9,6 +11,7 @@ from filelock import FileLock
 import seqattn
 from seqattn.errors import UserError
 from seqattn.runs.analyze import draw_text
+from seqattn.runs.run_directory import claimed
 from tests.cli.small import (
     listing,
     pairs,
@@ -194,6 +197,32 @@ def test_a_run_directory_that_is_in_use(capfd, corpus, trained, tmp_path):
             )
             assert listing(run_dir) == before
         (run_dir / ".lock").unlink()  # which other processes would have removed
+
+
+@pytest.mark.parametrize(
+    ("note", "holder"),
+    [
+        ("{here}\n{host}\n", "process {here} on {host}"),
+        ("1\nelsewhere\n", "process 1 on elsewhere"),
+        ("{gone}\n{host}\n", "another process"),  # of one that was killed
+        ("no number", "another process"),
+    ],
+)
+def test_who_holds_a_run_directory_is_named(capfd, corpus, tmp_path, note, holder):
+    gone = os.spawnlp(os.P_NOWAIT, "true", "true")
+    os.waitpid(gone, 0)
+    known = {"here": os.getpid(), "host": platform.node(), "gone": gone}
+    with FileLock(tmp_path / ".lock"):
+        (tmp_path / ".lock").write_text(note.format(**known))
+        text = refusal(capfd, "train", *train_arguments(corpus, f"run_dir={tmp_path}"))
+    in_use = f"run_dir={tmp_path} is in use by {holder.format(**known)}"
+    assert text == f"{in_use}; wait for it, or name another"
+
+
+def test_a_run_notes_in_its_lock_who_it_is(tmp_path):
+    (tmp_path / ".lock").write_text("99\nof a process that was killed, longer than this one's\n")
+    with claimed(tmp_path):
+        assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n{platform.node()}\n"
 
 
 def test_files_of_the_users_own_survive_a_refusal(capfd, corpus, tmp_path):
