@@ -5,8 +5,6 @@ import os
 import signal
 import threading
 import time
-from functools import cache
-from multiprocessing.connection import wait
 
 
 def cores() -> int:
@@ -28,42 +26,44 @@ def is_alive(pid: int) -> bool:
 
 
 def follow_parent() -> None:
-    """Ends this process with the one that started it, whose signals are not its own."""
+    """End this worker of `multiprocessing` with the process that it works for, which alone gets
+    the signals of a terminal."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked one has its parent's
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    end_with()
 
 
-_left = threading.Event()
+_WATCH = "watch of the parent"
+_orphaned = threading.Event()
 
 
-def is_left() -> bool:
-    """Whether the process is gone with which `stop_with` lets this one stop."""
-    return _left.is_set()
+def is_orphaned() -> bool:
+    """Return True once the process is gone that `end_with` watches."""
+    return _orphaned.is_set()
 
 
-@cache
-def stop_with(parent: int, seconds: float = 30.0) -> None:
-    """Lets this process get SIGTERM once the one that started it is gone, and end soon after.
+def end_with(parent: int | None = None, seconds: float = 0.0) -> None:
+    """End this process once the one that started it is gone, or if it is gone by now.
 
     Args:
-        parent: the process that started this one.
-        seconds: how long it has to save what it does.
+        parent: the pid of the process that started this one, which only that one knows for sure;
+            None for a process of `multiprocessing`, which is told.
+        seconds: how long this process has to save after a SIGTERM; 0 to end at once.
     """
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.2)
-        _left.set()
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(seconds)
+        if parent is None:
+            starter = multiprocessing.parent_process()
+            assert starter is not None
+            starter.join()  # of a fork server's processes it is not the parent
+        else:
+            while os.getppid() == parent:
+                time.sleep(0.1)
+        _orphaned.set()
+        if seconds:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(seconds)
         os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    if not any(thread.name == _WATCH for thread in threading.enumerate()):  # of an earlier job
+        threading.Thread(target=watch, name=_WATCH, daemon=True).start()

@@ -21,16 +21,20 @@ from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError
-from seqattn.processes import is_left, stop_with
+from seqattn.processes import end_with, is_orphaned
 from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.run_directory import rank, world_size
 
 _PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 """Where a command says its files go; the same command goes on there."""
+_SAVING = 30.0
+"""Seconds that a job has to save once its command is gone."""
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
     """Runs a verb: 0 when it is done, 2 with one line where the user must mend something."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's ranks would go on without it
+        end_with(os.getppid())
     jobs = _Jobs()
     try:
         _run(verb, list(arguments), jobs)
@@ -125,8 +129,9 @@ def _job(task: Action, jobs: _Jobs) -> Action:
     @wraps(task)
     def job(config: DictConfig) -> float | None:
         jobs.started += 1
-        if os.getppid() == jobs.process:  # joblib's own jobs would go on without it
-            stop_with(jobs.process)
+        launcher = HydraConfig.get().launcher._target_
+        if "joblib" in launcher and os.getpid() != jobs.process:  # they would go on without it
+            end_with(jobs.process, _SAVING)
         try:
             return task(config)
         except BrokenPipeError:
@@ -139,7 +144,7 @@ def _job(task: Action, jobs: _Jobs) -> Action:
                 place = f"resume={run_home()}" if alone else f"run_dir={run_home().parent}"
                 again = "run the same command" if given else f"add {place}"
                 told(f"{stop}; {again} to go on", stop.code)
-            if is_left():
+            if is_orphaned():
                 os._exit(stop.code)  # joblib has another job in store, of which nobody would know
             raise SystemExit(stop.code) from None
         except Exception as error:

@@ -4,14 +4,12 @@ import logging
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -28,6 +26,7 @@ from seqattn.runs.trainer_options import TrainerOptions
 from seqattn.runs.training_options import TrainingOptions
 
 _SETTINGS, _ENDED = "settings.yaml", "ended.yaml"
+_RANK = "seqattn.runs.rank"
 
 
 def as_started(trainer: TrainerOptions) -> TrainerOptions:
@@ -72,8 +71,8 @@ def launch(run: TrainingOptions) -> TrainingResult:
         given = {**run.settings, "resume": run.resume or "auto"}  # which has been decided by now
         (Path(room) / _SETTINGS).write_text(yaml.safe_dump(given), encoding="utf-8")
         ranks = ["--standalone", f"--nproc-per-node={run.trainer.ranks}", "--monitor-interval=0.1"]
-        kept = [f"--log-dir={room}", "-m", __name__, room]  # or a folder for logs would stay
-        arguments = get_args_parser().parse_args([*ranks, *kept])
+        kept = [f"--log-dir={room}", "-m", _RANK]  # or a folder for logs would stay
+        arguments = get_args_parser().parse_args([*ranks, *kept, str(os.getpid()), room])
         left = run.trainer.restarts
         try:
             while not _started(arguments, Path(room), left):
@@ -139,15 +138,3 @@ def run_rank(room: Path) -> int:
             (room / _ENDED).write_text(yaml.safe_dump([stop.signal, stop.step]), encoding="utf-8")
         return stop.code
     return 0
-
-
-def _end_without(parent: int) -> NoReturn:
-    """Ends this process when the one that started it is gone: nobody would stop it then."""
-    while os.getppid() == parent:
-        time.sleep(0.1)
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    threading.Thread(target=_end_without, args=[os.getppid()], daemon=True).start()
-    sys.exit(run_rank(Path(sys.argv[1])))

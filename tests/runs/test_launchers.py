@@ -1,18 +1,22 @@
 """Real ranks, as torchrun, SLURM and the command itself start them."""
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import load_file
 
 import seqattn
-from tests.cli.small import train_arguments
+from seqattn.cli.main import run_verb
+from tests.cli.small import checkpoint, succeed, train_arguments
 
 HOME = Path(seqattn.__file__).parents[1]
 SLURM = {
@@ -56,7 +60,7 @@ def wait_for(found, seconds=200):
     ends = time.monotonic() + seconds
     while not found():
         assert time.monotonic() < ends
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 @pytest.mark.exhaustive
@@ -101,7 +105,7 @@ def test_a_process_that_is_killed_costs_nothing_but_time(corpus, tmp_path, victi
     process = start(tmp_path, *arguments[1])
     wait_for(lambda: list((runs[1] / "checkpoints").glob("*.ckpt")))
     found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    ranks = [int(one) for one in found if b"seqattn.runs.ranks" in command_of(one)]
+    ranks = [int(one) for one in found if b"seqattn.runs.rank" in command_of(one)]
     assert len(ranks) == 2
     os.kill(ranks[1] if victim == "rank" else process.pid, signal.SIGKILL)
     [code], [told] = ended(process)
@@ -119,3 +123,64 @@ def test_a_process_that_is_killed_costs_nothing_but_time(corpus, tmp_path, victi
 
 def command_of(process):
     return Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def marked(mark):
+    """Processes that were started with a mark in their environment, and their descendants."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # of another user, or gone
+            if mark.encode() in (folder / "environ").read_bytes():
+                yield int(folder.name)
+
+
+def imported_torch(process):
+    return "libtorch" in Path(f"/proc/{process}/maps").read_text()
+
+
+def is_held_by(process, run):
+    """Whether the note in a run's lock names a process."""
+    lock = run / ".lock"
+    return lock.is_file() and lock.read_text().startswith(f"{process}\n")
+
+
+PHASES = {
+    "imports": lambda run, ranks: True,
+    "before the lock": lambda run, ranks: all(map(imported_torch, ranks)),
+    "preparing": lambda run, ranks: any(is_held_by(rank, run) for rank in ranks),
+    "training": lambda run, ranks: any(run.glob("checkpoints/step-*.ckpt")),
+    "saving": lambda run, ranks: any(run.glob("checkpoints/.*.ckpt.*")),
+}
+"""What shows how far a training on two ranks has come."""
+
+
+@pytest.mark.slow
+def test_no_rank_outlives_a_launcher_that_is_killed_in_any_phase(
+    capfd, corpus, tmp_path, monkeypatch
+):
+    run, mark = tmp_path / "run", secrets.token_hex(8)
+    where = ("trainer.devices=2", f"run_dir={run}")
+    words = train_arguments(corpus, *PLAIN, *where, steps=40, every=1)
+    monkeypatch.setenv("SEQATTN_TEST", mark)
+    for reached in PHASES.values():
+        for file in run.glob("checkpoints/.*"):  # of a save that was killed
+            file.unlink()
+        launcher = fork_training(words)
+        wait_for(lambda: len(ranks := [*marked(mark)]) == 2 and reached(run, ranks))  # noqa: B023
+        os.kill(launcher, signal.SIGKILL)
+        os.waitpid(launcher, 0)
+        wait_for(lambda: not any(marked(mark)), seconds=60)
+        if run.exists():
+            FileLock(run / ".lock").acquire(timeout=60).lock.release()
+    succeed(capfd, "train", *words)
+    assert checkpoint(run)["global_step"] == 40
+
+
+def fork_training(words):
+    """Starts a launcher whose imports are done."""
+    child = os.fork()
+    if child == 0:
+        try:
+            run_verb("train", words)
+        finally:
+            os._exit(1)
+    return child

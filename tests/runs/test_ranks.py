@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -197,25 +198,49 @@ def test_a_training_that_is_stopped_says_how_to_go_on(capfd, corpus, tmp_path, m
     assert re.search(r"; add run_dir=runs/translation/[\d_-]+ to go on", ended.err)
 
 
-def test_a_job_of_another_process_stops_with_the_one_that_started_it(tmp_path):
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_job_of_another_process_stops_with_the_one_that_started_it(tmp_path, gone):
     program = f"""
 import os, pathlib, signal, sys, time
-from seqattn.processes import stop_with
+from seqattn.processes import end_with
 def stopped(*_):
     pathlib.Path({str(tmp_path / "stopped")!r}).touch()
 signal.signal(signal.SIGTERM, stopped)
 parent = os.getpid()
 if os.fork() == 0:
-    stop_with(parent, seconds=0.1)
+    while {gone} and os.getppid() == parent:
+        time.sleep(0.01)
+    end_with(parent, seconds=0.1)
     time.sleep(60)
 os.kill(parent, signal.SIGKILL)
 """
+    ends_by_itself(program)
+    assert (tmp_path / "stopped").is_file()
+
+
+def test_a_rank_ends_whose_launcher_was_gone_before_it_began(tmp_path):
+    os.mkfifo(tmp_path / "settings.yaml")  # for which a rank waits for ever
+    program = f"""
+import os, sys
+launcher = os.getpid()
+if os.fork() == 0:
+    while os.getppid() == launcher:
+        pass
+    rank = ["-m", "seqattn.runs.rank", str(launcher), {str(tmp_path)!r}]
+    os.execv(sys.executable, [sys.executable, *rank])
+"""
+    ends_by_itself(program)
+
+
+def ends_by_itself(program):
+    """Waits until all processes of a program have ended, long before any would by itself."""
     reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
     with subprocess.Popen([sys.executable, "-c", program], pass_fds=[writing]):
         os.close(writing)
-    assert os.read(reading, 1) == b""  # at the end of the last process that could write
+    assert select.select([reading], [], [], 40)[0]  # at the end of the last that could write
+    assert os.read(reading, 1) == b""
     os.close(reading)
-    assert (tmp_path / "stopped").is_file()
 
 
 @pytest.mark.parametrize(
