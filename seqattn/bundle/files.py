@@ -1,7 +1,7 @@
 """The files of a bundle: written whole or not at all, read without running anything of theirs."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +29,7 @@ def write_bundle(
     tokenizer: Tokenizer,
     scores: Mapping[str, Any],
     cost: Mapping[str, str] | None = None,
+    beside: Callable[[Path], object] = lambda directory: None,
 ) -> None:
     """Writes a bundle whole, or not at all; one that stands there is kept until then.
 
@@ -36,6 +37,7 @@ def write_bundle(
         config: nodes or objects of the run, by name; those in `documents.KEPT` are written.
         scores: what is known of the model's quality, with signatures.
         cost: what its training took, by name, for the model card; None where that is not known.
+        beside: writes other files into the directory before it appears.
 
     Raises:
         UserError: where it cannot be written, something else stands there, or the weights are not
@@ -68,6 +70,7 @@ def write_bundle(
                 raise UserError(f"cannot write {path}: {error}") from error
             (new / WEIGHTS).chmod((new / CONFIG).stat().st_mode)  # the user's umask
             tokenizer.save(new)
+            beside(new)
             for file in (*new.iterdir(), new):
                 flush(file)
             _put(new, path)

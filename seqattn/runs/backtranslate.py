@@ -9,6 +9,7 @@ from seqattn.checking import CountOrNone, Seed, Share, checked
 from seqattn.data.base import Texts
 from seqattn.data.reading import joined_source
 from seqattn.data.text_files import read_lines, scan_text
+from seqattn.errors import UserError
 from seqattn.runs.synthetic import SyntheticCorpus
 from seqattn.storage import user_path
 
@@ -44,14 +45,19 @@ class BackTranslation(SyntheticCorpus):
     seed: Seed = 0
 
     def settings(self) -> dict[str, Any]:
-        own = {"input": scan_text(user_path(self.input))[1], "tag": self.tag, "noise": self.noise}
-        return {**super().settings(), **own, "seed": self.seed}
+        own = {"tag": self.tag, "noise": self.noise, "seed": self.seed}
+        return super().settings() | own
+
+    def contents(self) -> dict[str, list[str]]:
+        return super().contents() | {"input": [scan_text(user_path(self.input))[1]]}
 
     def turned(self, texts: Texts) -> Texts:
         return Texts(texts.targets, texts.sources, [[text] for text in texts.sources], None)
 
     def inputs(self, train: Texts) -> Texts:
         lines = [line for line in read_lines(user_path(self.input)) if line.strip()]
+        if not lines:
+            raise UserError(f"input={self.input} holds no text")
         return Texts(lines, [], [], None)
 
     def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:

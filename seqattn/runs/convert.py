@@ -10,8 +10,10 @@ import torch
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.choices import SLOTS
+from seqattn.bundle.data_paths import without_paths
 from seqattn.bundle.documents import WEIGHTS
-from seqattn.bundle.files import write_bundle
+from seqattn.bundle.files import read_config, write_bundle
+from seqattn.bundle.nodes import describe
 from seqattn.bundle.pooling import pooled
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
@@ -21,8 +23,10 @@ from seqattn.metrics.text import TextScore, named
 from seqattn.ops.int8 import multiplies_int8, round_weights
 from seqattn.runs.bundle_run import ScoredRun, answers_to, outputs_for
 from seqattn.runs.explaining.head_importance import pruned_by_importance
+from seqattn.runs.made_from import MadeFrom, bundle_contents, data_contents
 from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import print_table
+from seqattn.runs.task_options import task_class
 from seqattn.storage import user_path
 from seqattn.tokens import BOS, EOS
 
@@ -44,7 +48,7 @@ class Conversion(ScoredRun):
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`; it is
             trained further on the same data.
-        output: the directory for the new bundle, which must not be there.
+        output: the directory for the new bundle.
         heads: gqa, or mqa for one key head; the name that softmax attention goes by then. None
             keeps the heads, or is gqa where `num_kv_heads` is given.
         num_kv_heads: key and value heads G to pool to, dividing those that are there.
@@ -101,12 +105,28 @@ class Conversion(ScoredRun):
             UserError: where the bundle cannot be used, or its attentions not have fewer heads.
         """
         output = user_path(self.output)
-        if output.exists():
-            raise UserError(f"output={output} is there already; name another directory")
+        made_from = self._made_from()
+        if made_from.is_finished(output, WEIGHTS):
+            return output
         with room_for_files(output.parent):
-            return self._run(output)
+            return self._run(output, made_from)
 
-    def _run(self, output: Path) -> Path:
+    def _made_from(self) -> MadeFrom:
+        """What decides the new bundle; data where it is read, of which some may not be there."""
+        config = read_config(user_path(self.bundle), self.trust)
+        own = ("heads", "num_kv_heads", "slots", "prune", "uptrain_steps", "quantize", "scores")
+        settings = {"verb": "convert", **{name: getattr(self, name) for name in own}}
+        contents = {"bundle": bundle_contents(self.bundle)}
+        splits = [self.split] if self.scores or self.prune else []
+        if self.scores or self.prune or self.uptrain_steps:
+            for name in ("generation", "scorer", "split"):
+                settings[name] = describe(getattr(self, name), name)
+            settings["data"] = without_paths(describe(self.data, "data"))
+            splits += ["train", "val"] if self.uptrain_steps else []
+            contents |= data_contents(task_class(config).source(self.data), splits)
+        return MadeFrom(settings=settings, contents=contents)
+
+    def _run(self, output: Path, made_from: MadeFrom) -> Path:
         bundle = self.load(self.generation)
         if bundle.config.get("quantize"):
             made = "is quantized already; convert the bundle that it was made from"
@@ -138,7 +158,10 @@ class Conversion(ScoredRun):
             reports["int8"] = self._report(bundle, data)
         last = list(reports.values())[-1]
         scores = {"converted from": bundle.config.get("name"), **named(last.scores, self.split)}
-        write_bundle(output, bundle.config, bundle.model.cpu(), bundle.tokenizer, scores)
+        write_bundle(
+            output, bundle.config, bundle.model.cpu(), bundle.tokenizer, scores,
+            beside=made_from.write,
+        )  # fmt: skip
         self._print(reports)
         return output
 

@@ -1,8 +1,10 @@
 """Corpora that are written for training, each with the choice of `data` that reads it."""
 
+import hashlib
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,17 @@ def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts]
         if not splits[split].targets:
             raise UserError(f"the {split} split has no targets; name them in data")
     return splits, told
+
+
+def texts_contents(splits: Mapping[str, Texts]) -> dict[str, list[str]]:
+    """Digests of all texts of some splits, for `MadeFrom`."""
+    found = {}
+    for split, texts in splits.items():
+        digest = hashlib.sha256()
+        for row in zip_longest(texts.sources, texts.targets, texts.references):
+            digest.update(json.dumps(row).encode())
+        found[f"data.{split}"] = [digest.hexdigest()]
+    return found
 
 
 def pair_line(

@@ -12,11 +12,12 @@ from seqattn import __version__
 from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.ctranslate_spec import ctranslate_spec
 from seqattn.bundle.documents import WEIGHTS
-from seqattn.bundle.files import CARD
+from seqattn.bundle.files import CARD, read_config
 from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.generation.base import inference
 from seqattn.runs.bundle_run import BundleRun
+from seqattn.runs.made_from import MadeFrom, bundle_contents
 from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import print_table
 from seqattn.storage import file_faults, user_path
@@ -35,7 +36,7 @@ class Export(BundleRun):
 
     Args:
         bundle, trust: as `BundleRun`.
-        output: the directory, which must not be there.
+        output: the directory.
         quantize: the type that the file has weights in; None for float32. CTranslate2 makes any
             other of it when it loads them.
     """
@@ -50,10 +51,14 @@ class Export(BundleRun):
             UserError: where the bundle has a part that CTranslate2 has not, or comes out otherwise.
         """
         output = user_path(self.output).resolve()
-        if output.exists():
-            raise UserError(f"output={output} is there already; name another directory")
         if self.ensemble:
             raise UserError("export takes one bundle; leave ensemble out")
+        read_config(user_path(self.bundle), self.trust)  # which says what is no bundle
+        settings = {"verb": "export", "quantize": self.quantize}
+        contents = {"bundle": bundle_contents(self.bundle)}
+        made_from = MadeFrom(settings=settings, contents=contents)
+        if made_from.is_finished(output, "model.bin"):
+            return output
         bundle = self.load()
         if not isinstance(bundle, TextBundle):
             raise UserError(f"export takes a bundle that writes texts, {self.bundle} gives spans")
@@ -67,6 +72,7 @@ class Export(BundleRun):
         ):
             new = Path(hidden) / "new"
             error = self._write(bundle, new)
+            made_from.write(new)
             new.rename(output)
         size, before = (
             path.stat().st_size for path in (output / "model.bin", user_path(self.bundle) / WEIGHTS)

@@ -10,7 +10,15 @@ from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
 from seqattn.data.retrieval import TfidfIndex
 from seqattn.errors import UserError
-from seqattn.runs.corpora import json_line, pair_line, read_splits, where_it_is, write_choice
+from seqattn.runs.corpora import (
+    json_line,
+    pair_line,
+    read_splits,
+    texts_contents,
+    where_it_is,
+    write_choice,
+)
+from seqattn.runs.made_from import MadeFrom
 from seqattn.runs.run_directory import claimed
 from seqattn.runs.tables import print_table
 from seqattn.storage import user_path, write_whole
@@ -59,12 +67,14 @@ class Retrieval:
         splits, told = read_splits(self.data, self.cache_dir)
         directory = user_path(self.output)
         with claimed(directory, "output"):
-            if any(one.name != ".lock" for one in directory.iterdir()):
-                raise UserError(f"output={directory} is not empty; name another directory")
+            made_from = self._made_from(splits, asked)
+            if made_from.is_finished(directory, f"data/{_CHOICE}.yaml"):
+                return directory
             train = splits["train"]
             index = TfidfIndex(train.sources)
             for split, texts in splits.items():
                 columns = self._found(index, train, texts.sources, split)
+                made_from.write(directory)  # once there is something to write beside it
                 rows = zip(texts.sources, texts.targets, texts.references, columns)
                 write_whole(directory / f"{split}.jsonl", (pair_line(*row) for row in rows))
                 told[split] = _told(columns)
@@ -86,6 +96,13 @@ class Retrieval:
             notes.append(f"generate from it: input={directory / 'input.jsonl'}")
         print_table("retrieve", told, notes=notes)
         return directory
+
+    def _made_from(self, splits: dict[str, Texts], asked: list[str] | None) -> MadeFrom:
+        contents = texts_contents(splits)
+        if asked is not None:
+            contents |= texts_contents({"input": Texts(asked, [], [], None)})
+        settings = {"verb": "retrieve", "neighbours": self.neighbours, "least": self.least}
+        return MadeFrom(settings=settings, contents=contents)
 
     def _texts(self, path: Path) -> list[str]:
         names = ("source_column", "tag_columns", "source_mark")

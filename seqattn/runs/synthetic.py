@@ -17,11 +17,18 @@ from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import Generator
 from seqattn.generation.windows import generate_from_windows
 from seqattn.runs.bundle_run import BundleRun
-from seqattn.runs.corpora import pair_line, read_splits, where_it_is, write_choice
+from seqattn.runs.corpora import (
+    pair_line,
+    read_splits,
+    texts_contents,
+    where_it_is,
+    write_choice,
+)
+from seqattn.runs.made_from import MadeFrom, bundle_contents
 from seqattn.runs.run_directory import claimed
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
-from seqattn.storage import file_faults, is_file, read_json, user_path, write_json, write_whole
+from seqattn.storage import file_faults, is_file, user_path, write_whole
 from seqattn.training.screen import progress
 
 _PART = 5_000
@@ -84,20 +91,22 @@ class SyntheticCorpus(BundleRun):
         splits, told = read_splits(source, self.cache_dir)
         directory = user_path(self.output)
         with claimed(directory, "output"):
-            self._check(directory)
-            told = self._make(bundle, splits, directory) | told
-        notes = where_it_is(directory, self.choice)
-        print_table(f"{self.verb} by {self.names}", told, notes=notes)
+            made_from = self.made_from(splits)
+            finished = made_from.is_finished(directory, f"data/{self.choice}.yaml")
+            told = self._make(bundle, splits, directory, made_from) | told
+        if not finished:
+            notes = where_it_is(directory, self.choice)
+            print_table(f"{self.verb} by {self.names}", told, notes=notes)
         return directory
 
     def _make(
-        self, bundle: TextBundle, splits: dict[str, Texts], directory: Path
+        self, bundle: TextBundle, splits: dict[str, Texts], directory: Path, made_from: MadeFrom
     ) -> dict[str, str]:
-        """Writes all files; tells how much was written."""
+        """Writes all files that are not there yet; tells how much was written."""
         inputs = self.inputs(splits["train"])
         inputs = inputs if self.sentences is None else inputs.first(self.sentences)
         splits = {split: self.turned(texts) for split, texts in splits.items()}
-        told = self._write(bundle, inputs, directory / "synthetic.jsonl")
+        told = self._write(bundle, inputs, directory / "synthetic.jsonl", made_from)
         names = {split: [f"{split}.jsonl"] for split in splits}
         names["train"] = ["synthetic.jsonl", *["original.jsonl"] * self.originals]
         for split, texts in splits.items():
@@ -108,28 +117,24 @@ class SyntheticCorpus(BundleRun):
         return told
 
     def settings(self) -> dict[str, Any]:
-        """All that decides what is written."""
+        """All settings that decide what the model writes."""
         search = describe(self.search, "generation")
-        models = [str(user_path(path).resolve()) for path in (self.bundle, *self.ensemble)]
-        return {
-            "verb": self.verb,
-            "models": models,
-            "generation": {key: value for key, value in search.items() if key != "workers"},
-            "data": describe(self.data, "data"),
-            "sentences": self.sentences,
-        }
+        kept = {key: value for key, value in search.items() if key != "workers"}
+        return {"verb": self.verb, "generation": kept, "sentences": self.sentences}
 
-    def _check(self, directory: Path) -> None:
-        """Sees that a directory is new, or of the same command."""
-        file, settings = directory / "settings.json", self.settings()
-        if not is_file(file):
-            if any(one.name != ".lock" for one in directory.iterdir()):
-                raise UserError(f"output={directory} is not empty; name another directory")
-            write_json(file, settings)
-        elif read_json(file, "settings") != settings:
-            raise UserError(f"output={directory} holds another corpus; name another directory")
+    def contents(self) -> dict[str, list[str]]:
+        """Digests of what is read beside the data."""
+        read = {"bundle": bundle_contents(self.bundle)}
+        return read | ({"ensemble": bundle_contents(*self.ensemble)} if self.ensemble else {})
 
-    def _write(self, bundle: TextBundle, inputs: Texts, file: Path) -> dict[str, str]:
+    def made_from(self, splits: dict[str, Texts]) -> MadeFrom:
+        """What decides the corpus. Args: splits: of `data`."""
+        contents = self.contents() | texts_contents(splits)
+        return MadeFrom(settings=self.settings(), contents=contents)
+
+    def _write(
+        self, bundle: TextBundle, inputs: Texts, file: Path, made_from: MadeFrom
+    ) -> dict[str, str]:
         """Appends pair after pair, from where a run was stopped; tells how many and how fast."""
         total, part, began = len(inputs.sources), file.with_suffix(".part"), time.perf_counter()
         if is_file(file):
@@ -139,13 +144,13 @@ class SyntheticCorpus(BundleRun):
             with (
                 progress("writing", "sentences") as tell,
                 bundle.generator(self.search).open() as generator,
-                part.open("ab") as rows,
             ):
                 for start in range(first, total, _PART):
                     numbers = range(start, min(start + _PART, total))
-                    pairs = self._pairs(bundle, generator, inputs, numbers, tell)
-                    rows.writelines(starmap(pair_line, pairs))
-                    rows.flush()
+                    pairs = [*self._pairs(bundle, generator, inputs, numbers, tell)]
+                    made_from.write(file.parent)  # now, so that a refused search binds nobody
+                    with part.open("ab") as rows:
+                        rows.writelines(starmap(pair_line, pairs))
             part.replace(file)
         rate = (total - first) / (time.perf_counter() - began)
         there = f", {first:,} there already" if first else ""

@@ -112,7 +112,7 @@ CASES = [
     ("evaluate", "output=a\0b", nothing, "cannot read the argument"),
     ("evaluate", f"output={LONG_NAME}", nothing, f"cannot write {LONG_NAME[:50]}"),
     ("evaluate", f"data.root={LONG_NAME}", nothing, "cannot read xxx"),
-    ("convert", f"output={LONG_NAME}", nothing, LONG_NAME[:50]),
+    ("convert", f"output={LONG_NAME}", nothing, f"cannot read {LONG_NAME[:50]}"),
     # files
     ("generate", "output=/dev/full", nothing, "cannot write /dev/full: No space left on device"),
     ("generate", "output=f/out", MINE, "output=f/out: the directory f is not there"),
@@ -124,9 +124,9 @@ CASES = [
     ("evaluate", HERE, corpus("test.de", b"\xff\n" * 5), "c/test.de must be UTF-8 text, line 1"),
     ("evaluate", HERE, corpus("test.en", b""), "both sides must have as many lines"),
     ("evaluate", HERE, corpus("test.en", LONG_LINE + b"\n" * 5), "c/test.en must have lines of at"),
-    ("convert", "output=f", MINE, "output=f is there already; name another directory"),
+    ("convert", "output=f", MINE, "output=f is a file; name a directory"),
     ("convert", "output=f/x", MINE, "cannot write"),
-    ("convert", "output=c", corpus("x", b"x"), "output=c is there already; name another directory"),
+    ("convert", "output=c", corpus("x", b"x"), "output=c is not empty; name another directory"),
     ("analyze", "output=f", MINE, "cannot write f: File exists"),
     ("compare", "output=f", MINE, "cannot write f: File exists"),
     *[("compare", "runs=[e]", evaluation(content), "e/scores.json cannot be read; evaluate again")

@@ -7,13 +7,14 @@ import shutil
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import seqattn
 from seqattn.attention.heads import MultiHeadAttention
 from tests.cli.small import (
     checkpoint,
     data_of,
+    listing,
     refusal,
     run,
     succeed,
@@ -225,6 +226,34 @@ def test_uptraining_needs_the_optimizer(refused, corpus, trained, tmp_path):
         f"uptrain_steps needs the optimizer of {tmp_path}/mine, which is of another package: add "
         "trust=[that package]"
     )
+
+
+def test_the_same_command_is_finished_and_another_is_refused(
+    convert, trained, corpus, tmp_path, capfd
+):
+    copied, moved = tmp_path / "copied", tmp_path / "moved"
+    shutil.copytree(trained / "model", copied)
+    shutil.copytree(corpus, moved)
+    usual = (f"bundle={copied}", f"data.root={moved}", "generation.beam_size=2", "heads=mqa")
+    new, _ = convert("heads=mqa")
+    before = listing(new)
+    said = run(capfd, "convert", *usual, f"output={new}")  # the same contents, elsewhere
+    assert said == (0, "", f"output={new} is finished, nothing is left to do\n")
+    text = (moved / "val.de").read_text()
+    (moved / "val.de").write_text(text.replace("Hund", "hund"))
+    other = load_file(str(copied / "model.safetensors"))
+    for words, told in (
+        ((), "other contents of data.val"),
+        (("scores=false", "num_kv_heads=1"), "data=ParallelText, generation=BeamSearch, "),
+        (("generation.beam_size=3",), "generation.beam_size=2, other contents of data.val"),
+    ):
+        text = refusal(capfd, "convert", *usual, *words, f"output={new}")
+        assert text.startswith(f"output={new} was made with {told}")
+    name = next(iter(other))
+    save_file({**other, name: other[name] + 1}, str(copied / "model.safetensors"))
+    text = refusal(capfd, "convert", *usual, f"output={new}", f"data.root={corpus}")
+    assert text.startswith(f"output={new} was made with other contents of bundle; give the same, ")
+    assert listing(new) == before
 
 
 # --- quantize -----------------------------------------------------------------------------------

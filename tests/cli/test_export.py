@@ -1,11 +1,12 @@
 """`export`: a bundle for CTranslate2, with a page whose program gives what `generate` gives."""
 
 import re
+import shutil
 
 import pytest
 
 import seqattn
-from tests.cli.small import pairs, refusal, succeed
+from tests.cli.small import listing, pairs, refusal, run, succeed
 
 pytest.importorskip("ctranslate2")
 FILES = ["README.md", "config.json", "joint.model", "model.bin", "shared_vocabulary.json"]
@@ -50,6 +51,26 @@ def test_a_file_of_fewer_bits_is_smaller_and_says_something(export, capfd, kind)
     assert capfd.readouterr().out.strip()
 
 
+def test_the_same_command_is_finished_and_another_is_refused(export, trained, tmp_path, capfd):
+    (tmp_path / "new").mkdir()
+    new, _ = export()
+    before = listing(new)
+    copied = tmp_path / "copied"
+    shutil.copytree(trained / "model", copied)
+    for bundle in (trained / "model", copied):
+        ended = run(capfd, "export", f"bundle={bundle}", f"output={new}")
+        assert ended == (0, "", f"output={new} is finished, nothing is left to do\n")
+    with (copied / "config.yaml").open("a") as file:
+        file.write("\n")
+    for words, told in (
+        ((f"bundle={copied}",), "other contents of bundle"),
+        ((f"bundle={trained / 'model'}", "quantize=int8"), "quantize=null"),
+    ):
+        text = refusal(capfd, "export", *words, f"output={new}")
+        assert text.startswith(f"output={new} was made with {told}; give the same, ")
+    assert listing(new) == before
+
+
 def test_what_differs_is_refused_and_not_written(trained, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("seqattn.runs.export._difference", lambda *_: float("nan"))
     words = f"bundle={trained / 'model'}", f"output={tmp_path / 'new'}"
@@ -59,11 +80,12 @@ def test_what_differs_is_refused_and_not_written(trained, tmp_path, monkeypatch,
 
 def test_what_cannot_be_exported_is_refused(trained, answering, tmp_path, capfd):
     (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine").touch()
     small = tmp_path / "int8"
     words = f"bundle={trained / 'model'}", f"output={small}", "quantize=int8", "scores=false"
     succeed(capfd, "convert", *words)
     for bundle, output, reason in [
-        (trained, "taken", "is there already; name another directory"),
+        (trained, "taken", "is not empty; name another directory"),
         (answering, "new", "export takes a bundle that writes texts"),
         (small, "new", "is quantized already; export the bundle that it was made from"),
     ]:

@@ -11,7 +11,7 @@ from seqattn.data.squad import DemoQA
 from seqattn.data.table import Table
 from seqattn.errors import UserError
 from seqattn.runs.retrieve import Retrieval
-from tests.cli.small import json_lines
+from tests.cli.small import json_lines, listing
 
 TRAIN = [
     ("the board meets here on monday", "Board meeting"),
@@ -101,6 +101,33 @@ def test_what_cannot_be_done_is_refused(retrieved, tmp_path):
     with pytest.raises(UserError, match="gone"):
         retrieved(input=str(tmp_path / "gone"))
     assert not (tmp_path / "out").exists()
-    retrieved()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
     with pytest.raises(UserError, match="out is not empty; name another directory"):
         retrieved()
+
+
+def test_the_same_command_is_finished_and_another_is_refused(retrieved, data, tmp_path, capsys):
+    file = tmp_path / "mails.txt"
+    file.write_text("hello\n")
+    retrieved(input=str(file))
+    before = listing(tmp_path / "out")
+    capsys.readouterr()
+    retrieved(input=str(file))
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        f"output={tmp_path}/out is finished, nothing is left to do\n",
+    )
+    (tmp_path / "out" / "data" / "retrieved.yaml").unlink()  # it was stopped
+    retrieved(input=str(file))
+    assert listing(tmp_path / "out") == before
+    for options, told in (
+        ({"least": 0.5, "neighbours": 2}, "least=0.0, neighbours=1, other contents of data.input;"),
+        ({}, "other contents of data.input;"),
+    ):
+        with pytest.raises(UserError, match=f"out was made with {told} give the same"):
+            retrieved(**options)
+    (tmp_path / "val.jsonl").write_text(json.dumps({"source": "hi", "target": "ho"}))
+    with pytest.raises(UserError, match=r"other contents of data\.val; give the same"):
+        retrieved(input=str(file))

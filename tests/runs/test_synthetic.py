@@ -1,13 +1,17 @@
 """Corpora that a model writes: what is in them, and that a kill loses little."""
 
 import json
+import os
 import random
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from filelock import FileLock
 
+from seqattn.bundle.files import write_bundle
 from seqattn.bundle.loading import load_bundle
 from seqattn.bundle.nodes import build
 from seqattn.data.sources import ParallelText
@@ -18,6 +22,7 @@ from seqattn.metrics.text import sentence_bleu
 from seqattn.runs import synthetic
 from seqattn.runs.backtranslate import BackTranslation, noised
 from seqattn.runs.distil import Distillation
+from tests.builders import randomised
 from tests.cli.small import json_lines, pairs
 
 BEAM = BeamSearch(LengthLimit(1.0, 2), beam_size=3)
@@ -63,7 +68,7 @@ def test_a_student_reads_the_training_sources_with_the_teacher_s_outputs(
             assert found == (corpus / f"{split}.{suffix}").read_text().splitlines()
 
 
-def test_a_killed_run_goes_on_and_writes_the_same(distilled, monkeypatch):
+def test_a_killed_run_goes_on_and_writes_the_same(distilled, monkeypatch, capsys):
     whole = (distilled("whole").run() / "synthetic.jsonl").read_bytes()
     search, searched = synthetic.generate_from_windows, []
 
@@ -88,8 +93,81 @@ def test_a_killed_run_goes_on_and_writes_the_same(distilled, monkeypatch):
     assert (directory / "synthetic.jsonl").read_bytes() == whole
     assert [row for numbers in searched for row in numbers] == list(range(60))
     before = len(searched)
+    capsys.readouterr()
     run.run()  # all is there
     assert len(searched) == before
+    said = capsys.readouterr()
+    assert said.err == f"output={directory} is finished, nothing is left to do\n"
+    assert said.out == ""
+
+
+@pytest.fixture
+def stopped(distilled, monkeypatch):
+    """Distils with a teacher of its own, and is killed after two parts."""
+
+    def run(**options):
+        search, searched = synthetic.generate_from_windows, []
+
+        def until_killed(*given):
+            if len(searched) == 2:
+                raise KeyboardInterrupt
+            searched.append(given[2])
+            return search(*given)
+
+        made = distilled("out", **options)
+        with monkeypatch.context() as patched:
+            patched.setattr(synthetic, "generate_from_windows", until_killed)
+            with pytest.raises(KeyboardInterrupt):
+                made.run()
+        return made
+
+    return run
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_another_teacher_in_its_place_does_not_go_on(stopped, writers, tmp_path, finished):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(writers / "transformer", teacher)
+    run = replace(stopped(), bundle=str(teacher))  # the same teacher, elsewhere
+    if finished:
+        run.run()
+    before = {path: path.read_bytes() for path in Path(run.output).rglob("*.*") if path.is_file()}
+    shutil.rmtree(teacher)
+    other = load_bundle(writers / "transformer")
+    write_bundle(teacher, other.config, randomised(other.model, scale=0.4), other.tokenizer, {})
+    with pytest.raises(UserError, match="out was made with other contents of bundle; give the"):
+        run.run()
+    ensemble = replace(run, bundle=str(writers / "transformer"), ensemble=[str(teacher)])
+    with pytest.raises(UserError, match="out was made with other contents of ensemble; give the"):
+        ensemble.run()
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_other_data_under_the_same_name_does_not_go_on(stopped, corpus, tmp_path):
+    home = tmp_path / "corpus"
+    shutil.copytree(corpus, home)
+    run = replace(stopped(), data=ParallelText(str(home), "en", "de"))  # the same data, elsewhere
+    file = home / "val.de"
+    text, known = file.read_text(), file.stat()
+    file.write_text(text.replace("Hund", "hund"))  # as long as before
+    os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
+    with pytest.raises(UserError, match=r"made with other contents of data\.val; give the same"):
+        run.run()
+    file.write_text(text)
+    run.run()
+
+
+def test_a_refused_start_binds_nobody(distilled, monkeypatch):
+    def refused(*given):
+        raise UserError("source 1 has 600 tokens")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(synthetic, "generate_from_windows", refused)
+        wrong = distilled("out")
+        with pytest.raises(UserError, match="600 tokens"):
+            wrong.run()
+    assert not Path(wrong.output).exists()
+    distilled("out", generation=GreedySearch(), sentences=3).run()
 
 
 def test_two_processes_do_not_write_one_corpus(distilled, tmp_path):
@@ -101,8 +179,12 @@ def test_two_processes_do_not_write_one_corpus(distilled, tmp_path):
 @pytest.mark.exhaustive
 def test_a_directory_of_another_corpus_or_of_other_files_is_left_alone(distilled, tmp_path):
     distilled("out", sentences=3).run()
-    for other in ({"sentences": 4}, {"sentences": 3, "target": "nearest"}):
-        with pytest.raises(UserError, match="holds another corpus; name another directory"):
+    for other, told in (
+        ({"sentences": 4}, "sentences=3; give the same"),
+        ({"sentences": 3, "target": "nearest"}, "generation.n_best=1, target=best; give the same"),
+        ({"sentences": 3, "generation": GreedySearch()}, "generation=BeamSearch; give the same"),
+    ):
+        with pytest.raises(UserError, match=f"out was made with {told}"):
             distilled("out", **other).run()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").write_text("")
@@ -162,8 +244,12 @@ def test_back_translations_stand_before_the_pairs_turned_round(writers, corpus, 
     assert kept["target"] == ["ein Hund", "zwei Vögel", *(said for _, said in pairs())]
     assert source.load("val", tmp_path / "cache")["source"][0] == "a dog sees a ball ."
     file.write_text("ein Hund\n")
-    with pytest.raises(UserError, match="holds another corpus"):
+    with pytest.raises(UserError, match="made with other contents of input; give the same"):
         run.run()
+    file.write_text("\n \n")
+    with pytest.raises(UserError, match="holds no text"):
+        replace(run, output=str(tmp_path / "new")).run()
+    assert not (tmp_path / "new").exists()
 
 
 def test_noise_drops_blanks_and_moves_a_little():
