@@ -53,7 +53,7 @@ def write_random(home: Path, pairs: int, seed: int) -> None:
         entries.append(entry)
         tables.append(table)
     manifest = Manifest(
-        format=FORMAT, settings={}, stamp=[], tokenizer=TokenizerConfig(),
+        format=FORMAT, settings={}, tokenizer=TokenizerConfig(),
         fingerprint="", counts={"read": pairs}, train=entries, splits={},
         lengths_sha256=write_lengths(home, np.concatenate(tables)),
     )  # fmt: skip

@@ -50,13 +50,13 @@ class SplitEntry(BaseModel):
 class Manifest(BaseModel):
     """What a prepared corpus holds.
 
-    `settings` and `stamp` (files with sizes and times) are what it was made with and from, `counts`
-    the pairs that were read and left out, by reason.
+    `settings` and `contents` (sizes and digests of files) are what it was made with and from, as
+    in `MadeFrom`, `counts` the pairs that were read and left out, by reason.
     """
 
     format: Literal["seqattn shards 1"]
     settings: dict[str, Any]
-    stamp: list[str]
+    contents: dict[str, list[str]] = {}
     tokenizer: TokenizerConfig
     fingerprint: str
     counts: dict[str, int]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqattn.bundle.data_paths import without_paths
 from seqattn.bundle.nodes import TARGET, describe
 from seqattn.checking import Count, CountOrNone, Seed, checked
 from seqattn.data.cleaning import Cleaning
 from seqattn.data.preparing import (
     Plan,
-    chunk_path,
     count_chunks,
     make_shards,
     read_chunks,
@@ -39,23 +39,22 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.processes import cores
+from seqattn.runs.made_from import RECORD, MadeFrom, data_contents, digests, say_finished
 from seqattn.runs.prepared import (
     MAKING,
-    check_same,
     held,
     or_hold_out,
     print_prepared,
+    texts_of_chunks,
     timed,
     vocabulary_of,
 )
-from seqattn.storage import file_faults, is_file, read_json, user_path, write_whole
+from seqattn.storage import file_faults, is_file, user_path, write_whole
 from seqattn.training.screen import progress
 
-_FREE = (TARGET, "output", "workers", "cache_dir")
-"""Keys that change nothing of what is made."""
-_LATE = ("tokenizer", "vocabulary", "sample", "shard_pairs")
-"""Keys that change nothing before there is a vocabulary, so that another one can be asked for."""
-_SETTINGS, _CHUNKS = "settings.json", "chunks.json"
+_FREE = (TARGET, "output", "workers", "cache_dir", "data", "vocabulary")
+"""Keys that change nothing of what is made, or are told by contents."""
+_CHUNKS = "chunks.json"
 
 
 @checked
@@ -108,65 +107,65 @@ class Preparation:
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("prepare takes pairs of texts; questions are trained on as they are")
-        if self.vocabulary is not None:  # before the long work
-            theirs = vocabulary_of(user_path(self.vocabulary))[1]
-            if self.tokenizer not in (TokenizerConfig(), theirs):
-                raise UserError(f"vocabulary={self.vocabulary} is there; leave tokenizer out")
-        settings = {k: v for k, v in describe(self).items() if k not in _FREE}
-        times: dict[str, float] = {}
         with held(self.home):
-            stamp = self._stamp()
-            if is_file(self.home / MANIFEST) and (found := self._finished(settings, stamp)):
-                print(f"{self.home} is prepared already", file=sys.stderr)
-            else:
-                found = self._made(settings, stamp, times)
+            made_from = self._made_from()
+            finished = is_file(self.home / MANIFEST) and self._finished(made_from)
+            found = finished or self._made(made_from)
             shutil.rmtree(self.home / WORK, ignore_errors=True)
-        print_prepared(self.home, found, times, self.processes)
+        if finished:
+            say_finished(self.home)
         return found
 
-    def _stamp(self) -> list[str]:
-        """The files that are read, with sizes and times."""
+    def _made_from(self) -> MadeFrom:
+        """What decides the shards."""
+        settings = {k: v for k, v in describe(self).items() if k not in _FREE}
+        settings["data"] = without_paths(describe(self.data, "data"))
         files: Callable[[str], list[Path]] = getattr(self.data, "files", lambda split: [])
-        paths = files("train")
+        contents = {"data.train": digests(files("train"))}
         if not self.hold_out:
             with or_hold_out():
-                paths = paths + files("val")
-        with file_faults("read", self.home):
-            known = [(path, path.stat()) for path in paths]
-        return [f"{path} {one.st_size} {one.st_mtime_ns}" for path, one in known]
+                contents["data.val"] = digests(files("val"))
+            contents |= data_contents(self.data, ["test"])
+        if self.vocabulary is not None:
+            tokenizer, theirs = vocabulary_of(user_path(self.vocabulary))
+            if self.tokenizer not in (TokenizerConfig(), theirs):
+                raise UserError(f"vocabulary={self.vocabulary} is there; leave tokenizer out")
+            contents["vocabulary"] = [tokenizer.fingerprint]
+        return MadeFrom(settings=settings, contents=contents)
 
-    def _finished(self, settings: dict[str, Any], stamp: list[str]) -> Manifest | None:
+    def _finished(self, made_from: MadeFrom) -> Manifest | None:
         """What is prepared already; None where a part of it is to be made again."""
         manifest = read_manifest(self.home)
-        check_same(self.home, settings, stamp, manifest.settings, manifest.stamp)
+        made_from.check(self.home, MadeFrom(settings=manifest.settings, contents=manifest.contents))
         damaged = damaged_files(self.home, manifest)
         for path in damaged:
             print(f"{path} is missing or damaged; it is made again", file=sys.stderr)
             path.unlink(missing_ok=True)
         return None if damaged else manifest
 
-    def _begin(self, settings: dict[str, Any], stamp: list[str]) -> None:
-        """Makes room for what is unfinished, or finds that of the same preparation."""
+    def _begin(self, made_from: MadeFrom) -> None:
+        """Makes room for what is unfinished, or finds that of the same preparation.
+
+        Texts that were read for other settings are read anew; once there is a vocabulary, of
+        which only the same preparation makes anything, others are refused.
+        """
         work = self.home / WORK
         with file_faults("make", work):
             work.mkdir(parents=True, exist_ok=True)
             for begun in self.home.rglob(".*.*.????????"):  # files that a stop left unfinished
                 begun.unlink()
-        if is_file(work / _SETTINGS) and chunk_path(self.home, 0).is_file():
-            before = read_json(work / _SETTINGS, "settings of prepare")
-            same, known = settings, before["settings"]
-            if not is_file(self.home / TOKENIZER / f"{TOKENIZER}.json"):
-                same, known = (
-                    {k: v for k, v in x.items() if k not in _LATE} for x in (same, known)
-                )
-            check_same(self.home, same, stamp, known, before["stamp"])
-        content = {"settings": settings, "stamp": stamp}
-        write_whole(work / _SETTINGS, json.dumps(content).encode())
+        if is_file(work / RECORD):
+            before = MadeFrom.read(work)
+            if is_file(self.home / TOKENIZER / f"{TOKENIZER}.json"):
+                made_from.check(self.home, before)
+            elif texts_of_chunks(before) != texts_of_chunks(made_from):
+                shutil.rmtree(work)
+                work.mkdir()
+        made_from.write(work)
 
-    def _made(
-        self, settings: dict[str, Any], stamp: list[str], times: dict[str, float]
-    ) -> Manifest:
-        self._begin(settings, stamp)
+    def _made(self, made_from: MadeFrom) -> Manifest:
+        times: dict[str, float] = {}
+        self._begin(made_from)
         splits = {} if self.hold_out else self._copied_splits()
         with timed(times, "reading"):
             sizes, counts = count_chunks(self.home, self._read(), self.clean)
@@ -186,11 +185,12 @@ class Preparation:
                 plan, self.processes, lambda done: tell(done, plan.shards)
             )
         manifest = Manifest(
-            format=FORMAT, settings=settings, stamp=stamp, tokenizer=config,
+            format=FORMAT, **made_from.model_dump(), tokenizer=config,
             fingerprint=tokenizer.fingerprint, counts=counts,
             lengths_sha256=write_lengths(self.home, lengths), train=entries, splits=splits,
         )  # fmt: skip
         manifest.write(self.home)
+        print_prepared(self.home, manifest, times, self.processes)
         return manifest
 
     def _copied_splits(self) -> dict[str, SplitEntry]:
@@ -226,6 +226,7 @@ class Preparation:
         return int(json.loads(done.read_bytes()))
 
     def _held_out(self, out: list[int]) -> SplitEntry:
+        (self.home / "test.arrow").unlink(missing_ok=True)  # of a start without hold_out
         columns: list[list[str]] = [[], []]
         for number, count in enumerate(out):
             for column, texts in zip(columns, texts_of(self.home, number, 0, count), strict=True):

@@ -11,6 +11,7 @@ from seqattn.data.shard_files import MANIFEST, TOKENIZER, WORK, Manifest, read_m
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
+from seqattn.runs.made_from import MadeFrom
 from seqattn.runs.run_directory import claimed
 from seqattn.runs.tables import print_table
 from seqattn.storage import file_faults, is_file
@@ -18,6 +19,8 @@ from seqattn.training.screen import duration
 
 MAKING = "making shards"
 """The part of the work that takes longest."""
+_OF_READING = ("data", "clean", "seed")
+"""Keys by which texts are read and cleaned."""
 
 
 @contextmanager
@@ -36,21 +39,10 @@ def held(home: Path) -> Iterator[None]:
         yield
 
 
-def check_same(
-    home: Path, settings: Mapping[str, Any], stamp: list[str], before: Any, stamped: Any
-) -> None:
-    """Refuses to go on with other settings or files than a directory was begun with."""
-    differing = [key for key in settings if settings[key] != before.get(key)]
-    if differing:
-        raise UserError(
-            f"output={home} was prepared with other settings ({', '.join(differing)}); name "
-            "another directory, or remove it"
-        )
-    if stamp != stamped:
-        raise UserError(
-            f"output={home} was prepared from files that have changed since; name another "
-            "directory, or remove it"
-        )
+def texts_of_chunks(made_from: MadeFrom) -> tuple[dict[str, Any], list[str]]:
+    """What decides the texts that wait to become ids: how they are read, and from what."""
+    settings = {key: made_from.settings.get(key) for key in _OF_READING}
+    return settings, made_from.contents.get("data.train", [])
 
 
 def vocabulary_of(path: Path) -> tuple[Tokenizer, TokenizerConfig]:

@@ -20,6 +20,7 @@ from seqattn.data import cleaning, preparing
 from seqattn.data.cleaning import Cleaning, cleaned, first_of_each
 from seqattn.data.shard_files import Shard
 from seqattn.data.shards import Shards
+from seqattn.data.sources import ParallelText
 from seqattn.data.table import Table
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
@@ -274,8 +275,10 @@ def test_a_killed_preparation_goes_on_and_makes_the_same(tmp_path, after):
 def test_a_finished_preparation_says_so_and_changes_nothing(tmp_path, capsys):
     made = prepare(tmp_path)
     times = {path: path.stat().st_mtime_ns for path in made.home.iterdir()}
+    capsys.readouterr()
     again(tmp_path, workers=2).run()
-    assert f"{made.home} is prepared already" in capsys.readouterr().err
+    said = f"output={made.home} is finished, nothing is left to do\n"
+    assert capsys.readouterr()[:] == ("", said)
     assert {path: path.stat().st_mtime_ns for path in made.home.iterdir()} == times
 
 
@@ -299,13 +302,55 @@ def test_other_settings_or_files_are_refused(tmp_path, finished):
         (home / "manifest.json").unlink()
         (home / "unfinished").mkdir()
         (home / "unfinished" / "texts-000000.arrow").touch()
-        kept = {key: settings[key] for key in ("settings", "stamp")}
-        (home / "unfinished" / "settings.json").write_text(json.dumps(kept))
-    with pytest.raises(UserError, match=r"prepared with other settings \(clean, seed\); name"):
+        kept = {key: settings[key] for key in ("settings", "contents")}
+        (home / "unfinished" / "made_from.json").write_text(json.dumps(kept))
+    with pytest.raises(UserError, match=r"was made with clean.max_ratio=9.0, seed=1; give the sa"):
         again(tmp_path, seed=9, clean=Cleaning(max_ratio=2)).run()
-    write_text(tmp_path / "text", "train", PAIRS[1:])
-    with pytest.raises(UserError, match="prepared from files that have changed since"):
-        again(tmp_path).run()
+    for split, side in (("train", "de"), ("val", "en")):
+        file = tmp_path / "text" / f"{split}.{side}"
+        text, known = file.read_text(), file.stat()
+        file.write_text(text.replace("sun", "son"))  # as long, and as old
+        os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
+        with pytest.raises(UserError, match=f"made with other contents of data.{split}; give the"):
+            again(tmp_path).run()
+        file.write_text(text)
+    with pytest.raises(UserError, match=r"other contents of vocabulary; give the same"):
+        again(tmp_path, vocabulary=str(prepare(tmp_path / "other").home)).run()
+    if finished:
+        (tmp_path / "text").rename(tmp_path / "moved")
+        data = ParallelText(str(tmp_path / "moved"), "en", "de")
+        assert again(tmp_path, data=data).run().pairs == 600
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"hold_out": 600}, "no pair of 600 is left to train on: 600 held out"),
+        ({"clean": Cleaning(max_length=1)}, "no pair of 600 is left to train on"),
+        ({"tokenizer": replace(CONFIG, vocab_size=5000)}, "vocab_size must be at most"),
+    ],
+)
+def test_a_refused_preparation_binds_nobody(tmp_path, wrong, why):
+    refused = preparation(tmp_path, **wrong)
+    with pytest.raises(UserError, match=why):
+        refused.run()
+    found = again(tmp_path, hold_out=10).run()
+    assert (found.pairs, {split: one.rows for split, one in found.splits.items()}) == (
+        590,
+        {"val": 10},
+    )
+
+
+def test_a_file_that_was_mended_is_read_anew(tmp_path):
+    made = preparation(tmp_path)
+    file = tmp_path / "text" / "train.de"
+    text = file.read_text()
+    file.write_text(text + "one more\n")
+    with pytest.raises(UserError, match=r"and .*train\.de goes on"):
+        made.run()
+    assert list(tmp_path.rglob("texts-*.arrow"))
+    file.write_text(text)
+    assert made.run().pairs == 600
 
 
 def test_a_preparation_that_read_nothing_binds_nobody(tmp_path):
