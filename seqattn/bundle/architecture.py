@@ -85,17 +85,20 @@ class Architecture:
         chosen = {name: config[name] for name in names if config.get(name) is not None}
         return cls(**nodes.each(nodes.build, chosen, ""), names=config.get("choices") or {})
 
-    def check(self, joint: bool = True) -> None:
+    def check(self, joint: bool = True) -> Model:
         """Refuses choices that do not fit each other, before any work and without memory.
 
         Args:
             joint: whether one vocabulary serves both sides.
 
+        Returns:
+            The model without numbers, over tiny vocabularies.
+
         Raises:
             UserError: naming what would fit.
         """
         with unallocated():
-            self.build(Vocabularies(8, 8, joint))
+            return self.build(Vocabularies(8, 8, joint))
 
     def build(self, vocabulary: Vocabularies) -> Model:
         """The model over vocabularies of these sizes.

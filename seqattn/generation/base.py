@@ -10,8 +10,10 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
+from seqattn.attention.base import length_key
 from seqattn.attention.masks import padded_right
 from seqattn.checking import BadValue, CountOrNone, checked, shown
+from seqattn.errors import UserError
 from seqattn.generation.processors import Processor
 from seqattn.models.base import Memory, Prediction
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 Processors = Sequence[Processor] | Mapping[str, Processor]
 """Applied in their order; of a mapping, its values."""
-Tokens = Annotated[int, Ge(0), Le(1_000_000)]
+Tokens = Annotated[int, Ge(0), Le(10_000)]
 WorkersOrNone = Annotated[int, Ge(1), Le(1_000)] | None
 Progress = Callable[[int, int], object]
 """Told after each batch how many sources are done, and how many there are."""
@@ -56,10 +58,11 @@ class LengthLimit:
     Args:
         ratio: target tokens allowed for each source token, end included.
         extra: target tokens allowed beside them.
-        minimum: the end is forbidden before this many tokens stand.
+        minimum: the end is forbidden before this many tokens stand; no more than the positions of
+            the model, see `check`.
     """
 
-    ratio: Annotated[float, Ge(0), Le(1_000)] = 1.5
+    ratio: Annotated[float, Ge(0), Le(100)] = 1.5
     extra: Tokens = 10
     minimum: Tokens = 0
 
@@ -68,6 +71,20 @@ class LengthLimit:
         limit = (memory.real.sum(dim=1) * self.ratio).long() + self.extra
         limit = limit.clamp(min=max(1, self.minimum))
         return limit if longest is None else limit.clamp(max=longest)
+
+    def check(self, model: SearchModel) -> None:
+        """Refuses a minimum that no output of a model can reach.
+
+        Raises:
+            UserError: naming the key and what is possible.
+        """
+        longest = model.max_target_length
+        if longest is not None and self.minimum > longest:
+            raise UserError(
+                f"generation.limit.minimum must be at most {longest:,}, the tokens that this model "
+                f"can write, got {self.minimum:,}; lower it, or train with a larger "
+                f"{length_key(model, longest)}"
+            )
 
 
 class Hypothesis(NamedTuple):

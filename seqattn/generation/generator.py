@@ -57,6 +57,9 @@ class Generator:
             are batches at most; None for as many as torch has threads. They search the batches that
             one process would, and so find the same. With a single batch none is started.
         open_workers: those of `open`.
+
+    Raises:
+        UserError: for a minimum length that no output of the model can reach.
     """
 
     model: SearchModel
@@ -65,6 +68,9 @@ class Generator:
     batch_tokens: CountOrNone = 16_384
     workers: WorkersOrNone = None
     open_workers: Workers[Batch, Found] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.search.limit.check(self.model)
 
     def generate(
         self,

@@ -1,5 +1,7 @@
 """Decoding steps: what follows each hypothesis of a batch, asked of a model token by token."""
 
+import sys
+
 import torch
 from torch import Tensor
 
@@ -8,6 +10,9 @@ from seqattn.generation.base import Search, SearchModel, listed
 from seqattn.generation.processors import MinimumLength
 from seqattn.models.base import Memory
 from seqattn.tokens import EOS, PAD
+
+_TELL = 1_000
+"""Tokens of an output after which a person is told that it goes on, and again."""
 
 
 class Stepper:
@@ -35,7 +40,7 @@ class Stepper:
         self.processors, minimum = listed(search.processors), search.limit.minimum
         if minimum:
             self.processors.insert(0, MinimumLength(minimum))
-        self.model = model
+        self.model, self.steps = model, 0
         self.state = model.start(memory, beams=beams)
         self.real = memory.real
         rows, length = memory.ids.shape
@@ -59,6 +64,10 @@ class Stepper:
         Args:
             ids: (B, K), the begin at first.
         """
+        self.steps += 1
+        if self.steps % _TELL == 0:
+            told = "a batch has outputs of {:,} tokens and goes on; generation.limit says how long"
+            print(told.format(self.steps), file=sys.stderr, flush=True)
         tokens = ids.flatten()[:, None]
         following = self.model.log_probabilities(tokens, self.state, self.looked is not None)
         if self.looked is not None:

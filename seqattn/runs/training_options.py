@@ -21,6 +21,7 @@ from seqattn.generation.base import Search
 from seqattn.generation.beam import BeamSearch
 from seqattn.generation.span_search import SpanSearch
 from seqattn.layers.transformer_layer import LayerShape
+from seqattn.models.base import Seq2SeqModel
 from seqattn.positions import SinusoidalPosition
 from seqattn.runs.checkpoint_options import CheckpointOptions
 from seqattn.runs.run_directory import world_size
@@ -217,5 +218,7 @@ class TrainingOptions:
                 "averages; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
             )
         self.schedule()
-        self.architecture.check(self.tokenizer.joint)
+        model = self.architecture.check(self.tokenizer.joint)
+        if isinstance(self.generation, Search) and isinstance(model, Seq2SeqModel):
+            self.generation.limit.check(model)
         _ = self.settings  # which a bundle must be able to hold
