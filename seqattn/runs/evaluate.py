@@ -19,6 +19,7 @@ from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import ScoredRun, Split, answers_to, outputs_for
+from seqattn.runs.made_from import contents_now
 from seqattn.runs.reranking import Reranking
 from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import print_table
@@ -110,6 +111,7 @@ class Evaluation(ScoredRun):
         rows = score_rows(made.scores) | made.rows
         named = type(self.data).__name__
         origin = getattr(self.data, "origin", lambda _: named)(self.split)
+        files = getattr(self.data, "files", lambda _: [])
         results = {
             "bundle": str(user_path(self.bundle).absolute()),  # read from any folder
             "ensemble": list(self.ensemble),
@@ -121,6 +123,7 @@ class Evaluation(ScoredRun):
             "generation": describe(self.generation),
             "scorer": describe(self.scorer),
             "rerank": describe(self.rerank) if self.rerank.bundle else None,
+            "made_from": contents_now(self.bundle, files(self.split)),
         }
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)

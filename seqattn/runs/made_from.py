@@ -153,3 +153,9 @@ def data_contents(source: Any, splits: Sequence[str]) -> dict[str, list[str]]:
         except UserError:  # such a split is not there
             continue
     return found
+
+
+def contents_now(bundle: str | Path, files: Iterable[Path]) -> dict[str, list[str]]:
+    """Digests of a bundle, and by their paths of files, those that are not there left out."""
+    each = {str(path.absolute()): digests([path]) for path in files if is_file(path)}
+    return {"bundle": bundle_contents(bundle), **each}

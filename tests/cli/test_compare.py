@@ -9,6 +9,7 @@ from itertools import combinations
 
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 
 from seqattn.metrics.text import TextScorer
 from seqattn.runs.comparing.comparison_files import as_latex, as_markdown, as_page
@@ -288,9 +289,23 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
 def test_an_evaluation_of_other_weights_or_of_another_bundle_is_not_a_run_s(sweep, capfd):
     run = sweep / "1"
     assert compare(capfd, f"runs=[{run}]").code == 0
-    os.utime(run / "model/model.safetensors", (2e9, 2e9))  # it was trained on
+    file, known = run / "model/model.safetensors", (run / "evaluation/test/scores.json").stat()
+    os.utime(file, (2e9, 2e9))  # it was copied
+    assert "evaluating" not in compare(capfd, f"runs=[{run}]").err
+    weights = load_file(str(file))
+    name = next(iter(weights))
+    save_file({**weights, name: weights[name] + 1}, str(file))  # it was trained on
+    os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns - 1))
+    told = f"{run}/evaluation/test is of another {{}} than now; it is taken as it is"
     ended = compare(capfd, f"runs=[{run}]", "evaluate=false")
-    assert f"{run}/evaluation/test is older than {run}/model; it is taken as it is" in ended.err
+    assert told.format("bundle") in ended.err
+    assert f"evaluating {run}/model" in compare(capfd, f"runs=[{run}]").err
+    assert "evaluating" not in compare(capfd, f"runs=[{run}]").err
+    made_from = json.loads((run / "evaluation/test/scores.json").read_text())["made_from"]
+    source = next(name for name in made_from if name.endswith("test.en"))
+    change(run / "evaluation/test", made_from={**made_from, source: ["1 of other contents"]})
+    ended = compare(capfd, f"runs=[{run}]", "evaluate=false")
+    assert told.format(source) in ended.err
     assert f"evaluating {run}/model" in compare(capfd, f"runs=[{run}]").err
     change(run / "evaluation/test", bundle=f"{run}/int8")
     said = refusal(capfd, "compare", f"runs=[{run}]", "evaluate=false")

@@ -17,6 +17,7 @@ from seqattn.errors import UserError
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.runs.bundle_run import Split
 from seqattn.runs.evaluate import SENTENCES, Evaluation
+from seqattn.runs.made_from import contents_now
 from seqattn.runs.resuming import RESULT, settings_before
 from seqattn.storage import file_faults, is_file, user_path
 
@@ -41,6 +42,7 @@ class Results(BaseModel):
     scorer: dict[str, Any]
     ensemble: list[str] = []
     rerank: dict[str, Any] | None = None
+    made_from: dict[str, list[str]] = {}
 
 
 class Row(BaseModel):
@@ -127,14 +129,17 @@ class Reading:
 
     def _is_there(self, directory: Path, bundle: Path) -> bool:
         """Whether a directory holds an evaluation of a bundle, as it is now where that matters."""
-        file = directory / SENTENCES
-        if not is_file(file) or Path(_results(directory).bundle).name != bundle.name:
+        if not is_file(directory / SENTENCES):
             return False
-        if file.stat().st_mtime >= (bundle / WEIGHTS).stat().st_mtime:
-            return True
-        if not self.evaluate:
-            print(f"{directory} is older than {bundle}; it is taken as it is", file=sys.stderr)
-        return not self.evaluate
+        results = _results(directory)
+        if Path(results.bundle).name != bundle.name:
+            return False
+        now = contents_now(bundle, map(Path, results.made_from.keys() - {"bundle"}))
+        changed = [name for name, found in now.items() if results.made_from.get(name) != found]
+        if changed and not self.evaluate:
+            what = f"{directory} is of another {' and '.join(changed)} than now"
+            print(f"{what}; it is taken as it is", file=sys.stderr)
+        return not (changed and self.evaluate)
 
     def _evaluate(self, home: Path, cache_dir: str | None) -> None:
         bundle = home / "model"
