@@ -13,6 +13,7 @@ from seqattn.checking import Count, Seed, checked
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.processes import cores
+from seqattn.runs.made_from import data_contents
 from seqattn.runs.run_directory import claimed
 from seqattn.runs.searching.search_budget import Budget
 from seqattn.runs.searching.search_halving import PILOT, Halving
@@ -76,6 +77,8 @@ class ModelSearch:
         home = Path(self.run_dir)
         with claimed(home):
             state = self._state(home)
+            if not state.rungs:
+                self._check_space()
             race = Halving(home, state, self.budget, self._jobs, self.overrides, self.options)
             try:
                 if not state.pilot:
@@ -106,15 +109,23 @@ class ModelSearch:
         told = {
             "overrides": sorted(self.overrides), "space": asdict(self.space),
             "budget": asdict(self.budget), "seed": self.seed,
+            "data": data_contents(build(self.settings["data"], "data"), ("train", "val")),
         }  # fmt: skip
-        if state.settings and state.settings != told:
-            others = ", ".join(key for key in told if state.settings.get(key) != told[key])
+        bound = told if state.rungs else ("overrides", "data")  # by which the pilot was trained
+        others = ", ".join(key for key in bound if state.settings.get(key) != told[key])
+        if state.settings and others:
             raise UserError(
                 f"run_dir={home} holds a search with other {others}; give the same, or name "
                 "another directory"
             )
         state.settings = told
         return state
+
+    def _check_space(self) -> None:
+        """Refuses a space that holds no second model, before any training."""
+        drawn = self.space.draw(self.settings, lambda _: 2, self.seed)
+        if len(drawn.candidates) < 2:
+            raise UserError(f"the space holds no second model that can be; {drawn.told[-1]}")
 
     def _draw(self, race: Halving) -> None:
         """Draws the models that the first rung compares."""
@@ -126,8 +137,6 @@ class ModelSearch:
 
         drawn = self.space.draw(self.settings, most, self.seed)
         count = len(drawn.candidates)
-        if count < 2:
-            raise UserError(f"the space holds no second model that can be; {drawn.told[-1]}")
         steps = budget.steps or race.plan(count)
         if budget.steps is None and steps[0] < _FEWEST:
             raise UserError(
