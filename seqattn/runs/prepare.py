@@ -109,7 +109,7 @@ class Preparation:
             raise UserError("prepare takes pairs of texts; questions are trained on as they are")
         with held(self.home):
             made_from = self._made_from()
-            finished = is_file(self.home / MANIFEST) and self._finished(made_from)
+            finished = self._finished(made_from) if is_file(self.home / MANIFEST) else None
             found = finished or self._made(made_from)
             shutil.rmtree(self.home / WORK, ignore_errors=True)
         if finished:

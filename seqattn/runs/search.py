@@ -111,7 +111,7 @@ class ModelSearch:
             "budget": asdict(self.budget), "seed": self.seed,
             "data": data_contents(build(self.settings["data"], "data"), ("train", "val")),
         }  # fmt: skip
-        bound = told if state.rungs else ("overrides", "data")  # by which the pilot was trained
+        bound = [*told] if state.rungs else ["overrides", "data"]  # which the pilot depends on
         others = ", ".join(key for key in bound if state.settings.get(key) != told[key])
         if state.settings and others:
             raise UserError(
