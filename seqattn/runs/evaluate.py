@@ -111,7 +111,7 @@ class Evaluation(ScoredRun):
         rows = score_rows(made.scores) | made.rows
         named = type(self.data).__name__
         origin = getattr(self.data, "origin", lambda _: named)(self.split)
-        files = getattr(self.data, "files", lambda _: [])
+        files: Any = getattr(self.data, "files", lambda _: [])
         results = {
             "bundle": str(user_path(self.bundle).absolute()),  # read from any folder
             "ensemble": list(self.ensemble),

@@ -1,7 +1,7 @@
 """What an output was made from, by which a verb knows its own command when it comes again."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,8 @@ def data_contents(source: Any, splits: Sequence[str]) -> dict[str, list[str]]:
         source: a `Source`; one of the hub has no files, and is known by its settings alone.
         splits: their names.
     """
-    found, files = {}, getattr(source, "files", lambda split: [])
+    files: Callable[[str], list[Path]] = getattr(source, "files", lambda split: [])
+    found = {}
     for split in splits:
         try:
             found[f"data.{split}"] = digests(files(split))
