@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from omegaconf import OmegaConf
 
@@ -12,11 +13,14 @@ from seqattn.attention.base import Attention
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, positions_of
+from seqattn.config.compose import register_resolvers
 from seqattn.models.transformer import Slots, Transformer, TransformerConfig
 from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition, Stack
 from seqattn.tokens import BOS, PAD
 
 CONF = Path(__file__).parents[1] / "conf"
+own_conf = None
+"""A folder whose attentions are held to the laws in place of the shipped ones; None for none."""
 DIM, HEADS, HEAD_DIM = 24, 4, 6
 VOCABULARY = 11
 SMALL_WITH = {"none", "rope", "alibi"}
@@ -31,10 +35,16 @@ POSITIONS = {
 }
 
 
+def own_choices():
+    """The names in the attention folder of `own_conf`."""
+    return [] if own_conf is None else _names("attention", own_conf)
+
+
 @cache
 def attention_choices():
     """The names in conf/attention that fill a slot of a Transformer, none of recurrent models."""
-    return [name for name in _names("attention") if issubclass(_target(name), Attention)]
+    names = own_choices() or _names("attention")
+    return [name for name in names if issubclass(_target(name), Attention)]
 
 
 def position_choices():
@@ -111,7 +121,23 @@ def _hooks(scheme):
 
 @cache
 def _node(group, name):
+    if group == "attention" and name in own_choices():
+        return _own_node(name)
     return OmegaConf.load(CONF / group / f"{name}.yaml")
+
+
+def _own_node(name):
+    """A choice of `own_conf` as a training composes it, with as many heads as tests have."""
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base=None):
+        paths = f"hydra.searchpath=[file://{own_conf.resolve()}]"
+        node = compose("train", [f"attention={name}", paths]).attention
+    node.update(
+        {key: value for key, value in (("num_heads", HEADS), ("dropout", 0.0)) if key in node}
+    )
+    if HEADS % node.get("num_kv_heads", 1):
+        node.num_kv_heads = HEADS
+    return OmegaConf.create(OmegaConf.to_container(node, resolve=True))
 
 
 def _sizes(node):
@@ -120,8 +146,8 @@ def _sizes(node):
     return whole - {"seed", "max_length"}
 
 
-def _names(group):
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+def _names(group, conf=CONF):
+    return sorted(path.stem for path in (conf / group).glob("*.yaml"))
 
 
 def _target(name):

@@ -1,9 +1,12 @@
 """What every test starts from: one thread, and the same random numbers."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from seqattn.ops import cpu, exponentials, linear_layer
+from tests import builders
 
 torch.set_num_threads(1)
 
@@ -30,8 +33,31 @@ def either_cpu(request):
         request.getfixturevalue("where_mkl_lags")
 
 
-def pytest_collection_modifyitems(items):
-    """Refuses names that hold an address: parallel workers would collect other names."""
+def pytest_addoption(parser):
+    told = "hold the attentions of DIR/attention to the laws, in place of the shipped ones"
+    parser.addoption("--config-dir", type=Path, metavar="DIR", help=told)
+
+
+def pytest_configure(config):
+    builders.own_conf = own = config.getoption("--config-dir")
+    if own is not None and not builders.own_choices():
+        raise pytest.UsageError(f"--config-dir: there is no {own}/attention/NAME.yaml")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what is not about attentions of one's own, where these are given.
+
+    Refuses names that hold an address: parallel workers would collect other names.
+    """
+    if builders.own_conf is not None:
+        others = [item for item in items if not _tries_an_attention(item)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if _tries_an_attention(item)]
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named:
         raise pytest.UsageError(f"give these tests ids: {named}")
+
+
+def _tries_an_attention(item):
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(value in builders.attention_variants() for value in values if type(value) is str)

@@ -143,6 +143,16 @@ def test_the_settings_of_a_training_are_there_and_fit(command, home):
     checked_training(f"hydra.searchpath=[file://{home}/conf]", *words)
 
 
+@pytest.mark.parametrize("command", commands("python -m pytest", PAGE))
+def test_the_laws_are_tried_on_the_kernel(command, home):
+    words = shlex.split(command.replace("CHECKOUT", str(ROOT)))[1:]
+    few = ("-p", "no:cacheprovider", "-k", "cosine and (make_up or pieces)")
+    words = [sys.executable, *words, *few]
+    done = subprocess.run(words, cwd=home, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("command", commands("python train.py", PAGE))
 def test_a_training_runs(command, home, tmp_path, capfd):

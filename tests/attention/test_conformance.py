@@ -27,6 +27,7 @@ from tests.builders import (
     load_variant,
     make_attention,
     make_position,
+    own_choices,
     position_choices,
     schemes,
 )
@@ -91,6 +92,8 @@ def test_an_exception_names_a_law_and_gives_a_reason(name):
 
 @pytest.mark.parametrize("name", attention_choices())
 def test_the_docstring_states_the_cost_and_the_source(name):
+    if name in own_choices():
+        pytest.skip("asked of what is shipped alone")
     attention = built(name)
     text = type(getattr(attention, "kernel", attention)).__doc__
     for word in ("arXiv", "Time", "memory", "cache"):
@@ -211,13 +214,23 @@ def test_observed_weights_skip_masked_keys_sum_to_one_and_change_nothing(name, n
 
 
 def accounted(attention, x, memory, mask, position=None):
-    """What keys give (B, T, S, D), held to the outputs of tokens together with the bias."""
+    """What keys give (B, T, S, D), held to the outputs of tokens together with the bias.
+
+    To outputs that nobody looks at, too: training, evaluation and search may run by other means.
+    """
     with torch.no_grad(), opened(attention) as parts:
-        output = attend(attention, x, memory, mask, position)
+        outputs = {"looked at": attend(attention, x, memory, mask, position)}
     given = parts[""].contributions()
+    for training, learning in product((True, False), repeat=2):
+        with torch.set_grad_enabled(learning):
+            out = attend(attention.train(training), x, memory, mask, position)
+        outputs[f"{training=}, {learning=}"] = out.detach()
     made, real = given.sum(dim=2) + attention.output.bias, mask.real_queries
     real = EVERYONE if real is None else real
-    torch.testing.assert_close(made[real], output[real], **CLOSE)
+    for name, output in outputs.items():
+        torch.testing.assert_close(
+            output[real], made[real], **CLOSE, msg=partial("{}: {}".format, name)
+        )
     return given
 
 

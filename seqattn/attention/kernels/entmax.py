@@ -41,6 +41,8 @@ class EntmaxKernel(SoftmaxKernel):
         UserError: for a learned alpha at either end.
     """
 
+    abilities = SoftmaxKernel.abilities
+
     def __init__(self, shape: HeadShape, alpha: Alpha = 1.5, learned: bool = True) -> None:
         super().__init__(shape)
         if learned and alpha in (1, 2):
@@ -61,8 +63,6 @@ class EntmaxKernel(SoftmaxKernel):
             fixed: Tensor = self.get_buffer("fixed")
             return fixed
         return 1 + wide(self.logit).sigmoid()
-
-    _fast = SoftmaxKernel._slow
 
     def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         if not torch.is_autocast_enabled(q.device.type):

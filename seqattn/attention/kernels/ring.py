@@ -66,6 +66,11 @@ class RingKernel(SoftmaxKernel):
         if mask.extra is not None or self.watched:
             what = "a mask of your own" if mask.extra is not None else "capture or intervene"
             raise UserError(f"{what} needs whole sequences; leave sequence_parallel for it")
+        if self.written_out:
+            raise UserError(
+                f"{type(self).__name__} changes how weights are made, which needs whole sequences; "
+                "leave sequence_parallel for it"
+            )
         real = mask.real
         if real is None:
             real = torch.ones(len(q), q.shape[2], dtype=torch.bool, device=q.device)

@@ -1,5 +1,8 @@
 """Softmax attention: the dense kernel, on the fused implementations of PyTorch."""
 
+from dataclasses import replace
+from typing import Any, ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,6 +22,8 @@ from seqattn.positions.base import Position
 
 FEW = 8
 """Queries up to which what begins a product, or a fused kernel, takes longer than it saves."""
+_BY_WEIGHTS = "normalise", "weights", "value_term", "_products", "_weighted"
+"""Methods that a fused kernel does not call."""
 
 
 class SoftmaxKernel(Kernel):
@@ -27,8 +32,15 @@ class SoftmaxKernel(Kernel):
     Runs on `scaled_dot_product_attention`, which never stores the weights (Dao et al. 2022, arXiv
     2205.14135). Time T*S*D, memory linear in T and S, cache 2*G*Dh numbers a token. Bidirectional,
     causal, cross and incremental.
+
+    A subclass that overrides `normalise`, or another method that a fused kernel does not call, has
+    its weights written out in every pass. It must set `abilities` too if they still sum to 1.
+
+    Attributes:
+        written_out: whether the weights are written out in every pass.
     """
 
+    written_out: ClassVar[bool] = False
     abilities = Abilities(
         causal=True,
         cross=True,
@@ -38,6 +50,12 @@ class SoftmaxKernel(Kernel):
         weights=True,
         crop=True,
     )
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.written_out = any(_is_later(cls, name, "_fast") for name in _BY_WEIGHTS)
+        if any(_is_later(cls, name, "abilities") for name in ("normalise", "weights")):
+            cls.abilities = replace(cls.abilities, normalised=False)
 
     def forward(
         self,
@@ -119,7 +137,7 @@ class SoftmaxKernel(Kernel):
         """The context alone, without weights where that can be."""
         # with few queries to decode, the fused kernel's overhead exceeds what it saves
         few = not torch.is_grad_enabled() and q.device.type == "cpu" and q.shape[2] <= FEW
-        if few or "value_term" in position.hooks:
+        if few or self.written_out or "value_term" in position.hooks:
             return self._slow(q, keys, values, mask, position)
         bias = self._term(q, keys, mask, position)
         is_causal = mask.is_plain_causal and bias is None
@@ -166,6 +184,15 @@ class SoftmaxKernel(Kernel):
         context = per_group(dropped, values)
         term = self.value_term(dropped, mask, position)
         return context if term is None else context + term
+
+
+def _is_later(cls: type, name: str, other: str) -> bool:
+    """Whether a class gets `name` from a subclass of the class that it gets `other` from."""
+    places = [
+        next(place for place, parent in enumerate(cls.__mro__) if key in vars(parent))
+        for key in (name, other)
+    ]
+    return places[0] < places[1]
 
 
 def fused_attention(

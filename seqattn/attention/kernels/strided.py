@@ -1,5 +1,6 @@
 """Strided attention, and what it shares with the fixed pattern: index sets, merged exactly."""
 
+import sys
 from abc import abstractmethod
 from dataclasses import replace
 
@@ -45,7 +46,8 @@ class FactorizedKernel(BlockwiseKernel):
                 f"attention.num_heads must be even for heads of two patterns, got {shape.num_heads}"
             )
         self.stride = stride
-        self.dense_up_to = max(self.dense_up_to, stride)
+        # sets are merged by their softmaxes alone
+        self.dense_up_to = sys.maxsize if self.written_out else max(self.dense_up_to, stride)
         self.patterns = patterns
         if len(patterns) > 1:
             self.unlike_heads = "half of them see what the other half does not"
