@@ -1,14 +1,16 @@
 """Softmax attention over long sequences on a CPU, in tiles."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from seqattn.ops import second_derivatives
 from seqattn.ops.cpu import bf16_is_native, onednn_multiplies, quick_products
 from seqattn.ops.exponentials import LOG2_E
+from seqattn.ops.short_attention import plain_attention
 
 _ROWS, _KEYS = 512, 1024
 """The largest tile of a head's scores."""
@@ -144,14 +146,20 @@ class _FlashAttention(torch.autograd.Function):
                 at = heads.sentences, heads.heads, rows
                 context[at] = heads.apart(sums / total)
                 totals[at] = heads.apart(peak + total.log2_())
-        ctx.save_for_backward(q, keys, values, context, totals)
+        learnt = bias if ctx.needs_input_grad[3] else None
+        ctx.save_for_backward(q, keys, values, learnt, context, totals)
         ctx.tiles, ctx.scale = tiles, scale
         return context
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        tiles, scale, (q, keys, values, context, totals) = ctx.tiles, ctx.scale, ctx.saved_tensors
+        tiles, scale = ctx.tiles, ctx.scale
+        q, keys, values, learnt, context, totals = ctx.saved_tensors
+        if second_derivatives.wanted():
+            constant = None if tiles.bias is None else tiles.bias / LOG2_E
+            plain = partial(_written_out, is_causal=tiles.is_causal, scale=scale)
+            inputs = (q, keys, values, constant if learnt is None else learnt)
+            return *second_derivatives.gradients(plain, inputs, gradient), None, None
         found = [torch.zeros(part.shape, dtype=part.dtype) for part in (q, keys, values)]
         of_bias = torch.zeros(tiles.bias.shape) if ctx.needs_input_grad[3] else None
         for heads in tiles.groups():
@@ -177,6 +185,22 @@ class _FlashAttention(torch.autograd.Function):
             heads.add(found[1], of_keys.div_(LOG2_E))
             heads.add(found[2], of_values)
         return *found, of_bias, None, None
+
+
+def _written_out(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
+    if is_causal:
+        hidden = torch.ones(q.shape[2], keys.shape[2], dtype=torch.bool).triu(1)
+        bias = torch.where(hidden, -torch.inf, 0.0)
+    times = q.shape[1] // keys.shape[1]
+    keys, values = (part.repeat_interleave(times, dim=1) for part in (keys, values))
+    return plain_attention(q, keys, values, bias, scale)
 
 
 def flash_attention(

@@ -11,7 +11,6 @@ from seqattn.ops.cpu import onednn_multiplies, quick_products
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        x, y = _dense(x), _dense(y)
         ctx.save_for_backward(x, y)
         with quick_products():
             return x @ y
@@ -36,7 +35,7 @@ def product(x: Tensor, y: Tensor) -> Tensor:
         return x @ y
     if torch.compiler.is_compiling() or not onednn_multiplies():
         return x @ y
-    out: Tensor = _Product.apply(x, y)  # type: ignore[no-untyped-call]
+    out: Tensor = _Product.apply(_dense(x), _dense(y))  # type: ignore[no-untyped-call]
     return out
 
 

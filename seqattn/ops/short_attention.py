@@ -1,14 +1,16 @@
 """Softmax attention over short sequences on a CPU."""
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from seqattn.ops import second_derivatives
 from seqattn.ops.cpu import bf16_is_native, onednn_multiplies, quick_products
 from seqattn.ops.dropout import drawn
+from seqattn.ops.precision import wide
 from seqattn.ops.short_softmax import softmax, softmax_backward
 
 _FEW_WEIGHTS = 256  # keys up to which they are few beside the features
@@ -34,31 +36,58 @@ class _ShortAttention(torch.autograd.Function):
         scale: float,
         dropout: float,
     ) -> Tensor:
-        # heads lie apart, and each is read twice
-        q, keys, values = (part.contiguous() for part in (q, keys, values))
         with quick_products():
-            scores = (q @ keys.transpose(2, 3)).float().mul_(scale)
+            scores = wide(q @ keys.transpose(2, 3)).mul_(scale)
         if hidden is not None:
             scores.masked_fill_(hidden, -torch.inf)
         weights = softmax(scores)
         kept = drawn(weights.shape, dropout) if dropout else None
-        ctx.save_for_backward(q, keys, values, weights, kept)
+        ctx.save_for_backward(q, keys, values, weights, kept, hidden)
         ctx.scale, ctx.factor = scale, 1 / (1 - dropout)
         with quick_products():
             context = _dropped(weights, kept).to(q.dtype) @ values
         return context if kept is None else context.mul_(ctx.factor)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        q, keys, values, weights, kept = ctx.saved_tensors
+        q, keys, values, weights, kept, hidden = ctx.saved_tensors
+        if second_derivatives.wanted():
+            bias = None if hidden is None else torch.where(hidden, -torch.inf, 0.0)
+            rest = {"bias": bias, "scale": ctx.scale, "kept": kept, "factor": ctx.factor}
+            plain = partial(plain_attention, **rest)
+            found = second_derivatives.gradients(plain, (q, keys, values), gradient)
+            return *found, None, None, None
         gradient = gradient.contiguous() if kept is None else gradient * ctx.factor
         with quick_products():
-            lost = (gradient @ values.transpose(2, 3)).float()
+            lost = wide(gradient @ values.transpose(2, 3))
             lost = lost if kept is None else lost.mul_(kept)
             scores = softmax_backward(lost, weights).mul_(ctx.scale).to(q.dtype)
             of_values = _dropped(weights, kept).to(q.dtype).transpose(2, 3) @ gradient
             return scores @ keys, scores.transpose(2, 3) @ q, of_values, None, None, None
+
+
+def plain_attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    scale: float,
+    kept: Tensor | None = None,
+    factor: float = 1.0,
+) -> Tensor:
+    """softmax(q keys^T scale + bias) values by PyTorch's own operations; weights may be dropped.
+
+    Args:
+        q: (B, H, T, Dh).
+        keys, values: (B, H, S, Dh).
+        bias: broadcastable to (B, H, T, S), -inf on hidden keys; None for nothing.
+        scale: of the scores.
+        kept: (B, H, T, S) 1, or 0 where a weight is dropped; None for all.
+        factor: of the kept ones.
+    """
+    scores = wide(q @ keys.mT) * scale
+    weights = (scores if bias is None else scores + bias).softmax(dim=-1)
+    return (_dropped(weights, kept) * factor).to(q.dtype) @ values
 
 
 def _dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
@@ -94,6 +123,8 @@ def short_attention(
     hidden = None if visible is None else ~visible
     if is_causal:
         hidden = torch.ones(q.shape[2], keys.shape[2], dtype=torch.bool).triu(1)
+    # heads lie apart, and each is read twice
+    q, keys, values = (part.contiguous() for part in (q, keys, values))
     out: Tensor = _ShortAttention.apply(  # type: ignore[no-untyped-call]
         q, keys, values, hidden, scale, dropout
     )

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from seqattn.ops.cpu import onednn_multiplies
 from seqattn.ops.linear_layer import linear
+from seqattn.ops.second_derivatives import refuse
 
 
 class StepLinear:
@@ -46,8 +46,8 @@ class _Deferred(torch.autograd.Function):
         return base.view_as(base)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse("what is worked out step by step has no second derivatives")
         gradient = gradients[0]
         flat = gradient.flatten(0, 1).T  # (B, T, O) -> (O, B*T)
         found = [

@@ -8,6 +8,7 @@ from torch import Tensor
 from seqattn.ops.cpu import onednn_multiplies, quick_products
 from seqattn.ops.cross_entropy import Mixture, TokenLoss, gain
 from seqattn.ops.exponentials import exp_
+from seqattn.ops.second_derivatives import refuse
 from seqattn.tokens import PAD
 
 _BLOCK_NUMBERS = 1 << 21  # logits of a block: 8 MiB in float32, which a CPU's caches hold
@@ -93,10 +94,7 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *scales: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():  # create_graph=True
-            raise RuntimeError(
-                "this loss has no second derivatives; take ops.cross_entropy of the logits for them"
-            )
+        refuse("this loss has no second derivatives; take ops.cross_entropy of the logits for them")
         pairs = zip(ctx.gradients, ctx.dtypes, strict=True)
         return None, None, *((gradient * scales[0]).to(dtype) for gradient, dtype in pairs)
 

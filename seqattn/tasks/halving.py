@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.ops.memory import ran_out
+from seqattn.ops.second_derivatives import refuse
 
 
 class BatchLoss(NamedTuple):
@@ -102,4 +103,5 @@ class _Found(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor) -> Any:
+        refuse("the loss of a batch that may be halved has no second derivatives")
         return None, None, *(None if one is None else one * scale for one in ctx.gradients)

@@ -8,7 +8,6 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
@@ -16,6 +15,7 @@ from seqattn.attention.masks import Mask, all_at_hand
 from seqattn.checking import BadValue, checked
 from seqattn.ops.exponentials import LOG2_E
 from seqattn.ops.precision import wide
+from seqattn.ops.second_derivatives import refuse
 from seqattn.positions.base import Position
 
 Alpha = Annotated[float, Ge(1), Le(2)]
@@ -113,8 +113,8 @@ class _Entmax(Function):
         return weights.to(scores.dtype)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+        refuse("entmax has no second derivatives")
         weights, alpha = ctx.saved_tensors
         learned = ctx.needs_input_grad[1]
         blocks = _blocks(_excess(alpha, weights), weights, gradient.to(weights.dtype))

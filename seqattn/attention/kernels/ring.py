@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from seqattn.attention.base import Attention
 from seqattn.attention.cache import BeamSlots
@@ -21,6 +20,7 @@ from seqattn.attention.masks import Mask, gathered, split_group, split_over
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
 from seqattn.ops.precision import wide
+from seqattn.ops.second_derivatives import refuse
 from seqattn.positions.base import Position
 
 
@@ -172,8 +172,8 @@ class _Ring(torch.autograd.Function):
         return context.flatten(1, 2).to(query.dtype)  # (B, G, R, T, Dh) -> (B, H, T, Dh)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        refuse("a ring of ranks has no second derivatives; leave sequence_parallel for them")
         plan: Plan = ctx.plan
         query, keys, values, everyone, context, log_total = ctx.saved_tensors
         q = wide(query).unflatten(1, (keys.shape[1], -1)) * plan.scale
