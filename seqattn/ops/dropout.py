@@ -13,12 +13,25 @@ _DRAWS = 4  # 16-bit numbers in one 64-bit draw
 _LEVELS = 1 << 16
 
 
+def _dropped(p: float) -> int:
+    """How many of the levels stand for what is dropped; all for p = 1 alone."""
+    return _LEVELS if p == 1 else min(round(p * _LEVELS), _LEVELS - 1)
+
+
+def factor(p: float) -> float:
+    """The factor on what `drawn` keeps, by which the mean stays; 0 for p = 1."""
+    kept = _LEVELS - _dropped(p)
+    return _LEVELS / kept if kept else 0.0
+
+
 def drawn(shape: torch.Size, p: float) -> Tensor:
-    """0 with probability p, else 1, as int16 on the CPU."""
+    """0 with probability p, to 1/65536, else 1, as int16 on the CPU."""
+    dropped = _dropped(p)
+    if dropped == _LEVELS:  # which is no 16-bit number
+        return torch.zeros(shape, dtype=torch.int16)
     count = shape.numel()
     draws = torch.empty(-(-count // _DRAWS), dtype=torch.int64).random_(-(2**63), None)
     uniform = draws.view(torch.int16)[:count].view(shape)
-    dropped = min(round(p * _LEVELS), _LEVELS - 1)  # all of them is no 16-bit number
     return uniform.ge_(dropped - _LEVELS // 2)  # in place, and so in whole vectors
 
 
@@ -30,7 +43,7 @@ class _CpuDropout(torch.autograd.Function):
             one = torch.ones((), dtype=x.dtype).view(torch.int16).item()
             kept = kept.mul_(one).view(x.dtype)
         ctx.save_for_backward(kept)
-        ctx.scale = 1.0 / (1.0 - p)
+        ctx.scale = factor(p)
         return (x * kept).mul_(ctx.scale)
 
     @staticmethod
@@ -40,7 +53,7 @@ class _CpuDropout(torch.autograd.Function):
 
 
 def drop(x: Tensor, p: float) -> Tensor:
-    """Zeroes a share `p` of x, below 1, and scales the rest by 1/(1-p)."""
+    """Zeroes a share `p` of x and scales the rest by 1/(1-p), as `torch.nn.functional.dropout`."""
     if p == 0:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():

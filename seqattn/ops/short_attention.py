@@ -9,7 +9,7 @@ from torch import Tensor
 
 from seqattn.ops import second_derivatives
 from seqattn.ops.cpu import bf16_is_native, onednn_multiplies, quick_products
-from seqattn.ops.dropout import drawn
+from seqattn.ops.dropout import drawn, factor
 from seqattn.ops.precision import wide
 from seqattn.ops.short_softmax import softmax, softmax_backward
 
@@ -43,7 +43,7 @@ class _ShortAttention(torch.autograd.Function):
         weights = softmax(scores)
         kept = drawn(weights.shape, dropout) if dropout else None
         ctx.save_for_backward(q, keys, values, weights, kept, hidden)
-        ctx.scale, ctx.factor = scale, 1 / (1 - dropout)
+        ctx.scale, ctx.factor = scale, factor(dropout)
         with quick_products():
             context = _dropped(weights, kept).to(q.dtype) @ values
         return context if kept is None else context.mul_(ctx.factor)
@@ -115,7 +115,7 @@ def short_attention(
             all.
         is_causal: query t sees keys up to t alone; without `visible`.
         scale: of the scores.
-        dropout: share of the weights dropped, below 1.
+        dropout: share of the weights dropped.
     """
     if keys.shape[1] != q.shape[1]:
         times = q.shape[1] // keys.shape[1]

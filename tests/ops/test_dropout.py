@@ -2,20 +2,48 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from seqattn.errors import UserError
-from seqattn.ops.dropout import Dropout
+from seqattn.ops.dropout import Dropout, drop
+from seqattn.ops.short_attention import short_attention
 
 COUNT = 400_000
+FINE = {"rtol": 1e-4, "atol": 0}  # a share is kept to 1/65536
 
 
 @pytest.mark.parametrize("p", [0.1, 0.25, 0.5, 0.9])
 def test_it_drops_the_stated_share_and_scales_the_rest(p):
     out = Dropout(p)(torch.ones(COUNT))
     kept = out != 0
-    torch.testing.assert_close(out[kept], torch.full_like(out[kept], 1 / (1 - p)))
+    torch.testing.assert_close(out[kept], torch.full_like(out[kept], 1 / (1 - p)), **FINE)
     deviations = (kept.sum().item() - COUNT * (1 - p)) / (COUNT * p * (1 - p)) ** 0.5
     assert abs(deviations) < 4  # binomial, one run in 16 000 lies outside
+
+
+@pytest.mark.parametrize("p", [0.99, 0.995, 0.999, 0.99999, 1 - 1e-9])
+def test_the_mean_stays_however_much_is_dropped(p):
+    factors = drop(torch.ones(50 * COUNT), p)
+    share = min(p, 1 - 1 / 65536)  # as near as draws of 16 bits come
+    deviations = (factors.double().mean().item() - 1) / (share / (1 - share) / len(factors)) ** 0.5
+    assert abs(deviations) < 4
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.99, 0.995, 0.999, 0.9999, 0.99999])
+def test_the_mean_over_all_draws_is_exact(p, monkeypatch):
+    every = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.int64)
+    monkeypatch.setattr(torch.Tensor, "random_", lambda self, *_: self.copy_(every))
+    assert drop(torch.ones(2**16), p).double().mean().item() == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_all_of_it_can_be_dropped(dtype):
+    x = torch.ones(1000, dtype=dtype, requires_grad=True)
+    out = drop(x, 1.0)
+    assert torch.equal(out, F.dropout(x, 1.0))
+    assert (torch.autograd.grad(out.sum(), x)[0] == 0).all()
+    parts = [torch.randn(1, 2, 5, 6) for _ in range(3)]
+    assert (short_attention(*parts, None, False, 0.3, dropout=1.0) == 0).all()
 
 
 def test_neighbours_are_dropped_independently():
@@ -39,8 +67,8 @@ def test_the_backward_pass_drops_what_the_forward_pass_dropped():
     (gradient,) = torch.autograd.grad(out, x, upstream)
     kept = out != 0
     assert 0 < kept.sum() < kept.numel()
-    torch.testing.assert_close(out, torch.where(kept, x / 0.7, 0.0))
-    torch.testing.assert_close(gradient, torch.where(kept, upstream / 0.7, 0.0))
+    torch.testing.assert_close(out, torch.where(kept, x / 0.7, 0.0), **FINE)
+    torch.testing.assert_close(gradient, torch.where(kept, upstream / 0.7, 0.0), **FINE)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
