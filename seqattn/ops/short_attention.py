@@ -18,11 +18,15 @@ _FEW_WEIGHTS = 256  # keys up to which they are few beside the features
 
 def longest(kind: torch.dtype, dropout: float = 0.0) -> float:
     """Keys up to which it is the faster way for numbers of a kind."""
-    if dropout and (kind == torch.float32 or (kind == torch.bfloat16 and bf16_is_native())):
+    if dropout and (kind == torch.float32 or _is_narrow(kind)):
         return math.inf  # PyTorch's keeps the weights then, too
     if kind == torch.float32 and not onednn_multiplies():
         return 31
-    return _FEW_WEIGHTS if kind in (torch.float32, torch.bfloat16) else 0
+    return _FEW_WEIGHTS if kind == torch.float32 or _is_narrow(kind) else 0
+
+
+def _is_narrow(kind: torch.dtype) -> bool:
+    return kind == torch.bfloat16 and bf16_is_native()
 
 
 class _ShortAttention(torch.autograd.Function):
@@ -37,7 +41,7 @@ class _ShortAttention(torch.autograd.Function):
         dropout: float,
     ) -> Tensor:
         with quick_products():
-            scores = wide(q @ keys.transpose(2, 3)).mul_(scale)
+            scores = (wide(q) @ wide(keys).transpose(2, 3)).mul_(scale)
         if hidden is not None:
             scores.masked_fill_(hidden, -torch.inf)
         weights = softmax(scores)
@@ -45,8 +49,8 @@ class _ShortAttention(torch.autograd.Function):
         ctx.save_for_backward(q, keys, values, weights, kept, hidden)
         ctx.scale, ctx.factor = scale, factor(dropout)
         with quick_products():
-            context = _dropped(weights, kept).to(q.dtype) @ values
-        return context if kept is None else context.mul_(ctx.factor)
+            context = _dropped(weights, kept) @ wide(values)
+        return (context if kept is None else context.mul_(ctx.factor)).to(q.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -59,7 +63,7 @@ class _ShortAttention(torch.autograd.Function):
             return *found, None, None, None
         gradient = gradient.contiguous() if kept is None else gradient * ctx.factor
         with quick_products():
-            lost = wide(gradient @ values.transpose(2, 3))
+            lost = wide(gradient) @ wide(values).transpose(2, 3)
             lost = lost if kept is None else lost.mul_(kept)
             scores = softmax_backward(lost, weights).mul_(ctx.scale).to(q.dtype)
             of_values = _dropped(weights, kept).to(q.dtype).transpose(2, 3) @ gradient
@@ -85,9 +89,9 @@ def plain_attention(
         kept: (B, H, T, S) 1, or 0 where a weight is dropped; None for all.
         factor: of the kept ones.
     """
-    scores = wide(q @ keys.mT) * scale
+    scores = wide(q) @ wide(keys).mT * scale
     weights = (scores if bias is None else scores + bias).softmax(dim=-1)
-    return (_dropped(weights, kept) * factor).to(q.dtype) @ values
+    return (_dropped(weights, kept) * factor @ wide(values)).to(q.dtype)
 
 
 def _dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
@@ -106,7 +110,8 @@ def short_attention(
     """As `scaled_dot_product_attention`, which is slow on a CPU with few keys, backwards in
     bfloat16, and with dropout.
 
-    Products run in the type of q, the softmax in float32. Keeps T * S weights a head.
+    Scores, weights and contexts are float32, as in PyTorch's; other products of the backward pass
+    run in the type of q. Keeps T * S weights a head.
 
     Args:
         q: (B, H, T, Dh).

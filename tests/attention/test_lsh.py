@@ -220,7 +220,7 @@ def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(leng
     torch.testing.assert_close(maps[0], true, atol=1e-6, rtol=1e-5)
     kept = dropped != 0
     assert 0.4 < kept.sum() / (true > 0).sum() < 0.8
-    torch.testing.assert_close(dropped[kept], true[kept] / 0.6, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(dropped[kept], true[kept] / 0.6, atol=1e-6, rtol=1e-4)
 
 
 def test_one_round_equals_reformers_own_layer():

@@ -268,7 +268,7 @@ def test_dropout_drops_single_weights_in_training_only(name, causal):
     torch.manual_seed(0)
     dropped = kernel.train()(q, KeysValues(k, shown), masked(real, causal), NOWHERE).context
     kept = dropped > 0
-    torch.testing.assert_close(dropped[kept], weights[kept] / 0.6)
+    torch.testing.assert_close(dropped[kept], weights[kept] / 0.6, rtol=1e-4, atol=0)
     share = 1 - kept[weights > 0].double().mean()
     assert 0.25 < share < 0.55
 

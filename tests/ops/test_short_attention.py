@@ -1,12 +1,18 @@
 """Attention over short sequences, beside PyTorch's."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.attention.kernels.softmax import fused_attention
+from seqattn.attention.kernels.base import HeadShape
+from seqattn.attention.kernels.softmax import SoftmaxKernel, fused_attention
+from seqattn.attention.masks import Mask
 from seqattn.ops import short_attention as module
-from seqattn.ops.short_attention import longest, short_attention
+from seqattn.ops.short_attention import short_attention
+from seqattn.positions import Position
+from tests.builders import make_position
 
 
 def heads(count, length, dtype):
@@ -59,7 +65,7 @@ def test_the_kernel_drops_the_share_that_it_is_told(keys):
     assert out.var().item() == pytest.approx(0.4 / 0.6 / keys, rel=0.15)
 
 
-@pytest.mark.parametrize("length", [5, longest(torch.bfloat16), longest(torch.bfloat16) + 1])
+@pytest.mark.parametrize("length", [5, 256, 257])
 def test_half_precision_on_a_cpu_is_near_full_precision(length):
     narrow = [heads(4, length, torch.bfloat16) for _ in range(3)]
     got = fused_attention(*narrow, None, True, 0.0, 0.3)
@@ -67,3 +73,32 @@ def test_half_precision_on_a_cpu_is_near_full_precision(length):
     want = F.scaled_dot_product_attention(*wide, is_causal=True, scale=0.3)
     assert got.dtype == torch.bfloat16
     torch.testing.assert_close(got.float(), want, rtol=2e-2, atol=2e-2)
+
+
+def of_exact(out, exact):
+    """The error of some numbers, over the size of the exact ones."""
+    return [((x.double() - y).norm() / y.norm()).item() for x, y in zip(out, exact, strict=True)]
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("way", ["training", "written out"])
+@pytest.mark.parametrize("length", [5, 32, 200])
+@pytest.mark.parametrize("size", [1, 3])
+def test_half_precision_on_a_cpu_is_as_near_as_pytorchs(native, way, length, size, monkeypatch):
+    monkeypatch.setattr(module, "bf16_is_native", lambda: native)
+    parts = [torch.randn(2, 4, length, 32) * factor for factor in (size, size, 1)]
+    parts, upstream = [x.bfloat16() for x in parts], torch.randn(2, 4, length, 32).bfloat16()
+
+    def attended(attend, kind):
+        leaves = [x.to(kind).requires_grad_() for x in parts]
+        out = attend(*leaves)
+        return [out, *torch.autograd.grad(out, leaves, upstream.to(kind))]
+
+    kernel, places = SoftmaxKernel(HeadShape(4, 4, 32)), torch.arange(length)
+    attend = kernel._slow if way == "written out" else kernel._fast
+    mask, position = Mask(places, places, causal=True), make_position(Position)
+    exact = attended(partial(F.scaled_dot_product_attention, is_causal=True), torch.float64)
+    theirs = attended(partial(F.scaled_dot_product_attention, is_causal=True), torch.bfloat16)
+    ours = attended(lambda *x: attend(*x, mask, position), torch.bfloat16)
+    for mine, their in zip(of_exact(ours, exact), of_exact(theirs, exact), strict=True):
+        assert mine < 1.2 * their

@@ -14,6 +14,7 @@ from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfol
 from seqattn.attention.masks import Mask
 from seqattn.ops.dropout import drop
 from seqattn.ops.flash_attention import flash_attention, tiles_are_quicker
+from seqattn.ops.precision import wide
 from seqattn.ops.products import product
 from seqattn.ops.row_products import row_products
 from seqattn.ops.short_attention import longest, short_attention
@@ -35,12 +36,9 @@ class SoftmaxKernel(Kernel):
 
     A subclass that overrides `normalise`, or another method that a fused kernel does not call, has
     its weights written out in every pass. It must set `abilities` too if they still sum to 1.
-
-    Attributes:
-        written_out: whether the weights are written out in every pass.
     """
 
-    written_out: ClassVar[bool] = False
+    written_out: ClassVar[bool] = False  # whether the weights are, in every pass
     abilities = Abilities(
         causal=True,
         cross=True,
@@ -165,7 +163,8 @@ class SoftmaxKernel(Kernel):
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         """Scaled products of queries and keys: (B, H, T, S)."""
-        return per_group(q * position.score_scale(self.head_dim), keys.transpose(2, 3))
+        q = (wide(q) if q.device.type == "cpu" else q) * position.score_scale(self.head_dim)
+        return per_group(q, keys.transpose(2, 3), exact=True)
 
     def _term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:
         """What the position scheme adds to them."""
@@ -181,8 +180,8 @@ class SoftmaxKernel(Kernel):
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
         dropped = drop(weights, self.dropout) if self.training else weights
-        context = per_group(dropped, values)
-        term = self.value_term(dropped, mask, position)
+        context = per_group(dropped, values, exact=True).to(values.dtype)
+        term = self.value_term(dropped.to(values.dtype), mask, position)
         return context if term is None else context + term
 
 
@@ -206,8 +205,7 @@ def fused_attention(
 ) -> Tensor:
     """softmax(q keys^T scale + bias) values; `bias` may be bool, True = may look.
 
-    On a CPU without `flash_attention` long sequences run in float32 whatever they are given:
-    PyTorch's backward pass in bfloat16 takes several times as long there.
+    On a CPU without products in bfloat16 it runs in float32, several times as fast.
     """
     on_cpu = q.device.type == "cpu"
     eager = on_cpu and not torch.compiler.is_compiling()
@@ -235,8 +233,14 @@ def fused_attention(
     )
 
 
-def per_group(x: Tensor, shared: Tensor) -> Tensor:
-    """x (B, H, T, M) @ shared (B, G, M, N), which is not repeated for the heads of a group."""
+def per_group(x: Tensor, shared: Tensor, exact: bool = False) -> Tensor:
+    """x (B, H, T, M) @ shared (B, G, M, N), which is not repeated for the heads of a group.
+
+    With `exact` in float32 at least on a CPU, where a softmax would read rounded scores.
+    """
+    if exact and x.device.type == "cpu":
+        with torch.autocast("cpu", enabled=False):
+            return per_group(wide(x), wide(shared))
     heads, groups = x.shape[1], shared.shape[1]
     multiply = product if x.shape[2] > FEW else row_products
     if heads == groups:

@@ -152,7 +152,7 @@ class FactorizedKernel(BlockwiseKernel):
     def _softmax(self, piece: Piece, allowed: Tensor, share: int, position: Position) -> Partial:
         """The heads of `share` over the allowed keys (R, 1, c, s): (R, H, c, .)."""
         scaled = self._heads(piece.query, share) * position.score_scale(self.head_dim)
-        scores = per_group(scaled, self._groups(piece.keys, share).mT)
+        scores = per_group(scaled, self._groups(piece.keys, share).mT, exact=True)
         term = position.score_term(piece.query, piece.keys, piece.i, piece.j)
         if term is not None:
             scores = scores + self._heads(term, share)
