@@ -6,10 +6,10 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.masks import Mask, positions_of
 from seqattn.positions import Position, RotaryPosition, Stack
 from tests.builders import HEAD_DIM, HEADS
+from tests.comparing import close
 
 NOWHERE = Position(Stack(HEADS * HEAD_DIM, HEADS))
 ROPE = RotaryPosition(Stack(HEADS * HEAD_DIM, HEADS, bidirectional=False))
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 class Leaning(Position):
@@ -97,7 +97,7 @@ def spelled_out(tensors, seen, position=NOWHERE, place=lambda i, j: i):
 
 
 def assert_equal_in_value_and_gradient(got, expected, tensors):
-    torch.testing.assert_close(got.double(), expected, **CLOSE)
+    close(got.double(), expected)
     upstream = torch.randn_like(got)
     ours = torch.autograd.grad((got * upstream).sum(), tensors, retain_graph=True)
     theirs = torch.autograd.grad((expected * upstream).sum(), tensors, retain_graph=True)

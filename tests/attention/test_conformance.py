@@ -31,11 +31,11 @@ from tests.builders import (
     position_choices,
     schemes,
 )
+from tests.comparing import close
 
 B, T, S, K = 2, 5, 7, 3
 LENGTHS = (5, 3)
 EVERYONE = torch.ones(B, T, dtype=torch.bool)
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 def built(name, dim=DIM, seed=0):
@@ -135,7 +135,7 @@ def test_real_outputs_do_not_depend_on_padding_on_either_side(name, names):
                 together = attend(attention, batch, batch, make(real), position)
                 for row, expected in enumerate(alone):
                     got = together[row, real[row]]
-                    torch.testing.assert_close(got, expected, **CLOSE, msg=said(scheme))
+                    close(got, expected, msg=said(scheme))
 
 
 def said(scheme):
@@ -169,7 +169,7 @@ def test_cross_attention_does_not_depend_on_the_padding_of_its_source(name):
         real = torch.tensor([[False] * left + [True] * S + [False] * right])
         mask = Mask(torch.arange(T), positions_of(real), real)
         got = attend(attention, query, torch.cat((junk[0], memory, junk[1]), dim=1), mask)
-        torch.testing.assert_close(got, expected, **CLOSE)
+        close(got, expected)
 
 
 @pytest.mark.parametrize("name", attention_variants())
@@ -228,9 +228,7 @@ def accounted(attention, x, memory, mask, position=None):
     made, real = given.sum(dim=2) + attention.output.bias, mask.real_queries
     real = EVERYONE if real is None else real
     for name, output in outputs.items():
-        torch.testing.assert_close(
-            output[real], made[real], **CLOSE, msg=partial("{}: {}".format, name)
-        )
+        close(output[real], made[real], msg=partial("{}: {}".format, name))
     return given
 
 
@@ -334,10 +332,10 @@ def test_it_compiles_whole_and_gives_the_same(name, backend):
         compiled = torch.compile(attend, fullgraph=True, backend=backend)
         ours = compiled(attention, x, x, mask, position)
         eager = attend(attention, twin, twin, mask, position)
-        torch.testing.assert_close(ours, eager, atol=1e-6, rtol=1e-5)
+        close(ours, eager)
         (got,) = torch.autograd.grad(ours.square().sum(), x)
         (expected,) = torch.autograd.grad(eager.square().sum(), twin)
-        torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
+        close(got, expected, 1e-4)
 
 
 @pytest.mark.parametrize("name", attention_variants())
@@ -365,7 +363,7 @@ def test_tokens_in_pieces_through_its_cache_equal_one_causal_pass(name, names):
                 mask = Mask(places[start:end], places[:end], causal=True)
                 steps.append(attend(attention, piece, piece, mask, position, cache))
             got = torch.cat(steps, dim=1)
-            torch.testing.assert_close(got, expected, **CLOSE, msg=said(scheme))
+            close(got, expected, msg=said(scheme))
 
 
 @torch.inference_mode()
@@ -386,7 +384,7 @@ def test_beams_of_ragged_sentences_that_reorder_and_leave_go_on_as_each_would_al
                 history = row[None]
                 everyone = torch.ones(history.shape[:2], dtype=torch.bool)
                 alone = attend(attention, history, history, causal_mask(everyone), position)
-                torch.testing.assert_close(out, alone[0, -1], **CLOSE, msg=said(scheme))
+                close(out, alone[0, -1], msg=said(scheme))
             index = torch.tensor([[2, 0, 0], [1, 1, 2]])[: len(real)]
             cache.reorder(index)
             rows = [rows[K * b + k] for b, beams in enumerate(index.tolist()) for k in beams]

@@ -17,6 +17,7 @@ from tests.builders import (
     heads,
     randomised,
 )
+from tests.comparing import close
 
 B, T, S, INNER = 2, 5, 7, 20
 REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
@@ -30,12 +31,12 @@ def shape(pre_norm, activation):
 
 
 def assert_equal_in_value_and_gradient(ours, theirs, inputs, twins):
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    close(ours, theirs)
     upstream = torch.randn_like(ours)
     got = torch.autograd.grad((ours * upstream).sum(), inputs)
     expected = torch.autograd.grad((theirs * upstream).sum(), twins)
     for one, other in zip(got, expected):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+        close(one, other, 1e-4)
 
 
 def twin_inputs(*shapes):

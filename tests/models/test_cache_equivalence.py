@@ -6,11 +6,11 @@ import torch
 from seqattn.errors import UserError
 from seqattn.tokens import BOS, PAD
 from tests.builders import padded, random_ids, targets
+from tests.comparing import close
 from tests.models.families import families, make
 
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]])
 B, T, K = 3, 6, 3
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 MODELS = families("decoder")
@@ -48,7 +48,7 @@ def test_tokens_in_pieces_give_the_logits_of_one_full_pass(model):
     for cuts in ((1, 1, 1, 1, 1, 1), (6,), (3, 1, 2), (1, 4, 1)):
         state = model.start(model.encode(SOURCES))
         pieces = [model.decode(piece, state) for piece in ids.split(cuts, dim=1)]
-        torch.testing.assert_close(torch.cat(pieces, dim=1), expected, **CLOSE)
+        close(torch.cat(pieces, dim=1), expected)
 
 
 @torch.inference_mode()
@@ -65,14 +65,14 @@ def assert_ragged_prefixes_go_on(model, left):
     ends = [-1] * B if left else [len(history) - 1 for history in histories]
     logits = logits[torch.arange(B), ends]
     for step, new in enumerate(random_ids(5, B)):
-        torch.testing.assert_close(logits, last_logits(model, SOURCES, histories), **CLOSE)
+        close(logits, last_logits(model, SOURCES, histories))
         if step == 2:  # finished rows leave
             state.keep(torch.tensor([2, 0]))
             histories, new = [histories[2], histories[0]], new[[2, 0]]
             sources = SOURCES[[2, 0]]
             logits = model.decode(new[:, None], state)[:, -1]
             histories = [[*h, t] for h, t in zip(histories, new.tolist())]
-            torch.testing.assert_close(logits, last_logits(model, sources, histories), **CLOSE)
+            close(logits, last_logits(model, sources, histories))
             break
         histories = [[*h, t] for h, t in zip(histories, new.tolist())]
         logits = model.decode(new[:, None], state)[:, -1]
@@ -94,7 +94,7 @@ def assert_beams_go_on(model, prefixed):
     draw = torch.Generator().manual_seed(7)
     for step, steps in enumerate((1, 1, 2, 1, 1)):
         repeated = sources.repeat_interleave(K, dim=0)
-        torch.testing.assert_close(logits, last_logits(model, repeated, histories), **CLOSE)
+        close(logits, last_logits(model, repeated, histories))
         index = torch.randint(K, (sentences, K), generator=draw)
         state.reorder(index)
         flat = (index + K * torch.arange(sentences)[:, None]).flatten().tolist()
@@ -126,7 +126,7 @@ def test_without_a_cache_nothing_is_kept_and_the_logits_are_the_same(transformer
     cached = transformer.start(transformer.encode(SOURCES))
     uncached = transformer.start(transformer.encode(SOURCES), cached=False)
     expected = transformer.decode(ids, cached)
-    torch.testing.assert_close(transformer.decode(ids, uncached), expected, **CLOSE)
+    close(transformer.decode(ids, uncached), expected)
     assert uncached.caches is None
     assert uncached.nbytes == 0
     assert cached.nbytes > 0

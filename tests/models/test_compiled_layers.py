@@ -7,6 +7,7 @@ import torch
 
 from seqattn.models.stack import compile_layers
 from tests.builders import load_choice, load_variant, make_transformer, random_ids, targets
+from tests.comparing import close
 
 SHAPES = [(3, 7, 9), (4, 11, 8), (2, 15, 13), (5, 6, 12), (3, 21, 19)]  # B, S and T
 
@@ -46,7 +47,7 @@ def assert_they_learn_alike(model, twin):
         got, expected = learnt(model, batch), learnt(twin, batch)
         assert len(got) == len(expected)
         for ours, theirs in zip(got, expected, strict=True):
-            torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+            close(ours, theirs, 1e-4)
 
 
 @pytest.mark.parametrize(

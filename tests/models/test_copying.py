@@ -15,6 +15,7 @@ from tests.builders import (
     padded,
     targets,
 )
+from tests.comparing import close
 from tests.models.families import copying, make
 from tests.models.recurrents import make_recurrent
 
@@ -22,7 +23,6 @@ ROWS = [[4, 5, 6, 5, 8, 5, 3], [9, 4, 3], [1, 6, 7, 6, 3]]
 SOURCES = padded(ROWS)
 B, T, S, V = 3, 4, 7, VOCABULARY
 TEXT = (SOURCES > 3)[:, None]
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 @pytest.fixture(params=copying())
@@ -136,9 +136,9 @@ def test_a_models_probabilities_are_the_mixture_of_its_own_parts(model):
         expected = written_out(model.head.linear(seen.features), seen.weights, gate, SOURCES).log()
         state = model.start(model.encode(SOURCES), cached=False)
         features = model.features(target, state).features
-    torch.testing.assert_close(got, expected, **CLOSE)
-    torch.testing.assert_close(seen.features, features, **CLOSE)
-    torch.testing.assert_close(got.exp().sum(-1), torch.ones(B, T), **CLOSE)
+    close(got, expected)
+    close(seen.features, features)
+    close(got.exp().sum(-1), torch.ones(B, T))
 
 
 def test_the_weights_are_the_captured_ones_and_capture_changes_no_bit(model):
@@ -152,7 +152,7 @@ def test_the_weights_are_the_captured_ones_and_capture_changes_no_bit(model):
             observed = model(SOURCES, target)
     assert torch.equal(plain, observed)
     if "MixtureOfAttention" not in str(model):  # whose gates weight the mean, and are not captured
-        torch.testing.assert_close(seen.weights, captured.mean(dim=1), **CLOSE)
+        close(seen.weights, captured.mean(dim=1))
 
 
 @torch.no_grad()

@@ -6,11 +6,11 @@ import torch
 from seqattn.errors import UserError
 from seqattn.tokens import BOS
 from tests.builders import POSITIONS, heads, load_variant, make_transformer, padded, random_ids
+from tests.comparing import close
 from tests.models.recurrents import make_recurrent
 
 SOURCES = padded([[4, 5, 6, 7, 3], [9, 4, 3]])
 B, K, T = 2, 3, 6
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 MODELS = {
     "mha": lambda: make_transformer(heads(), POSITIONS["sinusoidal"]),
     "gqa": lambda: make_transformer(heads(4, 2), POSITIONS["rope"]),
@@ -34,9 +34,9 @@ def test_going_on_after_a_crop_equals_never_having_gone_further(name, kept):
     other = random_ids(B * K, 2, seed=7)
     fresh = model.start(model.encode(SOURCES), beams=K)
     if kept:
-        torch.testing.assert_close(model.decode(ids[:, :kept], fresh), whole[:, :kept], **CLOSE)
+        close(model.decode(ids[:, :kept], fresh), whole[:, :kept])
     for step in other.split(1, dim=1):
-        torch.testing.assert_close(model.decode(step, state), model.decode(step, fresh), **CLOSE)
+        close(model.decode(step, state), model.decode(step, fresh))
 
 
 @torch.inference_mode()
@@ -54,7 +54,7 @@ def test_a_crop_after_beams_moved_and_sentences_left_keeps_their_own_past():
             state.crop(3)
         states.append(state)
     step = random_ids(K, 1, seed=5)
-    torch.testing.assert_close(*(model.decode(step, state) for state in states), **CLOSE)
+    close(*(model.decode(step, state) for state in states))
 
 
 @torch.inference_mode()
@@ -68,7 +68,7 @@ def test_a_crop_forgets_where_later_padding_stood():
     fresh = model.start(model.encode(SOURCES))
     model.decode(first, fresh)
     step = random_ids(B, 1)
-    torch.testing.assert_close(model.decode(step, state), model.decode(step, fresh), **CLOSE)
+    close(model.decode(step, state), model.decode(step, fresh))
 
 
 CANNOT = {

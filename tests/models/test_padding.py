@@ -5,11 +5,11 @@ import torch
 
 from seqattn.tokens import PAD
 from tests.builders import padded, targets
+from tests.comparing import close
 from tests.models.families import families, make
 
 SOURCES = [[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]]
 TARGETS = [[2, 5, 6], [2, 4, 4, 9, 10], [2, 7, 8, 8]]
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 MODELS = families()
@@ -40,9 +40,9 @@ def test_logits_depend_on_neither_padding_nor_neighbours(model):
         logits = model(source, target)
         for number, row in enumerate(expected):
             got = logits[number, target[number] != PAD]
-            torch.testing.assert_close(got, row, **CLOSE)
+            close(got, row)
     order = [2, 0, 1]
-    torch.testing.assert_close(model(source[order], target[order]), logits[order], **CLOSE)
+    close(model(source[order], target[order]), logits[order])
 
 
 def test_logits_do_not_depend_on_later_target_tokens(model):
@@ -68,7 +68,7 @@ def test_a_source_of_nothing_but_padding_gives_finite_logits_and_gradients(model
     assert logits.isfinite().all()
     logits.square().sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-    torch.testing.assert_close(logits[0, :3], alone(model, 0), **CLOSE)
+    close(logits[0, :3], alone(model, 0))
 
 
 @torch.inference_mode()

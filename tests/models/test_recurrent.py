@@ -12,13 +12,13 @@ from seqattn.models.recurrent import RecurrentConfig
 from seqattn.models.recurrent_decoder import plain_decode
 from seqattn.tokens import BOS, PAD
 from tests.builders import VOCABULARY, padded, targets
+from tests.comparing import close
 from tests.models.recurrents import ALIGNMENTS, MODELS, label, make_recurrent
 
 ROWS = [[4, 5, 6, 7, 8, 9, 3], [9, 4, 3], [6, 6, 7, 10, 3]]
 SOURCES = padded(ROWS)
 TARGETS = [[2, 5, 6], [2, 4, 4, 9, 10], [2, 7, 8, 8]]
 B, T, K = 3, 6, 3
-CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 @pytest.fixture(params=MODELS, ids=label)
@@ -71,9 +71,7 @@ def written_out(model, source, target):
 def test_logits_equal_the_recurrence_written_out(model):
     got = model(SOURCES, padded(TARGETS))
     for number, (source, target) in enumerate(zip(ROWS, TARGETS)):
-        torch.testing.assert_close(
-            got[number, : len(target)], written_out(model, source, target), **CLOSE
-        )
+        close(got[number, : len(target)], written_out(model, source, target))
 
 
 PLAIN = {
@@ -142,7 +140,7 @@ def test_capturing_shows_a_whole_target_and_changes_no_bit(model):
     together = torch.cat(steps[attention], dim=2)
     for row, words in enumerate(TARGETS):
         n = len(words)
-        torch.testing.assert_close(together[row, :, :n], weights[row, :, :n], **CLOSE)
+        close(together[row, :, :n], weights[row, :, :n])
 
 
 @pytest.mark.parametrize("name", ["bahdanau", "luong_general"])
@@ -165,7 +163,7 @@ def test_beams_stand_as_query_positions_in_captured_weights():
         model.decode(prefix.repeat_interleave(K, dim=0), state)
     one, folded = maps["decoder.cross_attention"]
     assert folded.shape == (B, 1, K * 3, 7)
-    torch.testing.assert_close(folded, one.repeat(1, 1, K, 1), **CLOSE)
+    close(folded, one.repeat(1, 1, K, 1))
 
 
 @pytest.mark.parametrize("name", ["bahdanau", "luong_general"])
@@ -184,7 +182,7 @@ def test_without_teacher_forcing_training_reads_what_greedy_search_would(name, f
         for t in range(T):
             step = model.decode(words, state)
             step[..., PAD] = -torch.inf
-            torch.testing.assert_close(logits[:, t : t + 1], step, **CLOSE)
+            close(logits[:, t : t + 1], step)
             words = step.argmax(dim=-1)
 
 
@@ -204,7 +202,7 @@ def test_scheduled_sampling_reads_about_its_share_and_gradients_reach_every_para
     torch.manual_seed(1)
     assert torch.equal(again, model(SOURCES, targets(B, T), teacher_forcing=0.5))
     same = model(SOURCES, targets(B, T), teacher_forcing=1 - 1e-9)
-    torch.testing.assert_close(same, full, **CLOSE)
+    close(same, full)
 
 
 @pytest.mark.parametrize("name", ["bahdanau", "luong_general"])
@@ -323,12 +321,12 @@ def test_the_encoder_equals_cells_over_each_sentence_alone(cell, bidirectional):
             sides = [one_way(way[depth], x.flip(0) if n else x) for n, way in enumerate(ways)]
             last += [side[-1] for side in sides]
             x = torch.cat([side.flip(0) if n else side for n, side in enumerate(sides)], dim=1)
-        torch.testing.assert_close(memory.outputs[number, -len(row) :], x, **CLOSE)
+        close(memory.outputs[number, -len(row) :], x)
         assert (memory.outputs[number, : 7 - len(row)] == 0).all()
         ends = torch.cat(last)  # (layers * D)
-        torch.testing.assert_close(memory.last[number], ends, **CLOSE)
+        close(memory.last[number], ends)
         hidden = torch.tanh(model.bridge.maps[0](ends))
-        torch.testing.assert_close(model.bridge(memory.last)[0][0][number], hidden, **CLOSE)
+        close(model.bridge(memory.last)[0][0][number], hidden)
 
 
 def one_way(layer, x):
@@ -369,4 +367,4 @@ def test_dropout_falls_on_embeddings_between_layers_and_on_features_in_loop_and_
             found.append(model(SOURCES, targets(B, T)))
         # source words, encoder outputs, target words, decoder outputs, features
         assert model.dropout.drop.widths == [10, 12, 10, 14, 10]
-    torch.testing.assert_close(*found, **CLOSE)
+    close(*found)

@@ -19,6 +19,7 @@ from tests.builders import (
     load_variant,
     make_attention,
 )
+from tests.comparing import close
 from tests.models.spans import (
     CONTEXTS,
     QUESTIONS,
@@ -28,7 +29,6 @@ from tests.models.spans import (
     make_transformer_reader,
 )
 
-CLOSE = {"atol": 2e-5, "rtol": 1e-5}
 MODELS = {
     "lstm": make_recurrent,
     "gru, deep": partial(make_recurrent, cell="gru", encoder_layers=2, model_layers=2),
@@ -79,7 +79,7 @@ def test_scores_depend_on_neither_neighbours_nor_padding(model):
             for row, expected in enumerate(rows):
                 alone = getattr(expected, name)[0]
                 real = torch.cat((batch.context[row] != 0, torch.ones(1, dtype=torch.bool)))
-                torch.testing.assert_close(scores[row, real], alone, **CLOSE)
+                close(scores[row, real], alone)
                 assert (scores[row, ~real] == -torch.inf).all()
                 assert alone.isfinite().all()
         if scores_of.pair is None:
@@ -88,7 +88,7 @@ def test_scores_depend_on_neither_neighbours_nor_padding(model):
             real = batch.context[row] != 0
             for got, want in zip(scores_of.spans(20), expected.spans(20)):
                 inside = got[row] if got.ndim == 1 else got[row, real]
-                torch.testing.assert_close(inside, want[0], **CLOSE)
+                close(inside, want[0])
 
 
 def test_scores_depend_on_the_question_and_on_every_token_of_the_context():
@@ -160,8 +160,8 @@ def test_scores_without_a_question_depend_on_no_padding_either(model):
     padded.question[1] = PAD
     length = int((alone.context != PAD).sum())
     for got, want in zip(model(padded)[:2], model(alone)[:2]):
-        torch.testing.assert_close(got[1, :length], want[0, :length], **CLOSE)
-        torch.testing.assert_close(got[1, -1], want[0, -1], **CLOSE)
+        close(got[1, :length], want[0, :length])
+        close(got[1, -1], want[0, -1])
 
 
 def test_an_empty_context_or_question_gives_finite_scores_and_gradients():

@@ -25,6 +25,7 @@ from tests.builders import (
     randomised,
     targets,
 )
+from tests.comparing import close
 from tests.models.recurrents import make_recurrent
 
 SOURCES = padded([[4, 5, 6, 7, 8, 9, 3], [9, 4, 3]])
@@ -84,13 +85,13 @@ def test_it_equals_a_transformer_of_pytorchs_layers(pre_norm, sharing, joint):
     expected = written_out(model, SOURCES, TARGETS, pre_norm)
     real = TARGETS != PAD
     got = model(SOURCES, TARGETS)
-    torch.testing.assert_close(got[real], expected[real], atol=1e-4, rtol=1e-4)
+    close(got[real], expected[real], 1e-4)
     upstream = torch.randn_like(got)[real]
     tables = (model.source_embedding.table.weight, model.head.linear.weight)
     ours = torch.autograd.grad((got[real] * upstream).sum(), tables)
     theirs = torch.autograd.grad((expected[real] * upstream).sum(), tables)
     for one, other in zip(ours, theirs):
-        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+        close(one, other, 1e-3)
 
 
 @pytest.mark.parametrize("scheme", sorted(POSITIONS))
@@ -109,7 +110,7 @@ def test_encoder_and_decoder_of_other_depths_and_widths_decode_through_the_cache
     ids = targets(2, 5)
     state = model.start(memory)
     steps = [model.decode(ids[:, t : t + 1], state) for t in range(5)]
-    torch.testing.assert_close(torch.cat(steps, dim=1), model(SOURCES, ids), atol=1e-5, rtol=1e-5)
+    close(torch.cat(steps, dim=1), model(SOURCES, ids))
 
 
 @pytest.mark.parametrize("pre_norm", [True, False])
@@ -223,7 +224,7 @@ def test_it_compiles_whole_and_gives_the_same(scheme):
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     real = TARGETS != PAD
     got, expected = compiled(SOURCES, TARGETS), model(SOURCES, TARGETS)
-    torch.testing.assert_close(got[real], expected[real], atol=1e-5, rtol=1e-5)
+    close(got[real], expected[real])
 
 
 def test_autocast_to_bfloat16_stays_close_to_float32():
