@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
@@ -10,10 +11,11 @@ from torch import nn
 from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import Config
 from seqattn.bundle.files import part_of
+from seqattn.bundle.inputs import Texts, as_many, several
 from seqattn.bundle.nodes import Node, build, changed, describe, nearest
-from seqattn.checking import shown
 from seqattn.data.reading import question_source, read_sources
 from seqattn.data.span_batch import SpanEncoder
+from seqattn.data.text_lines import TextLines, as_single_lines
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Search
@@ -25,8 +27,6 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.models.span_base import SpanModel
 from seqattn.tokens import EOS
 
-Texts = str | Iterable[str]
-"""One, or several."""
 Choice = str | Search | SpanSearch | Mapping[str, Node] | None
 """A search: its name such as "greedy" (the files of `conf/generation`), an object, or a node as
 such a file holds it; None for the bundle's own."""
@@ -125,6 +125,8 @@ class TextBundle(Bundle):
     def generate(self, texts: Texts, generation: Choice = None, **settings: Any) -> str | list[str]:
         """The best output for each text, or for the one text; an empty text gives an empty one.
 
+        A model of single lines generates the lines of a text apart, see `lines`.
+
         Args:
             texts: sources, as written: one, or several.
             generation: a search such as "greedy", see `search`; None for the bundle's own.
@@ -136,8 +138,10 @@ class TextBundle(Bundle):
         Raises:
             UserError: for a text that is too long, or as `search`.
         """
-        found = self.hypotheses(texts, generation, **settings)
-        outputs = self.tokenizer.decode_target([best[0].ids for best in found])
+        read = self.lines(texts)
+        generator, windows = self.generator(generation, **settings), self.encode(read.lines)
+        found = generate_from_windows(generator, windows, read.texts)
+        outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in found]))
         return outputs[0] if isinstance(texts, str) else outputs
 
     def answer(
@@ -150,7 +154,7 @@ class TextBundle(Bundle):
             contexts: the context of each.
             generation, **settings: as `generate`.
         """
-        pairs = zip(*_as_many(questions, contexts), strict=True)
+        pairs = zip(*as_many(questions, contexts), strict=True)
         return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
 
     def hypotheses(
@@ -170,9 +174,31 @@ class TextBundle(Bundle):
         found = search_windows(self.generator(generation, **settings), self.encode(text))
         return found[0][0]
 
+    def lines(self, texts: Texts) -> TextLines:
+        """Texts as they are generated from: their lines apart, where the model reads one line.
+
+        That is a model of pairs (long_sources=drop) whose source vocabulary has no line break.
+        Generate from `lines` of the result, and `join` the outputs.
+        """
+        return TextLines.of(several(texts), self._reads_line)
+
     def encode(self, texts: Texts) -> list[list[list[int]]]:
-        """Source ids of each text as the model reads it, in one part or in several windows."""
-        return read_sources(_several(texts), self.tokenizer, self._loader())
+        """Source ids of each text as the model reads it, in one part or in several windows.
+
+        Where the model knows no line breaks they are read as spaces, which standard error tells.
+        """
+        read = several(texts)
+        if self._reads_line or self._line_breaks == "unknown":
+            read = as_single_lines(read)
+        return read_sources(read, self.tokenizer, self._loader())
+
+    @cached_property
+    def _line_breaks(self) -> str:
+        return self.tokenizer.source_line_breaks()
+
+    @cached_property
+    def _reads_line(self) -> bool:
+        return self._line_breaks != "piece" and self._loader().long_sources == "drop"
 
     def ended(self, ids: Sequence[int]) -> list[int]:
         """An output's ids with the end, but where the model's positions have no room for it."""
@@ -210,7 +236,7 @@ class SpanBundle(Bundle):
             contexts: the context of each.
             generation, **settings: as `search`, such as answers=3.
         """
-        asked = _as_many(questions, contexts)
+        asked = as_many(questions, contexts)
         return self.answerer(generation, **settings).answer(*asked)
 
     def answerer(self, generation: Choice = None, **settings: Any) -> Answerer:
@@ -221,24 +247,3 @@ class SpanBundle(Bundle):
     def encoder(self) -> SpanEncoder:
         """Questions and contexts to batches, as in training."""
         return SpanEncoder(self.tokenizer, self._loader())
-
-
-def _several(texts: Texts) -> Sequence[str]:
-    """The texts as a list, of which no other order or numbering is known than its own.
-
-    Raises:
-        UserError: one is no text.
-    """
-    found = [texts] if isinstance(texts, str) else list(texts)
-    for number, text in enumerate(found, 1):
-        if not isinstance(text, str):
-            raise UserError(f"number {number:,} must be text, got {shown(text)}")
-    return found
-
-
-def _as_many(questions: Texts, contexts: Texts) -> tuple[Sequence[str], Sequence[str]]:
-    """Questions and the context of each."""
-    asked, read = _several(questions), _several(contexts)
-    if len(asked) != len(read):
-        raise UserError(f"each of {len(asked)} questions needs a context, got {len(read)}")
-    return asked, read

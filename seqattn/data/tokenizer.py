@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import sentencepiece
 
@@ -55,6 +55,12 @@ class Side:
         self._folds = self._processor.normalize("a  b") == self._processor.normalize("a b")
         self._line_breaks = self._folds and first == LINE_BREAK
         self._segmentation = lru_cache(1)(segmentation)
+
+    def line_breaks(self) -> Literal["piece", "space", "unknown"]:
+        """What a line break is read as."""
+        if any(LINE_BREAK in piece for piece in self.vocabulary()):
+            return "piece"
+        return "space" if self._folds else "unknown"
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text's ids with the end mark and no begin mark."""
@@ -140,7 +146,8 @@ class Tokenizer:
         fingerprint: the models' content in 16 hexadecimal digits, on which ids depend.
         source_size, target_size: pieces of each `Side`.
         encode_source, encode_target, sample_source, sample_target, source_offsets,
-        source_pieces, target_pieces, source_vocabulary, target_vocabulary: methods of the `Side`s.
+        source_pieces, target_pieces, source_vocabulary, target_vocabulary, source_line_breaks:
+            methods of the `Side`s.
 
     Raises:
         UserError: bytes that are no sentencepiece model with our marks.
@@ -163,6 +170,7 @@ class Tokenizer:
         self.source_offsets, self._decode_target = source.offsets, target.decode
         self.source_pieces, self.target_pieces = source.pieces, target.pieces
         self.source_vocabulary, self.target_vocabulary = source.vocabulary, target.vocabulary
+        self.source_line_breaks = source.line_breaks
         digests = "".join(hashlib.sha256(model).hexdigest() for model in self._models)
         self.fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
 

@@ -123,12 +123,13 @@ def outputs_for(
 ) -> Outputs:
     """The best output for every source; `progress` is called after each batch."""
     began = time.perf_counter()
-    encoded = bundle.encode(sources)
-    found = generate_from_windows(bundle.generator(search), encoded, progress=progress)
+    read = bundle.lines(sources)
+    encoded = bundle.encode(read.lines)
+    found = generate_from_windows(bundle.generator(search), encoded, read.texts, progress)
     if reranker is not None:
-        found = reranker.rank(sources, found)
+        found = reranker.rank(read.lines, found)
     seconds = time.perf_counter() - began
-    texts = bundle.tokenizer.decode_target([best[0].ids for best in found])
+    texts = read.join(bundle.tokenizer.decode_target([best[0].ids for best in found]))
     return Outputs(texts, sum(len(best[0].ids) + 1 for best in found), seconds)
 
 

@@ -10,10 +10,11 @@ from os.path import realpath
 from pathlib import Path
 from typing import Any, Literal
 
-from seqattn.bundle.bundle import SpanBundle
+from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.checking import Count, checked
 from seqattn.data.lines import Question, in_one_line, read_questions, read_texts, write_lines
 from seqattn.data.reading import question_source
+from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
 from seqattn.generation.base import Progress, Search
@@ -155,29 +156,35 @@ class Generation(BundleRun):
         progress: Progress | None,
     ) -> Iterator[str]:
         texts, first = [text for _, text in part], part[0][0] - 1 if part else 0
-        places = range(first, first + len(texts))
-        found = generate_from_windows(generator, bundle.encode(texts), places, progress)
+        read: TextLines = bundle.lines(texts)
+        places = [first + number for number in read.texts]
+        found = generate_from_windows(generator, bundle.encode(read.lines), places, progress)
         if reranker is not None:
-            found = reranker.rank(texts, found)
-        for (number, text), hypotheses in zip(part, found, strict=True):
-            outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
-            best: dict[str, Hypothesis] = {}
-            for output, hypothesis in zip(outputs, hypotheses, strict=True):
-                best.setdefault(output, hypothesis)
-            for rank, output in enumerate(list(best)[: self.n_best or 1], start=1):
-                yield self._line(number, text, rank, output, best[output])
+            found = reranker.rank(read.lines, found)
+        best = [_different(bundle, hypotheses)[: self.n_best or 1] for hypotheses in found]
+        for place, lines in enumerate(read.groups(best)):
+            number, text = part[place]
+            for rank in range(max(map(len, lines))):
+                each = [ranked[min(rank, len(ranked) - 1)] for ranked in lines]
+                output = read.join_text(place, [output for output, _ in each])
+                yield self._line(number, text, rank + 1, output, [one for _, one in each])
 
-    def _line(self, number: int, text: str, rank: int, output: str, found: Hypothesis) -> str:
+    def _line(
+        self, number: int, text: str, rank: int, output: str, found: Sequence[Hypothesis]
+    ) -> str:
         several = "tsv" if (self.n_best or 1) > 1 else "text"
         kind = self.format or ("jsonl" if self.scores else several)
+        score = sum(one.score for one in found)
         if kind == "jsonl":
-            scores = {"score": found.score, "log_probability": found.log_probability}
+            total = sum(one.log_probability for one in found)
+            scores = {"score": score, "log_probability": total}
             row = {"line": number, "source": text, "output": output, "rank": rank, **scores}
             return json.dumps(row, ensure_ascii=False)
-        output = in_one_line(output)
+        if self.text is None or len(found) == 1:  # else the lines of the one text
+            output = in_one_line(output)
         if kind == "text":
             return output
-        return f"{number}\t{rank}\t{found.score:.4f}\t{output.replace(chr(9), ' ')}"
+        return f"{number}\t{rank}\t{score:.4f}\t{output.replace(chr(9), ' ')}"
 
     def _answers(
         self, bundle: Any, part: Sequence[tuple[int, Question]], progress: Progress | None
@@ -196,6 +203,17 @@ class Generation(BundleRun):
         for one, row in zip(asked, rows, strict=True):
             name = {} if one.id is None else {"id": one.id}
             yield json.dumps({**name, "question": one.question, **row}, ensure_ascii=False)
+
+
+def _different(
+    bundle: TextBundle, hypotheses: Sequence[Hypothesis]
+) -> list[tuple[str, Hypothesis]]:
+    """Hypotheses of different texts, each with its text; the best of several with one text."""
+    outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
+    best: dict[str, Hypothesis] = {}
+    for output, hypothesis in zip(outputs, hypotheses, strict=True):
+        best.setdefault(output, hypothesis)
+    return list(best.items())
 
 
 def _say_how(expected: str, source: Path | None) -> None:

@@ -121,3 +121,23 @@ def test_an_ensemble_of_other_kinds_is_refused(capfd, trained, answering):
 def test_what_is_for_texts_alone_is_refused_of_spans(capfd, answering, words):
     said = refusal(capfd, "evaluate", f"bundle={answering}/model", "split=val", words)
     assert said.endswith("/model answers by spans; tune, rerank, lengths take texts")
+
+
+def test_the_lines_of_a_text_are_generated_apart(capfd, trained, tmp_path):
+    """The model read one line of single lines, and lost what stood after it."""
+    bundle, loaded = f"bundle={trained}/model", seqattn.load(trained / "model")
+    one, two = (loaded.generate(text) for text in ("a dog sees the cat .", "the child"))
+    text = "\na dog sees the cat .\n\nthe child"
+    assert succeed(capfd, "generate", bundle, f"text={text}") == f"\n{one}\n\n{two}\n"
+    rows = [{"source": text}, {"source": "the child"}]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    read = (bundle, f"input={tmp_path}/texts.jsonl")
+    assert succeed(capfd, "generate", *read) == f" {one} {two}\n{two}\n"
+    found = json_lines(succeed(capfd, "generate", *read, "format=jsonl", "n_best=2"))
+    assert [row["line"] for row in found] == [1, 1, 2, 2]
+    assert [row["rank"] for row in found] == [1, 2, 1, 2]
+    assert found[0]["output"] == f"\n{one}\n\n{two}" != found[1]["output"]
+    each = [loaded.hypotheses(line, n_best=2) for line in ("a dog sees the cat .", "the child")]
+    for rank in range(2):
+        total = sum(one[0][rank].log_probability for one in each)
+        assert found[rank]["log_probability"] == pytest.approx(total, abs=1e-4)

@@ -1,0 +1,87 @@
+"""Texts of several lines, for models that read one line."""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+from seqattn.data.reading import Headed
+
+T = TypeVar("T")
+_BREAK = re.compile(r"(\r\n|\r|\n)")
+_BROKEN = re.compile(r"\s*[\r\n]\s*")
+
+
+@dataclass(frozen=True)
+class TextLines:
+    """Texts cut into lines: the lines are generated apart, and `join` makes texts of the outputs.
+
+    Attributes:
+        lines: what a model reads, in order: the lines of all texts that are not blank, at least
+            one of each text. A head stands before every line of its text.
+        texts: the number of the text that each line belongs to, from 0.
+        parts: of each text, its lines and the breaks between them in turn.
+    """
+
+    lines: list[str]
+    texts: list[int]
+    parts: list[list[str]]
+
+    @classmethod
+    def of(cls, texts: Iterable[str], apart: bool = True) -> "TextLines":
+        """Cut texts into lines, or where `apart` is False take each as one line."""
+        lines, numbers, parts = [], [], []
+        for number, text in enumerate(texts):
+            head = getattr(text, "head", 0)
+            cut = _BREAK.split(text[head:]) if apart and text[head:].strip() else []
+            if len(cut) < 2:
+                cut, mine = [text], [text]
+            else:
+                mine = [Headed(text[:head] + part, head) for part in cut if part.strip()]
+            lines += mine
+            numbers += [number] * len(mine)
+            parts.append(cut)
+        return cls(lines, numbers, parts)
+
+    def groups(self, results: Iterable[T]) -> list[list[T]]:
+        """Results of lines, a list for each text."""
+        rest, sizes = iter(results), Counter(self.texts)
+        return [list(islice(rest, sizes[number])) for number in range(len(self.parts))]
+
+    def join(self, outputs: Iterable[str]) -> list[str]:
+        """Each text's output from those of its lines; line breaks and blank lines are kept."""
+        groups = self.groups(outputs)
+        return [self.join_text(number, group) for number, group in enumerate(groups)]
+
+    def join_text(self, number: int, outputs: Sequence[str]) -> str:
+        """The output of one text from those of its lines."""
+        cut = self.parts[number]
+        if len(cut) == 1:
+            return outputs[0]
+        rest = iter(outputs)
+        return "".join(next(rest) if _is_line(part) else part for part in cut)
+
+
+def as_single_lines(texts: Sequence[str]) -> list[str]:
+    """Texts with a space for each line break; says on standard error where there were any."""
+    broken = [number for number, text in enumerate(texts, 1) if _BROKEN.search(text.strip())]
+    if broken:
+        which = "the text" if len(texts) == 1 else f"{len(broken):,} texts (first {broken[0]:,})"
+        print(
+            f"the model reads one line: line breaks in {which} are read as spaces",
+            file=sys.stderr,
+        )
+    return [_in_one_line(text) if _BROKEN.search(text) else text for text in texts]
+
+
+def _is_line(part: str) -> bool:
+    return bool(part.strip())
+
+
+def _in_one_line(text: str) -> str:
+    size = getattr(text, "head", 0)
+    head = _BROKEN.sub(" ", text[:size])
+    return Headed(head + _BROKEN.sub(" ", text[size:]).strip(), len(head))

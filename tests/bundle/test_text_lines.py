@@ -1,0 +1,101 @@
+"""Texts of several lines, given to a model that reads one."""
+
+import pytest
+
+import seqattn
+from seqattn.data.reading import joined_source, question_source
+from seqattn.data.text_lines import TextLines, as_single_lines
+from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from tests.bundle.conftest import configuration, corpus, untrained
+
+ONE, TWO = "a dog sees the cat", "two birds"
+
+
+@pytest.fixture(scope="module")
+def loaded(bundle):
+    return seqattn.load(bundle)
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        (f"{ONE}\n{TWO}", "{}\n{}"),
+        (f"{ONE}\r\n{TWO}\r\n", "{}\r\n{}\r\n"),
+        (f"\n\n{ONE}\n \n{TWO}", "\n\n{}\n \n{}"),
+        (f"{ONE}\r{TWO}", "{}\r{}"),
+        (f"\n{ONE}", "\n{}"),
+    ],
+)
+def test_lines_are_generated_apart_and_breaks_are_kept(loaded, text, form):
+    each = [loaded.generate(line) for line in (ONE, TWO)][: form.count("{}")]
+    assert loaded.generate(text) == form.format(*each)
+    assert loaded.generate([TWO, text, "", ONE]) == [
+        loaded.generate(TWO),
+        form.format(*each),
+        "",
+        loaded.generate(ONE),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "\r\n\n"])
+def test_a_text_of_no_line_is_one_text(text):
+    assert TextLines.of([text]).join([""]) == [""]
+
+
+def test_a_text_of_one_line_draws_what_it_drew(loaded):
+    several = loaded.generate([ONE, TWO, f"{ONE}\n{TWO}"], "sampling")
+    assert several[:2] == loaded.generate([ONE, TWO], "sampling")
+    assert loaded.generate([f"{ONE}\n{TWO}", TWO], "sampling")[1] == several[1]
+
+
+def test_tags_stand_before_every_line():
+    read = TextLines.of([joined_source(["fr"], [f"{ONE}\n{TWO}"], "")])
+    assert read.lines == [f"<fr> {ONE}", f"<fr> {TWO}"]
+    assert [line.head for line in read.lines] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("long_sources", "changes", "reads"),
+    [
+        ("drop", {}, "lines"),
+        ("drop", {"normalization": "nmt_nfkc"}, "lines"),
+        ("drop", {"normalization": "nmt_nfkc", "line_breaks": True}, "text"),
+        ("truncate", {"normalization": "nmt_nfkc", "line_breaks": True}, "text"),
+        ("truncate", {"normalization": "nmt_nfkc"}, "text"),
+        ("truncate", {}, "spaces"),
+        ("window", {}, "spaces"),
+    ],
+)
+def test_who_knows_line_breaks_or_reads_documents_keeps_texts_whole(
+    long_sources, changes, reads, tmp_path, capfd
+):
+    texts = corpus()
+    tokenizer = train_tokenizer(texts, texts, TokenizerConfig(**changes), tmp_path)
+    config = configuration()
+    config["loader"]["long_sources"] = long_sources
+    path = untrained(tmp_path / "bundle", tokenizer, config)
+    capfd.readouterr()
+    bundle, text = seqattn.load(path), f"{ONE}\n{TWO}"
+    assert bundle.lines(text).lines == ([ONE, TWO] if reads == "lines" else [text])
+    spaced, plain = bundle.encode([text, ONE]), bundle.encode([f"{ONE} {TWO}", ONE])
+    said = capfd.readouterr().err
+    assert ("the model reads one line" in said) == (reads != "text")
+    if reads != "text":
+        assert spaced == plain
+
+
+def test_texts_that_knew_line_breaks_in_training_keep_them(tmp_path):
+    texts = [text.replace(" the ", " the\n") for text in corpus()]
+    tokenizer = train_tokenizer(texts, texts, TokenizerConfig(), tmp_path)
+    bundle = seqattn.load(untrained(tmp_path / "bundle", tokenizer, configuration()))
+    assert bundle.lines(f"{ONE}\n{TWO}").lines == [f"{ONE}\n{TWO}"]
+
+
+def test_line_breaks_become_spaces_and_a_head_stays_a_head(capfd):
+    asked = question_source("Who\nsees?", "\n A dog \r\n sees.\n")
+    (read,) = as_single_lines([asked])
+    assert read == "question: Who sees? context: A dog sees."
+    assert read[read.head :] == "A dog sees."
+    assert capfd.readouterr().err.count("\n") == 1
+    assert as_single_lines([f"{ONE}\n", ONE]) == [ONE, ONE]
+    assert capfd.readouterr().err == ""
