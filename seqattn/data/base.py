@@ -50,7 +50,8 @@ class Source(ABC):
             of a long source, and "begin" and "end", of what a window must hold to be trained on,
             -1 for nothing. Of questions, string columns "id", "question" and "context", and
             "answers" and "starts": a list of the right answers and one of the characters of the
-            context where they begin, both empty for a question without an answer.
+            context where they begin, -1 for one that stands nowhere in it, both empty for a
+            question without an answer.
 
         Raises:
             UserError: the split is not there or cannot be read. A split is never another one

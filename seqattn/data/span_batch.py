@@ -48,7 +48,7 @@ class Window(NamedTuple):
         question: with its end mark.
         context: the whole of it, of which the tokens from `start` up to `stop` are read.
         answers: tokens of the context, of each right answer that the window holds, that which
-            counts first.
+            counts first; None where the right answers stand nowhere in the context.
         row: the question's number.
     """
 
@@ -56,7 +56,7 @@ class Window(NamedTuple):
     context: ReadText
     start: int
     stop: int
-    answers: Sequence[TokenSpan]
+    answers: Sequence[TokenSpan] | None
     row: int
 
 
@@ -74,7 +74,8 @@ class SpanBatch(Tensors):
         question_words: (B, Q) the number among them of each token's word; 0 for the end mark.
         context_words: (B, S) the same.
         answers: (B, N, 2) the places where each right answer starts and ends, itself included, S
-            where the window holds none, and -1 beyond a row's last.
+            where the window holds none, and -1 beyond a row's last; -1 alone where they are not
+            known, which counts for no loss.
         begins: (B, S) the character of the context where each token begins.
         ends: (B, S) the character after its last; its beginning where it stands for none.
         offset: (B,) the window's first token in its context.
@@ -122,7 +123,7 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
     parts = [(window.context, slice(window.start, window.stop)) for window in windows]
     context = pad_rows([text.ids[part] for text, part in parts])
     match = np.zeros((*context.shape, len(MATCHES) + len(CLUES)), np.float32)
-    most = max(1, *(len(window.answers) for window in windows))
+    most = max(1, *(len(window.answers or ()) for window in windows))
     spans = np.full((len(windows), most, 2), -1, np.int64)
     spans[:, 0] = context.shape[1]
     words, known = [], {}
@@ -134,7 +135,9 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
             known[read] = np.concatenate(about, axis=1)
         match[row, : window.stop - window.start] = known[read][text.word[part]]
         words.append(_numbered(window))
-        for number, answer in enumerate(window.answers):
+        if window.answers is None:
+            spans[row] = -1
+        for number, answer in enumerate(window.answers or ()):
             spans[row, number] = answer.first - window.start, answer.last - window.start
     different, question_words, context_words = zip(*words, strict=True)
     arrays = {

@@ -18,6 +18,7 @@ from seqattn.errors import UserError
 
 _CONTEXT = {"tokens": NUMBERS, "words": TEXT}
 # the row of its context, whether it has an answer, and the first answer's tokens, -1 for none
+_ANSWERED = {None: 0, True: 1, False: -1}  # by whether one of its answers stands in the context
 _NUMBERS = ("context", "answered", "first", "last", "exact")
 # first and last token of each of its different answers, the first answer's first
 _QUESTION = {**_CONTEXT, **dict.fromkeys(_NUMBERS, NUMBER), "spans": NUMBERS}
@@ -52,7 +53,8 @@ def tokenize_questions(
             [context] = texts.fetch(np.array([number]))
             spans = _answers(f"question {place}", row, context)
             first = spans[0] if spans else TokenSpan(-1, -1, False)
-            found = map(int, (number, bool(row["answers"]), *first))
+            answered = max(row["starts"]) >= 0 if row["answers"] else None
+            found = map(int, (number, _ANSWERED[answered], *first))
             asked = dict(zip(_NUMBERS, found, strict=True))
             places = [token for span in dict.fromkeys(s[:2] for s in spans) for token in span]
             yield {**_row(reader.question(row["question"])), **asked, "spans": places}
@@ -65,9 +67,11 @@ def _row(read: ReadText) -> dict[str, Any]:
 
 
 def _answers(name: str, row: dict[str, Any], context: ReadText) -> list[TokenSpan]:
-    """The tokens of a question's answers, those left out for which no token stands."""
+    """The tokens of a question's answers, without those for which no token stands."""
     found = []
     for answer, start in zip(row["answers"], row["starts"], strict=True):
+        if start < 0:
+            continue
         text = row["context"][start : start + len(answer)]
         if text != answer:
             raise UserError(
@@ -112,7 +116,7 @@ class SpanDataset(TokenRows[SpanBatch]):
     ) -> None:
         self.options = options
         self._questions, self._contexts = _Texts(questions), _Texts(contexts)
-        self._context, answered, self._first, self._last, exact = (
+        self._context, self._answered, self._first, self._last, exact = (
             questions.data.column(name).to_numpy() for name in _NUMBERS
         )
         asked, tokens = self._questions.lengths, self._contexts.lengths[self._context]
@@ -126,7 +130,7 @@ class SpanDataset(TokenRows[SpanBatch]):
         self.source_lengths = self._stops - self.starts
         self.target_lengths = np.minimum(asked[self.rows], options.max_question)
         found, held = np.sum(self._first[kept] >= 0), len(np.unique(self.rows[holds]))
-        inexact = np.sum((answered[kept] > 0) & (exact[kept] == 0))
+        inexact = np.sum((self._answered[kept] > 0) & (exact[kept] == 0))
         self._total = len(asked)
         self._spans = Lists(questions, "spans")
         self._told = [
@@ -134,6 +138,7 @@ class SpanDataset(TokenRows[SpanBatch]):
             (empty.sum(), "have an empty side" + (", left out" if drops else "")),
             (inexact, "have an answer within a token, which is taken whole"),
             (found - held, "have a first answer that no window holds"),
+            (np.sum(self._answered[kept] < 0), "have no answer in their context, and no loss"),
         ]
 
     def batch(self, places: Sequence[int]) -> SpanBatch:
@@ -150,8 +155,9 @@ class SpanDataset(TokenRows[SpanBatch]):
         for place, row, asked, read, found in rows_read:
             start, stop = int(self.starts[place]), int(self._stops[place])
             answers = [TokenSpan(a, b, True) for a, b in found if start <= a and b < stop]
+            known = answers if self._answered[row] >= 0 else None
             question = asked.cut(self.options.max_question)
-            windows.append(Window(question, read, start, stop, answers, row))
+            windows.append(Window(question, read, start, stop, known, row))
         return windows
 
     @property

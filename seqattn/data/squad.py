@@ -1,9 +1,10 @@
 """Questions on contexts, in SQuAD's format or from the hub, to be answered by spans or in words."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
@@ -31,9 +32,10 @@ class Squad(FileOrHub):
 
     SQuAD v1.1 and v2.0 files (arXiv 1606.05250, 1806.03822), or a dataset of the hub with the same
     columns. An answer that does not stand where the data says, but elsewhere in the context, is
-    moved to the nearest place; one that stands nowhere is left out, and so is a question that
-    loses all its answers. A question or context of white space is left out of training; in val
-    and test it stays, a question on an empty context as unanswerable. `report` counts all this.
+    moved to the nearest place. Training leaves out an answer that stands nowhere, a question that
+    loses all its answers so, and a question or context of white space. In val and test all stay:
+    outputs are compared with an answer that stands nowhere as a text, and the loss passes over a
+    question that has no other. `report` counts all this.
 
     Args:
         root: a directory with `train.json`, `dev.json` (val) and perhaps `test.json`; SQuAD's own
@@ -67,16 +69,20 @@ class Squad(FileOrHub):
         origin = self.origin(split)
         questions, content = self._questions(split, cache_dir)
         columns = {**_COLUMNS, **dict.fromkeys(EVENTS, NUMBER)}
-        table = table_of(mended(questions, origin), columns, f"questions-2 {content}", cache_dir)
+        table = table_of(mended(questions, origin), columns, f"questions-3 {content}", cache_dir)
         events = {name: table.data.column(name).to_numpy() for name in EVENTS}
-        left_out = events["empty"] * (split == "train")
-        kept = (left_out | events["unfounded"]) == 0
-        told = [f"{len(table):,} {split} questions", *_told(events, left_out, kept, split)]
+        left_out = (events["empty"] | events["unfounded"]) * (split == "train")
+        kept = left_out == 0
+        told = [f"{len(table):,} {split} questions", *_told(events, kept, split == "train")]
         if not kept.any():
             raise UserError(f"{origin} must hold questions, {', '.join(told)}")
         self._told[split] = told
         table = table.select_columns(list(_COLUMNS))
-        return table if kept.all() else table.select(np.flatnonzero(kept))
+        table = table if kept.all() else table.select(np.flatnonzero(kept))
+        if split != "train" or not events["unplaced"][kept].any():
+            return table
+        with quiet_datasets(cache_dir):
+            return table.map(_placed)
 
     def _questions(self, split: str, cache_dir: Path | None) -> tuple[Iterator[Question], str]:
         """A split's questions, read when they are asked for, and what names their content."""
@@ -103,6 +109,15 @@ class DemoQA(Squad):
         super().__init__(files={split: str(folder / f"{split}.json") for split in _FILES})
 
 
+def _filled(answers: Sequence[str], starts: Sequence[int]) -> dict[str, int]:
+    """The different answers that are not white space, each with its first start."""
+    found: dict[str, int] = {}
+    for answer, start in zip(answers, starts, strict=True):
+        if answer.strip():
+            found.setdefault(answer, start)
+    return found
+
+
 def _hub_questions(name: str, split: str, cache_dir: Path | None) -> datasets.Dataset:
     table = hub_table(name, None, split, cache_dir).flatten()
     missing = [column for column in _HUB_COLUMNS if column not in table.column_names]
@@ -114,15 +129,26 @@ def _hub_questions(name: str, split: str, cache_dir: Path | None) -> datasets.Da
     return table.select_columns(_HUB_COLUMNS)
 
 
-def _told(events: Mapping[str, Ints], left_out: Ints, kept: Ints, split: str) -> list[str]:
+def _placed(row: dict[str, Any]) -> dict[str, Any]:
+    """A question with those of its answers that stand in its context."""
+    both = [pair for pair in zip(row["answers"], row["starts"], strict=True) if pair[1] >= 0]
+    answers, starts = map(list, zip(*both, strict=True)) if both else ([], [])
+    return {"answers": answers, "starts": starts}
+
+
+def _told(events: Mapping[str, Ints], kept: Ints, training: bool) -> list[str]:
     """Says what was mended and left out; what did not happen is not mentioned."""
-    treated = "left out" if split == "train" else "kept, unanswerable where the context is empty"
-    read = left_out == 0
+    read = (events["empty"] == 0) | (not training)
+    treated, unfounded = "kept", "questions with no other answer, for scores alone"
+    unplaced = "answers that stand nowhere in their context, compared as texts alone"
+    if training:
+        treated, unfounded = "left out", "questions left out that lost all their answers"
+        unplaced = "answers dropped that stand nowhere in their context"
     said = [
         (events["unanswerable"][kept].sum(), "unanswerable"),
         (events["moved"][read].sum(), "answers moved to where they stand"),
-        (events["dropped"][read].sum(), "answers dropped that stand nowhere in their context"),
-        (events["unfounded"][read].sum(), "questions left out that lost all their answers"),
+        (events["unplaced"][read].sum(), unplaced),
+        (events["unfounded"][read].sum(), unfounded),
         (events["empty"].sum(), f"with an empty question or context ({treated})"),
     ]
     return [f"{count:,} {what}" for count, what in said if count]
@@ -150,15 +176,17 @@ class AnswerPairs(Source):
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         rows = self.questions.load(split, cache_dir)
         with quiet_datasets(cache_dir):
+            answers = [_filled(*row) for row in zip(rows["answers"], rows["starts"], strict=True)]
             if not self.unanswerable:
-                rows = rows.select([n for n, found in enumerate(rows["answers"]) if found])
+                kept = [number for number, found in enumerate(answers) if found]
+                rows, answers = rows.select(kept), [answers[number] for number in kept]
             if len(rows) == 0:
                 raise UserError(
                     f"the {split} split must hold questions with an answer, it has none"
                 )
-            references = [list(dict.fromkeys(found)) or [NO_ANSWER] for found in rows["answers"]]
+            references = [list(found) or [NO_ANSWER] for found in answers]
             sources = list(map(question_source, rows["question"], rows["context"]))
-            starts = [found[0] if found else -1 for found in rows["starts"]]
+            starts = [next(iter(found.values()), -1) for found in answers]
             begins = [
                 text.head + start if start >= 0 else -1
                 for text, start in zip(sources, starts, strict=True)

@@ -1,20 +1,21 @@
 """Questions in SQuAD's format, read strictly and mended where that is safe."""
 
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqattn.errors import UserError
 from seqattn.storage import read_json
 
-EVENTS = ("unanswerable", "moved", "dropped", "unfounded", "empty")
-"""What `mended` counts of each question: whether no answer is left, answers that stand elsewhere
-than the data says and that stand nowhere, whether all were dropped, and whether the question or
+EVENTS = ("unanswerable", "moved", "unplaced", "unfounded", "empty")
+"""What `mended` counts of each question: whether it has no answer, answers that stand elsewhere
+than the data says and that stand nowhere, whether all stand nowhere, and whether the question or
 the context is white space."""
 
 
 class Question(NamedTuple):
-    """A question, its context, and where in it each answer stands."""
+    """A question, its context, and where in it each answer stands; -1 for nowhere."""
 
     id: str
     question: str
@@ -79,6 +80,8 @@ _KINDS |= {int: "a whole number", float: "a number with a point", type(None): "n
 def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any]]:
     """Rows of questions with their answers at their places, and what was mended in each.
 
+    An answer that stands nowhere in its context keeps its text and starts at -1.
+
     Raises:
         UserError: two questions of one id, or other numbers of answers and starts.
     """
@@ -92,28 +95,25 @@ def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any
                 f"{origin} must have a start for each answer, {row.id!r} has "
                 f"{len(row.answers)} answers and {len(row.starts)} starts"
             )
-        given = list(zip(row.answers, row.starts)) if row.context.strip() else []
-        places = [nearest(row.context, *answer) for answer in given]
-        found = [(text, place) for (text, _), place in zip(given, places) if place is not None]
+        places = list(map(nearest, repeat(row.context), row.answers, row.starts))
         yield {
             **row._asdict(),
-            "answers": [text for text, _ in found],
-            "starts": [place for _, place in found],
-            "unanswerable": int(not found),
-            "moved": sum(place not in (None, start) for (_, start), place in zip(given, places)),
-            "dropped": places.count(None),
-            "unfounded": int(bool(given) and not found),
+            "starts": places,
+            "unanswerable": int(not places),
+            "moved": sum(place not in (-1, start) for place, start in zip(places, row.starts)),
+            "unplaced": places.count(-1),
+            "unfounded": int(bool(places) and max(places) < 0),
             "empty": int(not (row.context.strip() and row.question.strip())),
         }
 
 
-def nearest(context: str, text: str, start: int) -> int | None:
+def nearest(context: str, text: str, start: int) -> int:
     """The place of a text as near to a character as can be, before it if both sides are equal;
-    None where the text is empty or stands nowhere in the context.
+    -1 where the text is empty or stands nowhere in the context.
     """
     if not text.strip():
-        return None
+        return -1
     start = min(max(start, 0), len(context))
     both = (context.rfind(text, 0, start + len(text)), context.find(text, start))
     found = [place for place in both if place >= 0]
-    return min(found, key=lambda place: abs(place - start), default=None)
+    return min(found, key=lambda place: abs(place - start), default=-1)

@@ -86,4 +86,5 @@ class SpanPlaces(Means):
         self, loss: Tensor, right: Tensor, windows: int
     ) -> None:
         """Adds a batch's sums: of start and end's losses in nats, of windows that are right."""
-        self.add({"loss": loss, "accuracy": right}, windows)
+        if windows:
+            self.add({"loss": loss, "accuracy": right}, windows)

@@ -127,9 +127,9 @@ class Evaluation(ScoredRun):
         }
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
-        note = f"scored {made.scored:,} rows of {origin}"
+        notes = [f"scored {made.scored:,} rows of {origin}", *getattr(self.data, "report", list)()]
         if not silent:
-            print_table(f"{self.split} of {self.names}", rows, notes=[note])
+            print_table(f"{self.split} of {self.names}", rows, notes=notes)
         return results
 
     def _tuned(self, bundle: TextBundle) -> dict[str, Any]:

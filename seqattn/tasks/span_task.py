@@ -76,13 +76,15 @@ class SpanTask(SummedTask):
             )
 
     def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:
-        """The sum over windows of both cross-entropies, and how many windows are right."""
+        """The sum over windows of both cross-entropies, and how many windows are right; where the
+        answers are not known, 0 of both."""
         return self._sums(batch, self.model(batch))
 
     def _sums(self, batch: SpanBatch, scores: SpanScores) -> tuple[Tensor, Tensor]:
         answers = batch.answers if self.every_answer else batch.answers[:, :1]
         found = log_probabilities(scores, answers.clamp(min=0))
         found = found.masked_fill(answers[..., 0] < 0, -torch.inf).logsumexp(dim=1)
+        found = found.masked_fill(batch.start < 0, 0.0)  # the answers are not known
         start, end = scores.start.argmax(dim=1), scores.end.argmax(dim=1)
         return -found.sum(), ((start == batch.start) & (end == batch.end)).sum()
 
@@ -102,7 +104,7 @@ class SpanTask(SummedTask):
         return BatchLoss(total / passes, right.new_full((), number), number, means)
 
     def validation_sums(self, batch: SpanBatch) -> tuple[Tensor, Tensor, int]:
-        return *self.loss(batch), batch.windows
+        return *self.loss(batch), int((batch.start >= 0).sum())
 
 
 def log_probabilities(scores: SpanScores, places: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import seqattn
 from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
+from seqattn.metrics.qa import QaScorer
 from seqattn.runs import fitting
 from tests.cli.small import (
     json_lines,
@@ -176,6 +177,36 @@ def test_an_evaluation_of_answers_writes_what_the_official_scorer_reads(folder, 
     )
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert set(scores["scores"]) == {"EM", "F1"}
+
+
+def test_answers_that_cannot_be_located_are_scored_as_texts(folder, capfd, tmp_path):
+    """Questions whose gold answer was in other letters than the context left EM and F1 silently."""
+    model = seqattn.load(answering(folder) / "model")
+    context = "Maria took the green knife. Later Maria gave it to Hugo."
+    best = model.answer("Who has it?", context, threshold=1.0)[0].answers[0]
+    texts = [[best.text.upper()], ["nowhere at all"], ["Hugo", "to  Hugo"]]
+    entries = [
+        {
+            "id": str(number),
+            "question": "Who has it?",
+            "answers": [{"text": text, "answer_start": 51} for text in some],
+        }
+        for number, some in enumerate(texts)
+    ]
+    form = {"data": [{"paragraphs": [{"context": context, "qas": entries}]}]}
+    file = tmp_path / "gold.json"
+    file.write_text(json.dumps(form))
+    bundle, split = f"bundle={model.path}", ("data=squad", f"data.files.val={file}", "split=val")
+    words = (bundle, *split, "generation.threshold=1", f"output={tmp_path}/scored")
+    out = succeed(capfd, "evaluate", *words)
+    scores = json.loads((tmp_path / "scored" / "scores.json").read_text())
+    gold = {str(number): some for number, some in enumerate(texts)}
+    want = QaScorer().score(dict.fromkeys(gold, best.text), gold)
+    assert {one.name: one.value for one in want} == {
+        name: one["value"] for name, one in scores["scores"].items()
+    }
+    assert scores["questions"] == 3
+    assert "3 answers that stand nowhere in their context, compared as texts alone" in out
 
 
 def test_a_threshold_for_no_answer_is_chosen_in_training_and_kept_in_the_bundle(folder, capfd):

@@ -109,8 +109,8 @@ def test_the_nearest_place_is_that_of_looking_everywhere(start):
     best = min(places, key=lambda place: (abs(place - start), place))
 
     assert nearest(context, "ab", start) == best
-    assert nearest(context, "x", start) is None
-    assert nearest(context, " ", start) is None
+    assert nearest(context, "x", start) == -1
+    assert nearest(context, " ", start) == -1
 
 
 def test_empty_questions_and_contexts_are_left_out_of_training_alone(tmp_path):
@@ -122,12 +122,44 @@ def test_empty_questions_and_contexts_are_left_out_of_training_alone(tmp_path):
     assert columns(source.load("train"))["id"] == ["2"]
     found = columns(source.load("val"))
     assert found["id"] == ["1", "2", "3"]
-    assert found["answers"] == [["Zoë"], ["Zoë"], []]
+    assert found["answers"] == [["Zoë"], ["Zoë"], ["Zoë"]]
+    assert found["starts"] == [[0], [0], [-1]]
     assert source.report() == [
         "3 train questions, 2 with an empty question or context (left out)",
-        "3 val questions, 1 unanswerable, 2 with an empty question or context "
-        "(kept, unanswerable where the context is empty)",
+        "3 val questions, 1 answers that stand nowhere in their context, compared as texts alone, "
+        "1 questions with no other answer, for scores alone, "
+        "2 with an empty question or context (kept)",
     ]
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_every_gold_answer_is_there_to_score_whether_it_can_be_located_or_not(tmp_path, split):
+    decomposed = "Zoe\u0308"
+    content = document(
+        entry("located", "a?", ("cat", 19)),
+        entry("other", "b?", ("Cat", 19), ("cat", 16), ("the  cat", 6)),
+        entry("lost", "c?", (decomposed, 0), ("", 0)),
+        entry("none", "d?", is_impossible=True),
+    )
+    source = write(tmp_path, content, "dev.json" if split == "val" else "test.json")
+    found = columns(source.load(split))
+    assert found["id"] == ["located", "other", "lost", "none"]
+    assert found["answers"] == [["cat"], ["Cat", "cat", "the  cat"], [decomposed, ""], []]
+    assert found["starts"] == [[19], [-1, 19, -1], [-1, -1], []]
+    assert source.report() == [
+        f"4 {split} questions, 1 unanswerable, 1 answers moved to where they stand, "
+        "4 answers that stand nowhere in their context, compared as texts alone, "
+        "1 questions with no other answer, for scores alone"
+    ]
+    pairs = columns(AnswerPairs(source).load(split))
+    assert pairs["references"] == [
+        ["cat"],
+        ["Cat", "cat", "the  cat"],
+        [decomposed],
+        ["unanswerable"],
+    ]
+    assert [found[0] for found in pairs["references"]] == pairs["target"]
+    assert pairs["begin"][2:] == [-1, -1]
 
 
 @pytest.mark.parametrize(

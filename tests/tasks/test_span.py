@@ -14,6 +14,7 @@ from seqattn.data.span_batch import collate_windows
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.generation.span_search import Answerer, SpanSearch
+from seqattn.metrics.means import SpanPlaces
 from seqattn.metrics.qa import exact_match, f1
 from seqattn.models.span_recurrent import SpanRecurrentConfig
 from seqattn.models.transformer import Slots
@@ -147,6 +148,29 @@ def test_validation_loss_is_per_window_over_all_batches(data):
     assert float(scores["val/loss"]) == pytest.approx(float(want), rel=1e-5)
     right = (start.argmax(1) == batch.start) & (end.argmax(1) == batch.end)
     assert float(scores["val/accuracy"]) == pytest.approx(float(right.float().mean()))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("every", [False, True])
+def test_answers_that_are_not_located_add_no_loss(data, every):
+    windows = all_windows(data, "val")
+    lost = [window._replace(answers=None) for window in windows[::2]]
+    mixed = [one for pair in zip(lost, windows[1::2]) for one in pair]
+    known, each = collate_windows(windows[1::2][: len(lost)]), collate_windows(mixed)
+    assert (each.start[::2] == -1).all()
+    assert (each.start[1::2] >= 0).all()
+    model, plan = model_of(data).eval().double(), Optimization(no_steps, constant(0))
+    task = SpanTask(model, plan, every_answer=every)
+    *want, _ = task.validation_sums(in_double(known))
+    *found, count = task.validation_sums(in_double(each))
+    assert count == known.windows
+    assert list(map(float, found)) == pytest.approx(list(map(float, want)))
+    empty = task.validation_sums(in_double(collate_windows(lost)))
+    assert list(map(float, empty)) == [0, 0, 0]
+    places = SpanPlaces()
+    places.update(*empty)
+    places.update(*found, count)
+    assert float(places.compute()["loss"]) == pytest.approx(float(found[0]) / count)
 
 
 @torch.no_grad()
