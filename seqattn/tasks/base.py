@@ -53,7 +53,7 @@ class SummedTask(LightningModule):
         self.validation = validation
         self.output_metric: Any = None if validation is None else validation.metric()
         self.samples: list[Sample] = []
-        """Some outputs of the last validation that made any."""
+        """Some outputs of the last validation; none where it made none."""
         self._accumulated: BatchLoss | None = None
         """Of all batches since the last optimizer step, on this rank."""
         self.gradient_norm = torch.zeros(())
@@ -154,8 +154,7 @@ class SummedTask(LightningModule):
         return (self.current_epoch + 1) % plan.every == 0
 
     def on_validation_epoch_start(self) -> None:
-        if self.generates_now:
-            self.samples = []
+        self.samples = []
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         with padded_right():

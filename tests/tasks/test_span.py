@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from lightning import Callback
 from torch.utils.data import DataLoader
 
 from seqattn.data.module import SpanData
@@ -130,6 +131,18 @@ def scores_of_all(cache, **options):
     trainer = trainer_of(**options)
     trainer.validate(task, data, verbose=False)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+def test_a_validation_that_makes_no_output_has_no_samples(data):
+    seen = []
+
+    class Watch(Callback):
+        def on_validation_end(self, trainer, pl_module):
+            if not trainer.sanity_checking:
+                seen.append((pl_module.generates_now, len(pl_module.samples) > 0))
+
+    validated(data, every=2, max_epochs=3, callbacks=[Watch()])
+    assert seen == [(False, False), (True, True), (False, False)]
 
 
 def test_two_ranks_answer_every_question_once(data, tmp_path):
