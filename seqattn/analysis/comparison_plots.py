@@ -87,7 +87,10 @@ def band_panels(
 
 
 def cost_panels(
-    panels: Mapping[str, Mapping[str, tuple[float, Point]]], title: str, quality: str
+    panels: Mapping[str, Mapping[str, tuple[float, Point]]],
+    title: str,
+    quality: str,
+    lower: bool = False,
 ) -> Figure:
     """Quality against cost, the systems that no other beats in both joined by a line.
 
@@ -95,6 +98,7 @@ def cost_panels(
         panels: for each cost, the less the better, systems by name: their cost and score.
         title: over everything.
         quality: what the score is.
+        lower: True if a lower score is better.
     """
     names = list(dict.fromkeys(name for systems in panels.values() for name in systems))
     figure, axes = _panels(panels, 3.9, 0.09 * max(map(len, names)))
@@ -106,7 +110,7 @@ def cost_panels(
             if point.low is not None and point.high is not None:
                 axis.plot([x, x], [point.low, point.high], "-", color=color, alpha=0.5)
             (lines[name],) = axis.plot([x], [point.mean], marker, color=color, ms=8)
-        front = [systems[name] for name in pareto_front(systems)]
+        front = [systems[name] for name in pareto_front(systems, lower)]
         axis.plot([x for x, _ in front], [p.mean for _, p in front], "--", color="0.5", zorder=0)
         axis.set(title="", xlabel=cost, ylabel=quality)
         axis.xaxis.set_major_locator(MaxNLocator(4))
@@ -123,11 +127,16 @@ def _short(number: float) -> str:
     return f"{number / size:g}{unit}"
 
 
-def pareto_front(systems: Mapping[str, tuple[float, Point]]) -> list[str]:
-    """The systems that none beats in cost without losing in mean score, the cheapest first."""
-    front, best = list[str](), (0.0, 0.0)
-    for name in sorted(systems, key=lambda name: (systems[name][0], -systems[name][1].mean)):
-        cost, mean = systems[name][0], systems[name][1].mean
+def pareto_front(systems: Mapping[str, tuple[float, Point]], lower: bool = False) -> list[str]:
+    """The systems that none beats in cost without losing in mean score, the cheapest first.
+
+    Args:
+        systems: cost and score of each.
+        lower: True if a lower score is better.
+    """
+    front, best, sign = list[str](), (0.0, 0.0), -1 if lower else 1
+    for name in sorted(systems, key=lambda name: (systems[name][0], -sign * systems[name][1].mean)):
+        cost, mean = systems[name][0], sign * systems[name][1].mean
         if not front or mean > best[1] or (cost, mean) == best:
             best = cost, mean
             front.append(name)

@@ -99,12 +99,14 @@ def _read(file: Path) -> Any:
 
 def _best(configs: list[dict[str, Any]], scores: dict[str, Any]) -> str | None:
     """The job whose bundle is the best by what all jobs' checkpoints were chosen by."""
+    from seqattn.bundle.nodes import build
     from seqattn.runs.task_options import mode_of
 
     monitors = {config.get("checkpoint", {}).get("monitor", "val/loss") for config in configs}
     if len(monitors) > 1:
         return None  # each was chosen by something else
     [monitor] = monitors
-    better = min if mode_of(monitor) == "min" else max
+    scorer = build(configs[0].get("task", {}).get("scorer"), "task.scorer")
+    better = min if mode_of(monitor, scorer) == "min" else max
     values = {name: row[monitor] for name, row in scores.items() if monitor in row}
     return better(values, key=lambda name: values[name]) if values else None

@@ -26,7 +26,7 @@ _FILLING = ("search", "experiment", "processor")
 
 
 def register_resolvers() -> None:
-    """Registers `${user_path:PATH}`, `${unused:PATH}` and `${direction:MONITOR}`.
+    """Registers `${user_path:PATH}`, `${unused:PATH}` and `${direction:MONITOR,SCORER}`.
 
     The first knows "~" as the home folder. The second is PATH, or with a number behind it where
     that is taken, and leads nowhere for a PATH that goes up, as a run of such a name would; ranks
@@ -39,10 +39,12 @@ def register_resolvers() -> None:
         candidates = chain([path], (f"{path}_{number}" for number in count(2)))
         return rendezvous.agreed(lambda: next(one for one in candidates if not Path(one).exists()))
 
-    def direction(monitor: str) -> str:
-        from seqattn.runs.task_options import mode_of  # torch takes seconds to import
+    def direction(monitor: str, scorer: DictConfig) -> str:
+        from seqattn.bundle.nodes import build  # torch takes seconds to import
+        from seqattn.runs.task_options import mode_of
 
-        return f"{mode_of(monitor)}imize"
+        made = build(OmegaConf.to_container(scorer, resolve=True), "task.scorer")
+        return f"{mode_of(monitor, made)}imize"
 
     OmegaConf.register_new_resolver("direction", direction, replace=True)
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)

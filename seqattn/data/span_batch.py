@@ -40,6 +40,11 @@ class Questions(NamedTuple):
         """Reads the columns "id", "question", "context" and "answers"."""
         return cls(*(list(table[name]) for name in ("id", "question", "context", "answers")))
 
+    @property
+    def references(self) -> list[list[str]]:
+        """The right answers of each question."""
+        return self.answers
+
 
 class Window(NamedTuple):
     """A question and the part of its context that is read with it.

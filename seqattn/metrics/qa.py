@@ -5,6 +5,7 @@ import string
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from seqattn import __version__
 from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.metrics.means import Floats, Means, TextMeans
+from seqattn.metrics.scripts import unsplit
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import References, TextScore, reference_lists
 
@@ -91,6 +93,16 @@ def _check(
             raise UserError(f"a no-answer probability must be in [0, 1], got {value} for {name!r}")
 
 
+def _doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
+    """Say where F1 takes whole answers for words."""
+    if not unsplit(chain.from_iterable(references)):
+        return []
+    return [
+        "the answers have no spaces between words and F1 splits at spaces, so it counts whole "
+        "answers, much as EM does"
+    ]
+
+
 @checked
 @dataclass(frozen=True)
 class QaScorer:
@@ -102,7 +114,7 @@ class QaScorer:
     """
 
     logged: ClassVar[tuple[str, ...]] = ("em", "f1")
-    """What a run logs of it as `val/NAME`, the more the better."""
+    """What a run logs of it as `val/NAME`."""
     threshold: Annotated[float, Ge(-1), Le(1)] = 1.0
 
     def score(
@@ -147,6 +159,8 @@ class QaScorer:
             for name, mean in zip(("EM", "F1"), values[rows].mean(0).tolist(), strict=True)
         ]
 
+    doubts = _doubts
+
     def sentences(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[SentenceCounts]:
@@ -177,7 +191,7 @@ class AnswerScorer:
         predictions = {str(place): text for place, text in enumerate(hypotheses)}
         return QaScorer().score(predictions, {str(place): row for place, row in enumerate(rows)})
 
-    sentences = QaScorer.sentences
+    doubts, sentences = _doubts, QaScorer.sentences
 
 
 class Threshold(NamedTuple):

@@ -13,6 +13,7 @@ from rouge_score.tokenizers import DefaultTokenizer
 from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.metrics.means import Floats, Means, TextMeans
+from seqattn.metrics.scripts import other_script, script_words
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import References, TextScore, reference_lists
 
@@ -25,8 +26,9 @@ _LONGEST_NOVEL = 3
 class RougeScorer:
     """How summaries are compared with their references (Lin 2004).
 
-    Words are what `rouge-score` takes for them: runs of a-z and 0-9 after lowercasing, so that
-    text of another script scores 0. ROUGE-Lsum takes each line for a sentence; text without line
+    Words are what `rouge-score` takes for them: runs of a-z and 0-9 after lowercasing. Where most
+    letters of a row's references are of another script, they are those of `script_words`, and the
+    signature says `words:script`. ROUGE-Lsum takes each line for a sentence; text without line
     breaks is one sentence, and the figure then equals ROUGE-L's.
 
     Args:
@@ -55,9 +57,15 @@ class RougeScorer:
         Raises:
             UserError: as `reference_lists`.
         """
-        scorer = Scorer(list(KINDS.values()), use_stemmer=self.stemmer)
-        texts = reference_lists(references, len(hypotheses))
-        rows = [scorer.score_multi(*row) for row in zip(texts, hypotheses, strict=True)]
+        kinds, texts = list(KINDS.values()), reference_lists(references, len(hypotheses))
+        scorers = {
+            False: Scorer(kinds, use_stemmer=self.stemmer),
+            True: Scorer(kinds, tokenizer=_ScriptWords(self.stemmer)),
+        }
+        rows = [
+            scorers[other_script(row)].score_multi(row, hypothesis)
+            for row, hypothesis in zip(texts, hypotheses, strict=True)
+        ]
         scores = [[100 * row[kind].fmeasure for kind in KINDS.values()] for row in rows]
         return np.array(scores, np.float64).reshape(-1, len(KINDS))
 
@@ -91,7 +99,8 @@ class RougeScorer:
         counts = {len(row) for row in texts}
         signature = (
             f"nrefs:{counts.pop() if len(counts) == 1 else 'var'}|measure:f1|agg:mean|"
-            f"stem:{'yes' if self.stemmer else 'no'}|lsum:lines|version:{version('rouge-score')}"
+            f"stem:{'yes' if self.stemmer else 'no'}|lsum:lines|{_words(texts)}"
+            f"version:{version('rouge-score')}"
         )
         intervals = self._intervals(values) if self.resamples else [None] * len(KINDS)
         scores = [
@@ -118,22 +127,38 @@ class RougeScorer:
         return list(zip(low, high, strict=True))
 
 
+class _ScriptWords(DefaultTokenizer):
+    """Words of scripts other than Latin, those of a-z and 0-9 as `rouge-score` has them."""
+
+    def tokenize(self, text: str) -> list[str]:
+        found: list[str] = []
+        for word in script_words(text):
+            found += super().tokenize(word) if word.isascii() else [word]
+        return found
+
+
+def _words(rows: Iterable[Sequence[str]]) -> str:
+    """What a signature says of the words: nothing where all are of `rouge-score`."""
+    return "words:script|" if any(map(other_script, rows)) else ""
+
+
 def novel_share(texts: Iterable[str], sources: Iterable[str], n: int) -> float:
     """The share of n-grams that do not stand in the source of their text, 0 to 1.
 
-    Words are ROUGE's, not stemmed. Each occurrence counts, over all texts together; without any
-    the share is 0.
+    Words are ROUGE's, not stemmed, by the script of the source. Each occurrence counts, over all
+    texts together; without any the share is 0.
     """
-    tokenizer = DefaultTokenizer(False)
+    tokenizers = {False: DefaultTokenizer(False), True: _ScriptWords(False)}
 
-    def grams(text: str) -> list[tuple[str, ...]]:
-        words = tokenizer.tokenize(text)
+    def grams(text: str, script: bool) -> list[tuple[str, ...]]:
+        words = tokenizers[script].tokenize(text)
         return list(zip(*(words[start:] for start in range(n)), strict=False))
 
     novel: list[bool] = []
     for text, source in zip(texts, sources, strict=True):
-        known = set(grams(source))
-        novel += [gram not in known for gram in grams(text)]
+        script = other_script([source])
+        known = set(grams(source, script))
+        novel += [gram not in known for gram in grams(text, script)]
     return sum(novel) / max(1, len(novel))
 
 
@@ -147,7 +172,8 @@ def _novelty(
     written = [text for row in references for text in row]
     # a source as often as it has references
     theirs = [source for row, source in zip(references, sources, strict=True) for _ in row]
-    signature = f"per:n-grams|case:lc|stem:no|version:{version('rouge-score')}"
+    script = _words([source] for source in sources)
+    signature = f"per:n-grams|case:lc|stem:no|{script}version:{version('rouge-score')}"
     return [
         TextScore(f"novel {n}-grams{whose}", 100 * novel_share(*texts, n), signature)
         for n in range(1, _LONGEST_NOVEL + 1)

@@ -26,11 +26,13 @@ class SentenceCounts:
         name: such as "BLEU".
         counts: (N, C), for each sentence.
         compute: sums of counts (C) to the score, 0 to 100.
+        lower: True if a lower score is better.
     """
 
     name: str
     counts: Floats
     compute: Callable[[list[float]], float] = field(repr=False)
+    lower: bool = False
 
     @classmethod
     def of_means(cls, names: Sequence[str], values: Floats) -> "list[SentenceCounts]":

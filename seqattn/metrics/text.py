@@ -1,10 +1,10 @@
 """What a scorer of texts is, and BLEU and chrF by sacrebleu."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -16,8 +16,11 @@ from torchmetrics import Metric, MetricCollection
 
 from seqattn.checking import checked
 from seqattn.errors import UserError
+from seqattn.metrics.scripts import unsplit
 from seqattn.metrics.significance import SentenceCounts
 
+_BY_SPACES = ("13a", "intl", "none")
+"""sacrebleu's tokenizers that find words between spaces and signs."""
 References = Sequence[str] | Sequence[Sequence[str]]
 """A text for each row, or a list of texts for each row."""
 
@@ -41,8 +44,19 @@ class TextScore:
     @property
     def key(self) -> str:
         """The name that runs log it by: `bleu` of BLEU, `rougeL` of ROUGE-L."""
-        words = re.sub(r"([A-Z][A-Z0-9]+)-?", lambda word: word[1].lower(), self.name)
-        return words.replace(" ", "_")
+        return key_of(self.name)
+
+
+def key_of(name: str) -> str:
+    """The name that runs log a score by."""
+    words = re.sub(r"([A-Z][A-Z0-9]+)-?", lambda word: word[1].lower(), name)
+    return words.replace(" ", "_")
+
+
+def lower_is_better(scorer: object, name: str) -> bool:
+    """Read a scorer's `lower`. Args: name: of one of its scores, or what a run logs it by."""
+    lower = getattr(scorer, "lower", ())
+    return name in lower or key_of(name) in lower
 
 
 def named(scores: Sequence[TextScore], split: str) -> dict[str, float | str]:
@@ -58,7 +72,11 @@ class Scorer(Protocol):
     """How the outputs of a task are compared with their references."""
 
     logged: ClassVar[tuple[str, ...]]
-    """Names of what `corpus` computes; a run logs each as `val/NAME`, the more the better."""
+    """Names of what `corpus` computes; a run logs each as `val/NAME`.
+
+    A scorer of errors also has `lower`, a tuple of those of them that are better when lower.
+    Without it, higher is better.
+    """
 
     def corpus(self) -> Metric | MetricCollection:
         """A metric over batches and ranks: `update(hypotheses, references)` adds some, and
@@ -85,6 +103,12 @@ class Scorer(Protocol):
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[SentenceCounts]:
         """The scores of `score` that are compared, as what each row adds to them."""
+
+
+def doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
+    """Lines on what a scorer cannot measure of these references, of its own `doubts`."""
+    found: list[str] = getattr(scorer, "doubts", lambda _: [])(references)
+    return found
 
 
 @checked
@@ -120,6 +144,16 @@ class TextScorer:
         # force: text that is tokenised on purpose needs no warning
         bleu = BLEU(tokenize=self.tokenize, lowercase=self.lowercase, force=True)
         return ("BLEU", bleu), ("chrF", CHRF(lowercase=self.lowercase))
+
+    def doubts(self, references: Iterable[Sequence[str]]) -> list[str]:
+        """Say where BLEU takes whole texts for words, and what to set."""
+        if self.tokenize not in _BY_SPACES or not unsplit(chain.from_iterable(references)):
+            return []
+        return [
+            f"the references have no spaces between words and scorer.tokenize={self.tokenize} "
+            "splits at spaces, so BLEU is near 0: set scorer.tokenize=zh (Chinese), ja-mecab "
+            "(Japanese) or char (any), under task. in training"
+        ]
 
     def corpus(self) -> Metric:
         return CorpusScores(self)

@@ -176,7 +176,8 @@ class Comparison:
 def _notes(systems: Systems, pool: bool) -> list[str]:
     """What a reader must know of the systems."""
     numbers = {name: len(runs) for name, runs in systems.runs.items()}
-    notes = list(systems.notes)
+    first = next(iter(systems.runs.values()))[0]  # all have the same references
+    notes = [*systems.notes, *first.doubts]
     if pool:
         notes.append("p of pool=true: right only where the seeds of all systems vary alike")
     trained = {

@@ -17,7 +17,7 @@ from seqattn.checking import Count, checked
 from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
-from seqattn.metrics.text import TextScore
+from seqattn.metrics.text import TextScore, doubts
 from seqattn.runs.bundle_run import ScoredRun, Split, answers_to, outputs_for
 from seqattn.runs.made_from import contents_now
 from seqattn.runs.reranking import Reranking
@@ -39,6 +39,8 @@ class Evaluated(NamedTuple):
     rows: dict[str, str]
     scored: int
     """How many rows of the split were scored."""
+    doubts: Sequence[str]
+    """Lines on what the scorer cannot measure."""
 
 
 @checked
@@ -128,6 +130,7 @@ class Evaluation(ScoredRun):
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
         notes = [f"scored {made.scored:,} rows of {origin}", *getattr(self.data, "report", list)()]
+        notes += made.doubts
         if not silent:
             print_table(f"{self.split} of {self.names}", rows, notes=notes)
         return results
@@ -192,7 +195,7 @@ class Evaluation(ScoredRun):
         if split.ids is not None:
             predictions = dict(zip(split.ids, outputs.texts, strict=True))
             write_json(self.directory / "predictions.json", predictions)
-        return Evaluated(scores, figures, rows, count)
+        return Evaluated(scores, figures, rows, count, doubts(self.scorer, split.references))
 
     def _write_sentences(
         self, sources: Iterable[str], references: Iterable[Sequence[str]], outputs: Iterable[str]
@@ -224,7 +227,7 @@ class Evaluation(ScoredRun):
             "left unanswered": f"{sum(not answered.answers for answered in answers.found):,}",
         }
         figures = {"questions": count, "questions_per_second": rate}
-        return Evaluated(scores, figures, rows, count)
+        return Evaluated(scores, figures, rows, count, doubts(self.scorer, asked.answers))
 
 
 def plain_scores(scores: Sequence[TextScore]) -> dict[str, Any]:

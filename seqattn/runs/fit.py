@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from seqattn.attention.base import length_key
 from seqattn.data.options import SpanOptions
 from seqattn.errors import UserError
+from seqattn.metrics.text import doubts
 from seqattn.models.stack import compile_layers
 from seqattn.ops.memory import keep_freed_memory, keep_prepared_products, ran_out
 from seqattn.runs.ending import TrainingResult, finish, hyperparameters
@@ -62,7 +63,7 @@ def fit(run: TrainingOptions) -> TrainingResult:
     make = partial(options.trainer, home, callbacks, loggers, [kept.files])
     if rank() == 0:
         reports: list[str] = getattr(run.data, "report", list)()  # of what was mended while reading
-        for line in [*run.trainer.advice(), *reports, *fitting.data.report(), *_brevity(fitting)]:
+        for line in [*run.trainer.advice(), *reports, *fitting.data.report(), *_doubts(fitting)]:
             print(line, file=sys.stderr)
         if start.checkpoint is None:
             fitting.bundle.tokenizer.save(home / "tokenizer")
@@ -122,6 +123,11 @@ def _check_lengths(fitting: Fitting) -> None:
                 f"split, of which a source has {tokens}; set loader.long_sources=truncate or "
                 f"task.final=false, or raise {bound(limit)}"
             )
+
+
+def _doubts(fitting: Fitting) -> list[str]:
+    """Say what the scorer cannot measure, and where outputs may be shorter than what is learnt."""
+    return [*doubts(fitting.run.task.scorer, fitting.rows.references), *_brevity(fitting)]
 
 
 def _brevity(fitting: Fitting) -> list[str]:

@@ -9,6 +9,7 @@ from annotated_types import Ge, Lt
 from seqattn.bundle.nodes import import_path
 from seqattn.checking import BadValue, CountOrNone, NotNegative, checked, shown
 from seqattn.errors import UserError
+from seqattn.metrics.text import lower_is_better
 from seqattn.training.forcing import TeacherForcing
 
 LOSSES: Mapping[str, str] = {
@@ -19,9 +20,10 @@ LOSSES: Mapping[str, str] = {
 }
 
 
-def mode_of(monitor: str) -> str:
+def mode_of(monitor: str, scorer: Any) -> str:
     """Which way what checkpoints are chosen by is better: min or max."""
-    return LOSSES.get(monitor, "max")
+    lower = lower_is_better(scorer, monitor.removeprefix("val/"))
+    return LOSSES.get(monitor, "min" if lower else "max")
 
 
 @checked
@@ -95,7 +97,8 @@ class TaskOptions:
     @property
     def monitors(self) -> dict[str, str]:
         """All that a checkpoint can be the best by, and which way is better: min or max."""
-        return {**self.losses, **{f"val/{name}": "max" for name in self.scorer.logged}}
+        names = [f"val/{name}" for name in self.scorer.logged]
+        return {**self.losses, **{name: mode_of(name, self.scorer) for name in names}}
 
     @classmethod
     def source(cls, data: Any) -> Any:

@@ -15,7 +15,7 @@ from seqattn.generation.base import Hypothesis, Progress, Search
 from seqattn.generation.beam import BeamSearch, BeamSentence
 from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.significance import LEVEL, sentence_tests
-from seqattn.metrics.text import Scorer, TextScore, reference_lists
+from seqattn.metrics.text import Scorer, TextScore, lower_is_better, reference_lists
 from seqattn.runs.reranking import Reranker, Reranking
 from seqattn.runs.tables import print_table
 
@@ -111,7 +111,8 @@ class Tuning:
         for trial in self._trials(texts):
             trials.append(trial)
             progress(len(trials), total)
-        trials.sort(key=lambda trial: -trial.scores[0].value)
+        lower = lower_is_better(self.scorer, trials[0].scores[0].name)
+        trials.sort(key=lambda trial: trial.scores[0].value, reverse=not lower)
         lists = reference_lists(texts.references, len(texts.sources))
         best, *others = (self.scorer.sentences(trial.outputs, lists)[0] for trial in trials)
         found = [

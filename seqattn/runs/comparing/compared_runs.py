@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from seqattn.bundle.files import part_of, read_config
 from seqattn.bundle.nodes import TARGET, Node, build, remarked
 from seqattn.errors import UserError
 from seqattn.metrics.significance import SentenceCounts
+from seqattn.metrics.text import doubts, lower_is_better
 from seqattn.runs.bundle_run import Split
 from seqattn.runs.evaluate import SENTENCES, Evaluation
 from seqattn.runs.made_from import contents_now
@@ -63,6 +64,7 @@ class ComparedRun:
         settings: of the run, with the search of the evaluation.
         results, rows: of the evaluation.
         sentences: its metrics.
+        doubts: lines on what the scorer cannot measure.
     """
 
     path: Path
@@ -71,6 +73,7 @@ class ComparedRun:
     results: Results
     rows: Sequence[Row]
     sentences: Mapping[str, SentenceCounts]
+    doubts: Sequence[str] = ()
 
     @property
     def seed(self) -> object:
@@ -176,7 +179,8 @@ class Reading:
         if not hasattr(scorer, "sentences"):
             name = type(scorer).__name__
             raise UserError(f"{name} has no sentences(), by which scores are compared")
-        counts = scorer.sentences([row.output for row in rows], [row.references for row in rows])
+        found = scorer.sentences([row.output for row in rows], [row.references for row in rows])
+        counts = [replace(one, lower=lower_is_better(scorer, one.name)) for one in found]
         for one in counts:
             told = results.scores.get(one.name)
             if told is None or abs(told.value - one.score) > 1e-6:
@@ -186,7 +190,8 @@ class Reading:
                 )
         made_by = results.model_dump(include={"generation", "ensemble", "rerank"})
         settings = {**settings, **made_by}
-        return ComparedRun(path, home, settings, results, rows, {one.name: one for one in counts})
+        metrics, said = {one.name: one for one in counts}, (row.references for row in rows)
+        return ComparedRun(path, home, settings, results, rows, metrics, doubts(scorer, said))
 
 
 def config_of(bundle: Path, trust: Sequence[str]) -> Config:

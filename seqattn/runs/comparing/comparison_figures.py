@@ -46,7 +46,10 @@ def figures_of(
     measured: dict[str, Any] = {}
     if panels := against_cost(metrics[0], costs):
         drawn["Quality against cost"] = cost_panels(
-            panels, f"{first} against cost; dashed: what no other beats in both", first
+            panels,
+            f"{first} against cost; dashed: what no other beats in both",
+            first,
+            metrics[0].lower,
         )
     ticks, curves = _by_length(systems, first)
     measured["by length"] = {"bins": ticks, "points": curves}

@@ -33,7 +33,8 @@ class SystemScore:
 
 @dataclass(frozen=True)
 class PairFigures:
-    """How far `first` is above `second`; each p is corrected for all pairs (Holm 1979)."""
+    """Score of `first`, the better, less that of `second`; each p is corrected for all pairs
+    (Holm 1979)."""
 
     first: str
     second: str
@@ -52,9 +53,9 @@ class PairFigures:
     @property
     def words(self) -> str:
         """How far, how surely."""
-        low, high = self.interval or (0.0, 0.0)
+        low, high = sorted(map(abs, self.interval or (0.0, 0.0)))
         p = "p < 0.001" if (self.p or 0) < 0.001 else f"p {self.p:.3f}"
-        return f"{self.second} by {self.difference:.2f} ({low:.2f} to {high:.2f}, {p})"
+        return f"{self.second} by {abs(self.difference):.2f} ({low:.2f} to {high:.2f}, {p})"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class MetricFigures:
     pairs: list[PairFigures]
     groups: list[list[str]]
     """Systems that cannot be told apart; empty where no system has two seeds."""
+    lower: bool = False
+    """True if a lower score is better."""
 
     @property
     def words(self) -> list[str]:
@@ -77,8 +80,12 @@ class MetricFigures:
         for name in self.systems:
             found = [pair.words for pair in self.pairs if pair.first == name and pair.told_apart]
             if found:
-                told.append(f"{self.name}: {name} is above {_and(found)}")
+                told.append(f"{self.name}: {name} is {self._better} {_and(found)}")
         return told + self._words_of_single_seeds()
+
+    @property
+    def _better(self) -> str:
+        return "below" if self.lower else "above"
 
     def _words_of_single_seeds(self) -> list[str]:
         single = [name for name, score in self.systems.items() if score.interval is None]
@@ -86,7 +93,8 @@ class MetricFigures:
             return []
         told = f"{self.name}: one seed of {_and(single)}, so no interval and no rank"
         differ = [
-            f"{one.first} above {one.second} ({one.difference:.2f}, p {one.p_randomization:.4f})"
+            f"{one.first} {self._better} {one.second} ({abs(one.difference):.2f}, "
+            f"p {one.p_randomization:.4f})"
             for one in self.pairs
             if one.p is None and one.p_randomization < LEVEL
         ]
@@ -127,7 +135,8 @@ def _by_metric(
     pool: bool,
 ) -> MetricFigures:
     means = {one: float(np.mean([run.score for run in runs])) for one, runs in systems.items()}
-    ranked = {one: systems[one] for one in sorted(means, key=lambda one: -means[one])}
+    lower = next(iter(systems.values()))[0].lower
+    ranked = {one: systems[one] for one in sorted(means, key=means.__getitem__, reverse=not lower)}
     scores = {}
     for system, runs in ranked.items():
         seeds = [one.score for one in runs]
@@ -136,7 +145,7 @@ def _by_metric(
     pooled = SeedVariance.of(ranked.values()) if pool and several else None
     pairs = _pairs(ranked, sentence_tests(ranked, *draws), pooled)
     apart = {(pair.first, pair.second) for pair in pairs if pair.told_apart}
-    return MetricFigures(name, signature, scores, pairs, groups(several, apart))
+    return MetricFigures(name, signature, scores, pairs, groups(several, apart), lower)
 
 
 def _pairs(

@@ -90,7 +90,8 @@ def report(
     pictures = {}
     if panels:
         title = f"{judged[0].name} on validation against cost; dashed: what no other beats in both"
-        pictures["front"] = save(cost_panels(panels, title, judged[0].name), home / "front.png")
+        front = cost_panels(panels, title, judged[0].name, judged[0].lower)
+        pictures["front"] = save(front, home / "front.png")
     drawn = curves(home, state, list(judged[0].systems))
     pictures["Learning curves"] = save(drawn, home / "curves.png")
     methods = [*_METHODS, f"Speed: the median of {_ROUNDS} rounds in turns; load {load:.1f}.",
@@ -127,9 +128,9 @@ def _cheaper(
     """Which finalists are on the front, and which may be as good as the best for less."""
     best = next(iter(metric.systems))
     alike = {p.second: p for p in metric.pairs if p.first == best and not p.told_apart}
-    lines = []
+    lines, worse = [], "more" if metric.lower else "less"
     for what, systems in panels.items():
-        front = pareto_front(systems)
+        front = pareto_front(systems, metric.lower)
         lines.append(f"on the front of {metric.name} and {what}: {', '.join(front)}")
         for name in front:
             timed = what == DECODING and not costs[name].decodes_faster(costs[best])
@@ -140,8 +141,8 @@ def _cheaper(
                 ]
                 lines.append(
                     f"{name} has {told[0]} in place of {told[1]} {what}, and "
-                    f"{alike[name].difference:.2f} {metric.name} less than {best}, from which it "
-                    "was not told apart"
+                    f"{abs(alike[name].difference):.2f} {metric.name} {worse} than {best}, from "
+                    "which it was not told apart"
                 )
     return lines
 

@@ -1,0 +1,138 @@
+"""A metric of which less is better, from checkpoints to comparisons."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from seqattn.analysis.comparison_plots import Point, pareto_front
+from seqattn.cli.jobs import _best
+from seqattn.config.compose import register_resolvers
+from seqattn.metrics.significance import SentenceCounts
+from seqattn.metrics.text import TextScorer
+from seqattn.runs.comparing.compared_runs import ComparedRun
+from seqattn.runs.comparing.judging import judge
+from seqattn.runs.task_options import TextGeneration
+from tests.cli.small import checkpoint, data_of, logged, succeed, train, train_arguments
+from tests.metrics.error_scorer import ErrorScorer
+
+OWN = (
+    "task.scorer._target_=tests.metrics.error_scorer.ErrorScorer",
+    "~task.scorer.tokenize",
+    "~task.scorer.lowercase",
+)
+
+
+@pytest.fixture(scope="module")
+def runs(corpus, tmp_path_factory):
+    """Two trainings, the second of which learns nothing."""
+    home = tmp_path_factory.mktemp("direction")
+    for name, rate in (("learnt", 0.01), ("untaught", 1e-9)):
+        words = train_arguments(
+            corpus, *OWN, "checkpoint.monitor=val/ter", f"optimizer.lr={rate}", steps=60, every=20
+        )
+        train([*words, f"run_dir={home}/{name}"])
+    return home
+
+
+def test_the_checkpoint_of_the_least_error_is_kept(runs):
+    values = {
+        int(row["step"]): float(row["val/ter"])
+        for row in logged(runs / "learnt")
+        if row.get("val/ter")
+    }
+    assert len(set(values.values())) > 1
+    state = checkpoint(runs / "learnt")["callbacks"]
+    assert state["Monitored"]["best"] == pytest.approx(min(values.values()))
+    [kept] = state["Checkpoints"]["kept"]
+    assert kept[0] == pytest.approx(min(values.values()))
+
+
+def test_compare_puts_the_least_error_first(runs, capfd, tmp_path):
+    words = f"runs=[{runs}/untaught,{runs}/learnt]", f"output={tmp_path}/out", "split=val"
+    succeed(capfd, "compare", *words, "trust=[tests]")
+    figures = json.loads((tmp_path / "out" / "figures.json").read_text())
+    values = {name: one["mean"] for name, one in figures["metrics"][0]["systems"].items()}
+    assert list(values.values()) == sorted(values.values())
+    assert values["optimizer.lr=0.01"] < values["optimizer.lr=1e-09"]
+
+
+def test_tuning_takes_the_least_error(runs, corpus, capfd, tmp_path):
+    bundle = (f"bundle={runs}/learnt/model", "trust=[tests]", *data_of(corpus), "split=val")
+    grid = ("tune.length_penalty=[0.0,2.0]", "tune.limit.extra=[0,9]")
+    succeed(capfd, "evaluate", *bundle, *grid, f"output={tmp_path}/tuned")
+    trials = json.loads((tmp_path / "tuned" / "tuning.json").read_text())["trials"]
+    values = [trial["scores"]["TER"]["value"] for trial in trials]
+    assert values == sorted(values)
+    assert values[0] < values[-1]
+
+
+def test_monitors_say_which_way_is_better():
+    def task(scorer):
+        return TextGeneration(name="mine", scorer=scorer).monitors
+
+    assert task(ErrorScorer())["val/ter"] == task(ErrorScorer())["val/loss"] == "min"
+    assert task(TextScorer())["val/bleu"] == task(TextScorer())["val/accuracy"] == "max"
+
+
+def compared(values, lower):
+    """A system's runs, which have these errors of sentences."""
+    counts = [SentenceCounts.of_means(["TER"], np.array(one)[:, None])[0] for one in values]
+    return [SentenceCounts(one.name, one.counts, one.compute, lower) for one in counts]
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_the_best_system_comes_first_and_is_said_to_be(lower):
+    class Run:
+        def __init__(self, counts):
+            self.sentences = {"TER": counts}
+            self.results = ComparedRun.__new__(ComparedRun)
+            object.__setattr__(self.results, "scores", {"TER": type("", (), {"signature": ""})})
+
+    chance = np.random.default_rng(0)
+    low = [chance.normal(20, 0.1, 50) for _ in range(3)]
+    high = [chance.normal(40, 0.1, 50) for _ in range(3)]
+    systems = {
+        name: [Run(one) for one in compared(values, lower)]
+        for name, values in (("low", low), ("high", high))
+    }
+    [found] = judge(systems, resamples=20, trials=20)
+    first, second = ("low", "high") if lower else ("high", "low")
+    assert list(found.systems) == [first, second]
+    [line] = found.words
+    assert line.startswith(f"TER: {first} is {'below' if lower else 'above'} {second} by ")
+    size, low, high = map(float, re.findall(r"\d+\.\d\d\b", line)[:3])
+    assert low < size < high
+    assert size == pytest.approx(20, abs=0.5)
+    assert found.pairs[0].difference * (-1 if lower else 1) > 0
+
+
+def test_the_front_of_errors_goes_down():
+    systems = {
+        "cheap": (1.0, Point(0, 30.0)),
+        "bad": (2.0, Point(0, 35.0)),
+        "dear": (3.0, Point(0, 20.0)),
+    }
+    assert pareto_front(systems, lower=True) == ["cheap", "dear"]
+    assert pareto_front(systems) == ["cheap", "bad"]
+
+
+def test_sweeps_move_the_other_way():
+    register_resolvers()
+    node = {"_target_": "tests.metrics.error_scorer.ErrorScorer"}
+    config = OmegaConf.create(
+        {
+            "checkpoint": {"monitor": "val/ter"},
+            "task": {"scorer": node},
+            "direction": "${direction:${checkpoint.monitor},${task.scorer}}",
+        }
+    )
+    assert config.direction == "minimize"
+    rows = {"0": {"val/ter": 30.0}, "1": {"val/ter": 20.0}}
+    jobs = [{"checkpoint": {"monitor": "val/ter"}, "task": {"scorer": node}}] * 2
+    assert _best(jobs, rows) == "1"
+    config.task.scorer = {"_target_": "seqattn.metrics.text.TextScorer"}
+    config.checkpoint.monitor = "val/bleu"
+    assert config.direction == "maximize"
