@@ -16,7 +16,8 @@ _WORD = "▁"
 def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDArray[np.float32]]:
     """The vectors of those pieces that a file has, in the text format of word2vec and fastText.
 
-    Each line is a name and its numbers, spaces between; a first line of two counts is passed over.
+    Each line is a name and its D numbers, spaces between; a first line of two counts is passed
+    over, and so is a name that holds spaces, as some of GloVe do, which names no piece.
     A piece is found by its name as it stands ("▁house", as BPEmb has it), else one that begins a
     word by the word ("house"). Of a name that comes twice the first counts.
 
@@ -43,9 +44,11 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
         values = rest.split() if number == 1 or meant.keys() != {None} else []
         if not values or (number == 1 and len(values) == 1):
             continue
+        width = width or _count(values)
         vector = _numbers(values)
-        width = width or len(values)
-        if len(vector) != width:
+        if width and _is_name(values[:-width]) and len(_numbers(values[-width:])):
+            continue
+        if not width or len(vector) != width:
             raise UserError(
                 f"{path} must have a name and {width:,} numbers in each line, line {number:,} "
                 "has others"
@@ -55,6 +58,23 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
                 found[row] = (sure, vector)
     rows = sorted(found)
     return rows, np.array([found[row][1] for row in rows], np.float32).reshape(len(rows), width)
+
+
+def _is_name(words: Sequence[str]) -> bool:
+    """True if there are words, and no number among them."""
+    for word in words:
+        try:
+            float(word)
+        except ValueError:
+            continue
+        return False
+    return len(words) > 0
+
+
+def _count(values: Sequence[str]) -> int:
+    """How many numbers stand at a line's end."""
+    words = (number for number in range(len(values)) if not len(_numbers(values[-number - 1 :])))
+    return next(words, len(values))
 
 
 def _numbers(values: Sequence[str]) -> npt.NDArray[np.float32]:

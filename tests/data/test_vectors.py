@@ -42,6 +42,21 @@ def test_a_line_of_other_numbers_is_refused(tmp_path, line):
     )
 
 
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    "name", ["cat . .", "cat name@domain.com", "dog  house", "s a b", "cat 1990s 3d"]
+)
+def test_a_name_with_spaces_names_no_piece(tmp_path, name, place):
+    lines = ["dog 1 2", "▁cat 3 4", "s 7 8"]
+    plain = read_vectors(write(tmp_path / "plain.vec", *lines), PIECES)
+    lines.insert(place, f"{name} 5 6")
+    rows, vectors = read_vectors(write(tmp_path / "v.vec", *lines), PIECES)
+    assert rows == plain[0]
+    assert vectors.tolist() == plain[1].tolist()
+    lines.insert(0, "4 2")
+    assert read_vectors(write(tmp_path / "head.vec", *lines), PIECES)[0] == rows
+
+
 @pytest.mark.parametrize("line", ["cat 1 x", "cat 1e99 2"])
 def test_a_first_line_of_no_numbers_is_refused(tmp_path, line):
     path = write(tmp_path / "v.vec", line, "dog 1 2")
