@@ -6,10 +6,10 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from seqattn.data.reading import joined_source
-from seqattn.data.squad_format import read_questions as read_squad
+from seqattn.data.squad_format import Asked, read_asked
 from seqattn.data.text_files import decoded, read_lines
 from seqattn.errors import UserError
 from seqattn.storage import file_faults, kind_of, read_json, user_path, write_whole
@@ -19,14 +19,6 @@ LONGEST = 500_000
 _AT_ONCE = 1 << 16  # bytes, as many as a pipe holds
 _NO_LINES = (".csv", ".tsv", ".parquet", ".zip")
 _QUESTION = 'expected {"question": "...", "context": "..."}'
-
-
-class Question(NamedTuple):
-    """A question on a context, and its name where it has one."""
-
-    question: str
-    context: str
-    id: str | None
 
 
 def read_texts(
@@ -71,7 +63,7 @@ def read_texts(
         yield part
 
 
-def read_questions(path: Path | None) -> Iterator[list[tuple[int, Question]]]:
+def read_questions(path: Path | None) -> Iterator[list[tuple[int, Asked]]]:
     """Questions with the numbers of their lines, in parts as `read_texts` gives.
 
     Args:
@@ -82,20 +74,19 @@ def read_questions(path: Path | None) -> Iterator[list[tuple[int, Question]]]:
         UserError: naming the line that asks nothing.
     """
     if path is not None and kind_of(path) == ".json":
-        asked = enumerate(read_squad(path), 1)
-        yield [(number, Question(one.question, one.context, one.id)) for number, one in asked]
+        yield [*enumerate(read_asked(path), 1)]
         return
     for rows in _rows(path, _QUESTION):
         yield [(number, _question(row, where)) for number, row, where in rows]
 
 
-def _question(row: dict[str, Any], where: str) -> Question:
+def _question(row: dict[str, Any], where: str) -> Asked:
     question, context = row.get("question"), row.get("context")
     if not isinstance(question, str) or not isinstance(context, str):
         raise UserError(f"{where} lacks a question or a context; {_QUESTION}")
     if not question.strip():
         raise UserError(f"{where} has an empty question; {_QUESTION}")
-    return Question(question, context, None if row.get("id") is None else str(row["id"]))
+    return Asked(question, context, row.get("id"))
 
 
 def in_one_line(text: str) -> str:

@@ -30,21 +30,41 @@ def read_questions(path: Path) -> Iterator[Question]:
     Raises:
         UserError: it is not JSON (with the line), or has another form (with the place).
     """
+    for entry, context in _entries(path):
+        impossible = "is_impossible" in entry.value and entry.get("is_impossible", bool)
+        answers = [] if impossible else entry.items("answers")
+        yield Question(
+            entry.get("id", str),
+            entry.get("question", str),
+            context,
+            [answer.get("text", str) for answer in answers],
+            [answer.get("answer_start", int) for answer in answers],
+        )
+
+
+class Asked(NamedTuple):
+    """A question on a context, and its id as it came, None without one."""
+
+    question: str
+    context: str
+    id: Any
+
+
+def read_asked(path: Path) -> Iterator[Asked]:
+    """Reads the questions of such a file alone, answered or not. Raises: as `read_questions`."""
+    for entry, context in _entries(path):
+        yield Asked(entry.get("question", str), context, entry.value.get("id"))
+
+
+def _entries(path: Path) -> "Iterator[tuple[_Place, str]]":
+    """Each question's object, and its context."""
     form = 'JSON as SQuAD\'s ({"data": [{"paragraphs": [...]}]})'
     top = _Place(path, "", read_json(path, "a file in SQuAD's format", form))
     for article in top.items("data"):
         for paragraph in article.items("paragraphs"):
             context = paragraph.get("context", str)
             for entry in paragraph.items("qas"):
-                impossible = "is_impossible" in entry.value and entry.get("is_impossible", bool)
-                answers = [] if impossible else entry.items("answers")
-                yield Question(
-                    entry.get("id", str),
-                    entry.get("question", str),
-                    context,
-                    [answer.get("text", str) for answer in answers],
-                    [answer.get("answer_start", int) for answer in answers],
-                )
+                yield entry, context
 
 
 class _Place:

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.checking import Count, checked
-from seqattn.data.lines import Question, in_one_line, read_questions, read_texts, write_lines
+from seqattn.data.lines import in_one_line, read_questions, read_texts, write_lines
 from seqattn.data.reading import question_source
+from seqattn.data.squad_format import Asked
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
@@ -141,9 +142,9 @@ class Generation(BundleRun):
         _say_how("a text", source)
         return read_texts(source, bundle.config.get("data"))
 
-    def _questions(self, source: Path | None) -> Iterator[list[tuple[int, Question]]]:
+    def _questions(self, source: Path | None) -> Iterator[list[tuple[int, Asked]]]:
         if self.question is not None:
-            return iter([[(1, Question(self.question, self.context or "", None))]])
+            return iter([[(1, Asked(self.question, self.context or "", None))]])
         _say_how('{"question": "...", "context": "..."}', source)
         return read_questions(source)
 
@@ -187,7 +188,7 @@ class Generation(BundleRun):
         return f"{number}\t{rank}\t{score:.4f}\t{output.replace(chr(9), ' ')}"
 
     def _answers(
-        self, bundle: Any, part: Sequence[tuple[int, Question]], progress: Progress | None
+        self, bundle: Any, part: Sequence[tuple[int, Asked]], progress: Progress | None
     ) -> Iterator[str]:
         asked = [question for _, question in part]
         questions, contexts = [one.question for one in asked], [one.context for one in asked]
