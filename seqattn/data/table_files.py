@@ -2,13 +2,17 @@
 
 import csv
 import glob
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pandas as pd
+import pyarrow as pa
 
 from seqattn.data.arrow_tables import quiet_datasets
 from seqattn.data.text_files import json_fault, scan_text
@@ -26,6 +30,10 @@ READERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+_NO_ROWS = ("corresponds to no data", "BatchSize must be greater than 0")
+"""What `datasets` says of a file of JSON or of parquet without rows."""
+
+
 def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     """The rows of a file, memory-mapped.
 
@@ -39,13 +47,18 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
         raise UserError(f"{path} must hold text, it is empty")
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _told(path, kind):
-        return datasets.load_dataset(
+        found = datasets.load_dataset(
             kind,
             data_files={"train": _itself(path)},
             split="train",
             cache_dir=cache,
             **_options(path),
         )
+    schema = found.features.arrow_schema
+    plain = pa.schema([(field.name, _untimed(field.type)) for field in schema])
+    if kind != "json" or plain == schema.remove_metadata():
+        return found
+    return datasets.Dataset(pa.Table.from_pylist(list(_json_rows(path)), plain))
 
 
 def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -59,10 +72,46 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
         raise UserError(f"{path} must be a {kind} file, it does not exist")
     errors = {} if kind == "parquet" else {"encoding_errors": "replace"}
     with quiet_datasets(), file_faults("read", path), _told(path, kind):
-        yield from datasets.load_dataset(
+        rows = datasets.load_dataset(
             kind, data_files={"train": _itself(path)}, split="train", streaming=True,
             **_options(path), **errors,
         )  # fmt: skip
+        for number, row in enumerate(rows):
+            if kind == "json" and _timed(row):
+                columns = dict.fromkeys(row)
+                yield from ({**columns, **own} for own in islice(_json_rows(path), number, None))
+                return
+            yield row
+
+
+def _untimed(kind: pa.DataType) -> pa.DataType:
+    """The type with text in place of dates, which the reader of JSON makes of texts like them."""
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_untimed(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _untimed(field.type)) for field in kind])
+    return kind
+
+
+def _timed(value: Any) -> bool:
+    """True if a date is among the values."""
+    if isinstance(value, Mapping | list):
+        return any(map(_timed, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, datetime)
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file that `datasets` could read, every text as it stands."""
+    with opened(path) as file:
+        if kind_of(path) == ".json":
+            yield from json.loads(file.read().decode("utf-8-sig", "replace"))
+            return
+        for number, line in enumerate(file):
+            text = line.decode("utf-8" if number else "utf-8-sig", "replace")
+            if text.strip():
+                yield json.loads(text)
 
 
 def _itself(path: Path) -> str:
@@ -97,7 +146,7 @@ def _told(path: Path, kind: str) -> Iterator[None]:
     except (datasets.exceptions.DatasetsError, ValueError) as error:
         if isinstance(error.__cause__, OSError):
             raise
-        if "corresponds to no data" in str(error):
+        if any(sign in str(error) for sign in _NO_ROWS):
             raise UserError(f"{path} must hold text, it has no rows") from error
         reason = json_fault(path) if kind == "json" else None
         reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
