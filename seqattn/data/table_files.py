@@ -146,7 +146,7 @@ def _told(path: Path, kind: str) -> Iterator[None]:
     except (datasets.exceptions.DatasetsError, ValueError) as error:
         if isinstance(error.__cause__, OSError):
             raise
-        if any(sign in str(error) for sign in _NO_ROWS):
+        if any(sign in f"{error} {error.__cause__}" for sign in _NO_ROWS):
             raise UserError(f"{path} must hold text, it has no rows") from error
         reason = json_fault(path) if kind == "json" else None
         reason = reason or str(error.__cause__ or error).strip().splitlines()[0]
