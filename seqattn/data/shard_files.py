@@ -1,14 +1,16 @@
 """A prepared corpus on disk: shards of ids, a vocabulary, and a manifest that vouches for them."""
 
 import io
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BaseModel, ValidationError
+from annotated_types import Ge, Lt
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
@@ -23,6 +25,10 @@ SIDES = ("source", "target")
 Ints = npt.NDArray[np.int64]
 
 
+Natural = Annotated[int, Ge(0), Lt(1 << 40)]
+FileName = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*$")]
+
+
 class ShardEntry(BaseModel):
     """What the manifest says of a file of ids.
 
@@ -30,21 +36,21 @@ class ShardEntry(BaseModel):
     all of them, end marks counted; `lengths`: its rows in `LENGTHS`.
     """
 
-    name: str
+    name: FileName
     sha256: str
-    bytes: int
-    pairs: int
-    source_tokens: int
-    target_tokens: int
-    lengths: int
+    bytes: Natural
+    pairs: Natural
+    source_tokens: Natural
+    target_tokens: Natural
+    lengths: Natural
 
 
 class SplitEntry(BaseModel):
     """What the manifest says of a file of texts, to validate or test on."""
 
-    name: str
+    name: FileName
     sha256: str
-    rows: int
+    rows: Natural
 
 
 class Manifest(BaseModel):
@@ -113,6 +119,8 @@ class Shard:
 
     def __init__(self, path: Path) -> None:
         table = read_batch(path)
+        if not _holds_ids(table):
+            raise UserError(f"{path} is damaged; {AGAIN}")
         lists = [table.column(side) for side in SIDES]
         self._offsets = [column.offsets.to_numpy() for column in lists]
         self._values = [column.values.to_numpy(zero_copy_only=True) for column in lists]
@@ -123,6 +131,11 @@ class Shard:
     def lengths(self) -> list[npt.NDArray[np.int32]]:
         """(N,) tokens of each source and (N,) of each target, end marks counted."""
         return [np.diff(offsets) for offsets in self._offsets]
+
+    def is_below(self, sizes: Sequence[int]) -> bool:
+        """True if ids are those of vocabularies of the sizes of both sides."""
+        pairs = zip(self._values, sizes, strict=True)
+        return all(ids.min(initial=0) >= 0 and ids.max(initial=0) < size for ids, size in pairs)
 
     def rows(self, side: int, rows: Ints) -> list[Any]:
         """The ids of some rows. Args: side: 0 for the source, 1 for the target."""
@@ -135,6 +148,22 @@ open_shard = lru_cache(maxsize=256)(Shard)
 """A shard that stays open."""
 
 
+def _holds_ids(table: pa.RecordBatch) -> bool:
+    """True if both sides are lists of whole numbers, and nothing is absent."""
+    if not set(SIDES) <= set(table.schema.names):
+        return False
+    columns = [table.column(side) for side in SIDES]
+    if not all(pa.types.is_list(one.type) for one in columns):
+        return False
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    kinds = [one.type.value_type for one in columns]
+    absent = sum(one.null_count + one.values.null_count for one in columns)
+    return all(map(pa.types.is_integer, kinds)) and absent == 0
+
+
 def read_batch(path: Path) -> pa.RecordBatch:
     """The one batch of an Arrow file, memory-mapped.
 
@@ -144,7 +173,7 @@ def read_batch(path: Path) -> pa.RecordBatch:
     try:
         with file_faults("read", path), pa.memory_map(str(path)) as file:
             return pa.ipc.open_file(file).get_batch(0)
-    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+    except (pa.ArrowException, IndexError, ValueError) as error:
         raise UserError(f"{path} is damaged; {AGAIN}") from error
 
 
@@ -202,6 +231,32 @@ def write_lengths(home: Path, table: npt.NDArray[np.int32]) -> str:
     np.save(sink, table)
     write_whole(home / LENGTHS, sink.getvalue())
     return digest_of(home / LENGTHS)
+
+
+def read_lengths(home: Path, manifest: Manifest) -> npt.NDArray[np.int32]:
+    """The histograms of all shards, (E, 3) as `histogram` gives them, one after the other.
+
+    Raises:
+        UserError: the file is damaged, or the manifest counts other rows.
+    """
+    path = home / LENGTHS
+    check_whole(path, manifest.lengths_sha256)
+    try:
+        table = np.load(path, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{path} is damaged; {AGAIN}") from error
+    sizes = [entry.lengths for entry in manifest.train]
+    if table.dtype != np.int32 or table.shape != (sum(sizes), 3) or table.min(initial=0) < 0:
+        raise UserError(f"{path} is not what {MANIFEST} says; {AGAIN}")
+    ends = np.cumsum([0, *sizes])
+    totals = np.cumsum([0, *table[:, 2].tolist()])[ends]
+    for entry, rows in zip(manifest.train, np.diff(totals).tolist(), strict=True):
+        if entry.pairs != rows:
+            raise UserError(
+                f"{home / MANIFEST} says that {entry.name} has {entry.pairs:,} pairs, "
+                f"{LENGTHS} has {rows:,}; {AGAIN}"
+            )
+    return table
 
 
 def write_split(home: Path, split: str, texts: pa.Table) -> SplitEntry:

@@ -17,7 +17,7 @@ from torch.utils.data import Sampler
 
 from seqattn.data.bucketing import BucketSampler, Ints, batch_count
 from seqattn.data.options import BatchLimits, LoaderOptions
-from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, check_whole, open_shard
+from seqattn.data.shard_files import AGAIN, LENGTHS, Manifest, histogram, open_shard, read_lengths
 from seqattn.errors import UserError
 from seqattn.storage import digest_of, is_file
 
@@ -28,6 +28,7 @@ class ShardedCorpus:
     Args:
         window: shards that are in play at once.
         first: the number of its first pair among those of all corpora.
+        sizes: of the vocabularies of source and target.
 
     Attributes:
         firsts: the number of each shard's first pair among those of all corpora.
@@ -38,15 +39,20 @@ class ShardedCorpus:
     """
 
     def __init__(
-        self, root: Path, manifest: Manifest, window: int, first: int, options: LoaderOptions
+        self,
+        root: Path,
+        manifest: Manifest,
+        window: int,
+        first: int,
+        options: LoaderOptions,
+        sizes: Sequence[int] = (1 << 31, 1 << 31),
     ) -> None:
         self.name, self.options, self.entries = str(root), options, manifest.train
         self.paths = [root / entry.name for entry in self.entries]
         for path, entry in zip(self.paths, self.entries, strict=True):
             if not is_file(path) or path.stat().st_size != entry.bytes:
                 raise UserError(f"{path} is missing or damaged; {AGAIN}")
-        check_whole(root / LENGTHS, manifest.lengths_sha256)
-        self._table = np.load(root / LENGTHS, mmap_mode="r")
+        self._table, self._sizes = read_lengths(root, manifest), sizes
         self.firsts = first + np.cumsum([0, *(entry.pairs for entry in self.entries)])
         self._parts = np.cumsum([0, *(entry.lengths for entry in self.entries)])
         read = (options.max_length, options.source_length, options.long_sources, window)
@@ -79,7 +85,16 @@ class ShardedCorpus:
         for number in range(self._bounds[window], self._bounds[window + 1]):
             if digest_of(self.paths[number]) != self.entries[number].sha256:
                 raise UserError(f"{self.paths[number]} is damaged; {AGAIN}")
-            source, target = open_shard(self.paths[number]).lengths()
+            shard, pairs = open_shard(self.paths[number]), self.entries[number].pairs
+            if len(shard) != pairs or not shard.is_below(self._sizes):
+                raise UserError(
+                    f"{self.paths[number]} must hold {pairs:,} pairs of ids below "
+                    f"{' and '.join(map(str, self._sizes))}, it does not; {AGAIN}"
+                )
+            source, target = shard.lengths()
+            part = self._table[self._parts[number] : self._parts[number + 1]]
+            if not np.array_equal(histogram([source, target]), part):
+                raise UserError(f"{self.paths[number]} is not what {LENGTHS} says; {AGAIN}")
             kept = np.flatnonzero(self._readable(source, target))
             clipped = np.minimum(source[kept], self.options.source_length)
             parts.append((kept + self.firsts[number], clipped, target[kept]))
@@ -138,7 +153,8 @@ class Passes:
         step = self.step_batches
         sampler = BucketSampler(source, target, self.limits, seed=own, step_batches=step)
         if len(sampler) != self.counts[window]:
-            raise UserError(f"the shards of {self.corpus.name} are not those of its manifest")
+            name = self.corpus.name
+            raise UserError(f"the shards of {name} are not those of its manifest; {AGAIN}")
         sampler.epoch, sampler.start_batch = epoch, start
         del source, target
         yield from (places[rows] for rows in sampler)

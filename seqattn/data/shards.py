@@ -7,6 +7,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
 
 from seqattn.checking import Count, Positive, checked
 from seqattn.data.base import Source
@@ -26,7 +27,7 @@ from seqattn.data.shard_windows import Passes, ShardedCorpus, WindowSampler
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.storage import user_path
+from seqattn.storage import file_faults, user_path
 
 Weights = Callable[[Sequence[int]], Sequence[float] | None]
 """From how many batches each corpus has to its weight."""
@@ -181,7 +182,17 @@ class Shards(Source):
             )
         path = root / splits[split].name
         check_whole(path, splits[split].sha256)
-        return datasets.Dataset.from_file(str(path))
+        try:
+            with file_faults("read", path):
+                table = datasets.Dataset.from_file(str(path))
+        except pa.ArrowException as error:
+            raise UserError(f"{path} is damaged; {AGAIN}") from error
+        texts = {"source", "target"} <= set(table.column_names)
+        if not texts or len(table) != splits[split].rows:
+            raise UserError(
+                f"{path} must hold {splits[split].rows:,} pairs of texts, it does not; {AGAIN}"
+            )
+        return table
 
     def origin(self, split: str) -> str:
         if split == "train":
@@ -200,9 +211,9 @@ class Shards(Source):
                 f"the shards of data.root={self.roots[0]} are of another vocabulary than the "
                 "model's; prepare them with vocabulary=RUN/model"
             )
-        corpora, first = [], 0
+        corpora, first, sizes = [], 0, (tokenizer.source_size, tokenizer.target_size)
         for root, manifest in zip(self.roots, self.manifests, strict=True):
-            corpora.append(ShardedCorpus(root, manifest, self.window, first, options))
+            corpora.append(ShardedCorpus(root, manifest, self.window, first, options, sizes))
             first += manifest.pairs
         return ShardRows(corpora, options, self.weights)
 
