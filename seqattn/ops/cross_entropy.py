@@ -14,7 +14,8 @@ class TokenLoss(NamedTuple):
     """Sums over the real tokens of a batch.
 
     `smoothed` is what training minimises, `nll` the plain negative log-likelihood, both in nats;
-    `correct` counts tokens that were the likeliest, `tokens` all of them. `divergence` is
+    `correct` counts tokens that were the likeliest (of several the first, but in training by
+    `blockwise_cross_entropy` any), `tokens` all of them. `divergence` is
     KL(P1 || P2) + KL(P2 || P1) in nats, where the batch holds two passes over the same tokens.
     """
 

@@ -72,6 +72,18 @@ def test_in_float32_value_and_gradients_are_those_of_float64(blocks, r_drop):
         torch.testing.assert_close(single.double(), exact, rtol=1e-5, atol=1e-5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("tied", [range(V), [2, 3, 5]])
+def test_of_logits_that_tie_the_first_alone_is_said(blocks, tied):
+    """A model that knows nothing, whose logits are all alike, was always right."""
+    features, output = torch.ones(B, T, D, dtype=torch.float64), layer()
+    output.weight.zero_()
+    output.weight[list(tied)] = 1.0
+    ours = blockwise_cross_entropy(features, output.weight, TARGETS, 0.1)
+    assert ours.correct == ((min(tied) == TARGETS) & REAL).sum()
+    assert ours.correct == cross_entropy(output(features), TARGETS, 0.1).correct
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
 def test_blockwise_cross_entropy_is_pytorchs_in_value_and_gradient(blocks, smoothing):
     output = layer()
