@@ -127,7 +127,7 @@ class RougeScorer:
         return list(zip(low, high, strict=True))
 
 
-class _ScriptWords(DefaultTokenizer):
+class _ScriptWords(DefaultTokenizer):  # type: ignore[misc]
     """Words of scripts other than Latin, those of a-z and 0-9 as `rouge-score` has them."""
 
     def tokenize(self, text: str) -> list[str]:
