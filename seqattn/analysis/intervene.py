@@ -1,8 +1,9 @@
 """Attention weights, replaced around any call: the dual of `capture`."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from seqattn.errors import UserError
 @contextmanager
 def intervene(
     model: nn.Module,
-    weights: Mapping[str, Edit] | None = None,
+    weights: Mapping[str, Edit] | Sequence[tuple[str, Edit]] | None = None,
     gates: Mapping[str, Tensor | Sequence[float]] | None = None,
 ) -> Iterator[None]:
     """Edits the attention of `model` for as long as the block runs, in decoding too.
@@ -29,7 +30,8 @@ def intervene(
 
     Args:
         model: any module that holds attentions.
-        weights: for each name an edit: a function of the true weights (B, H, T, S) and of where a
+        weights: for each name an edit, or pairs of a name and an edit, of which a name may have
+            several: a function of the true weights (B, H, T, S) and of where a
             query may look (bool, broadcastable to them, or None for everywhere) that gives others,
             of which the context is made. Rows are as `Maps` has them. `uniform`, `permuted`,
             `without_heads` and `without_keys` make edits.
@@ -43,7 +45,8 @@ def intervene(
     parts = dict(makers(model))
     attentions = {n: part for n, part in model.named_modules() if isinstance(part, Attention)}
     edits: dict[str, list[Edit]] = {}
-    for pattern, edit in (weights or {}).items():
+    pairs = weights.items() if isinstance(weights, Mapping) else weights or ()
+    for pattern, edit in pairs:
         for name in _named(pattern, parts):
             if not has_weights(parts[name]):
                 if name == pattern:
@@ -166,8 +169,14 @@ def parts_of(model: nn.Module) -> Parts:
     return Parts(parts, without)
 
 
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """Names that fit a pattern such as `decoder.*`."""
+    fits = re.compile(translate(pattern)).match  # fnmatch itself keeps 32,768 patterns in memory
+    return [name for name in names if fits(name)]
+
+
 def _named(pattern: str, known: Mapping[str, object]) -> list[str]:
-    found = [name for name in known if fnmatchcase(name, pattern)]
+    found = matching(pattern, known)
     if not found:
         raise UserError(f"no attention is called {pattern}; there are {', '.join(known)}")
     return found
