@@ -1,7 +1,7 @@
 """Answers to questions, and explanations of outputs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ from seqattn.bundle.bundle import Bundle, SpanBundle
 from seqattn.bundle.nodes import TARGET, import_path
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
-from seqattn.generation.span_search import Answered
+from seqattn.generation.span_search import Answered, SpanWindows
+from seqattn.server.checks import one_line, too_many
 from seqattn.server.figures import Figures
 from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Shared
@@ -25,7 +26,8 @@ from seqattn.server.schemas import (
     SentenceRequest,
 )
 from seqattn.server.searches import search_for
-from seqattn.server.texts import Texts, too_many
+from seqattn.server.texts import Texts
+from seqattn.server.watching import Gone, Left, Watch, passes_watched, watched
 
 
 def reads_questions(bundle: Bundle) -> bool:
@@ -86,10 +88,18 @@ class Spans:
             raise too_many("tokens", self.limits.tokens, sum(sizes))
         return [Shared(search, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
 
-    def search(self, search: Any, pairs: Sequence[tuple[str, str]]) -> list[Answered]:
+    def search(self, search: Any, pairs: Sequence[tuple[str, str]], left: Left) -> list[Answered]:
         """Answers to several questions with one search."""
         questions, contexts = zip(*pairs, strict=True)
-        return self.bundle.answerer(search).answer(questions, contexts)
+        answerer = self.bundle.answerer(search)
+
+        def encode(questions: Sequence[str], contexts: Sequence[str]) -> Iterator[SpanWindows]:
+            for windows in answerer.encode(questions, contexts):
+                if left():
+                    raise Gone
+                yield windows
+
+        return replace(answerer, encode=encode).answer(questions, contexts)
 
     def told(self, job: Shared, found: Answered) -> Answers:
         """The result of a question."""
@@ -101,7 +111,7 @@ class Spans:
         return Answers(answers=answers, no_answer=round(found.no_answer, 6))
 
 
-def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainResponse:
+def explained(texts: Texts, asked: ExplainRequest, source: str, left: Left) -> ExplainResponse:
     """Contributions to an output; runs the model.
 
     Raises:
@@ -109,12 +119,13 @@ def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainRespon
         UserError: for a method that is not there or cannot be had, or a text of no words.
     """
     bundle, tokenizer = texts.bundle, texts.bundle.tokenizer
+    source = one_line(bundle, source)
     windows, number = texts.encode([source])[0], 0
     texts.check_shown(max(windows, key=len))
     if not windows[0]:
         raise UserError("text must hold some words")
     if asked.output is None:
-        best, number = bundle.best(source, search_for(bundle, None, 1))
+        best, number = bundle.best(source, watched(search_for(bundle, None, 1), Watch(left)))
         target = bundle.ended(best.ids)
     else:
         target = tokenizer.encode_target([asked.output])[0]
@@ -122,7 +133,8 @@ def explained(texts: Texts, asked: ExplainRequest, source: str) -> ExplainRespon
     texts.check_shown(window, target)
     device = next(bundle.model.parameters()).device
     read, said = (torch.tensor([row], device=device) for row in (window, target))
-    found = explain(bundle.model, read, said, asked.method)
+    with passes_watched(bundle.model, left):
+        found = explain(bundle.model, read, said, asked.method)
     return ExplainResponse(
         method=asked.method,
         text=tokenizer.decode_target([target])[0] if asked.output is None else asked.output,

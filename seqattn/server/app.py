@@ -17,7 +17,6 @@ from starlette.responses import (
     JSONResponse,
     PlainTextResponse,
     Response,
-    StreamingResponse,
 )
 
 import seqattn
@@ -43,6 +42,7 @@ _STATUSES: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": about}
     for status, about in {
         400: "no JSON, or a host that is not served",
+        408: "a request that does not come to its end",
         413: "too much for a request",
         422: "what does not fit, in one line",
         503: "the queue is full; see Retry-After",
@@ -53,8 +53,10 @@ _POLICY = (
     "connect-src 'self'; img-src data:; frame-ancestors 'none'"
 )
 """The page asks this server and nobody else."""
-_TYPE = re.compile(r"(str|SearchSettings|list\[.*|constrained-.*)$")
+_TYPE = re.compile(r"(str|SearchSettings|list\[.*|constrained-.*|function-before.*)$")
 """What pydantic calls the types of a choice."""
+_SUBJECT = re.compile(r"^(Input|String|List|Dictionary) | after validation")
+_LINE = 1_000  # characters of an error, which may show what a client sent
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 
 
@@ -85,6 +87,7 @@ def make_app(
         lifespan=lifespan,
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
         responses=_STATUSES,
     )
     _add_endpoints(app, service)
@@ -98,7 +101,7 @@ def make_app(
     app.add_middleware(
         Guard,
         hosts=hosts,
-        body_bytes=service.limits.body_bytes,
+        limits=service.limits,
         figures=service.figures,
         paths=paths,
     )
@@ -110,8 +113,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     async def generate(asked: GenerateRequest, request: Request) -> GenerateResponse:
         """Outputs for a text or several."""
         if asked.stream:
-            events = await service.stream(asked)
-            return StreamingResponse(events, media_type="text/event-stream")  # type: ignore[return-value]
+            return await service.stream(asked)  # type: ignore[return-value]
         return await service.generate(asked, request)
 
     @app.post("/v1/answer", response_model_exclude_none=True)
@@ -133,8 +135,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     async def sentence(asked: SentenceRequest, request: Request) -> Response:
         """What the page shows: `seqattn.report.document_types.SentenceDocument`."""
         if asked.stream:
-            events = await service.sentence_stream(asked)
-            return StreamingResponse(events, media_type="text/event-stream")
+            return await service.sentence_stream(asked)
         return JSONResponse(await service.sentence(asked, request))
 
     @app.get("/health")
@@ -166,8 +167,10 @@ def worded(errors: Sequence[Any]) -> tuple[int, str]:
     key = _key_of(found[0])
     if kind == "extra_forbidden":
         return 422, f"there is no key {key}"
+    if any(error["type"] == "string_unicode" for error in found):
+        return 422, f"{key} has half a surrogate pair; send Unicode"
     same = (error["msg"] for error in found if _key_of(error) == key)
-    reasons = dict.fromkeys(re.sub(r"^(Input|String) ", "", reason) for reason in same)
+    reasons = dict.fromkeys(_SUBJECT.sub("", reason) for reason in same)
     return 422, f"{key} {' or '.join(reasons)}"
 
 
@@ -184,7 +187,8 @@ def _add_errors(app: FastAPI) -> None:
 
     def problem(status: int, line: str, headers: Any = None) -> JSONResponse:
         line = line.encode(errors="backslashreplace").decode()  # half a surrogate pair
-        content = {"error": " ".join(line.split())}
+        line = " ".join(line[: _LINE + 1].split())
+        content = {"error": line if len(line) <= _LINE else f"{line[:_LINE]}..."}
         return JSONResponse(content, status_code=status, headers=headers)
 
     @app.exception_handler(UserError)

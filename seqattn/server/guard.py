@@ -1,5 +1,6 @@
 """What stands before every request: whom it asks for, how long its body is, how long it takes."""
 
+import asyncio
 import ipaddress
 import time
 from collections.abc import Collection
@@ -11,6 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seqattn.server.figures import Figures
+from seqattn.server.limits import Limits
 
 
 class Guard:
@@ -22,7 +24,7 @@ class Guard:
     Args:
         app: what answers.
         hosts: names that the server goes by, beside `localhost`.
-        body_bytes: of a request at most.
+        limits: `body_bytes` and `read_seconds` are looked at.
         figures: told of each request.
         paths: those that are counted apart.
     """
@@ -31,11 +33,11 @@ class Guard:
         self,
         app: ASGIApp,
         hosts: Collection[str],
-        body_bytes: int,
+        limits: Limits,
         figures: Figures,
         paths: Collection[str],
     ) -> None:
-        self.app, self.body_bytes, self.figures, self.paths = app, body_bytes, figures, paths
+        self.app, self.limits, self.figures, self.paths = app, limits, figures, paths
         self.hosts = {"localhost", *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,8 +61,8 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         try:
+            body = await self._body(headers, receive)
             self._check_host(headers.get("host", ""))
-            body = await self._body(headers.get("content-length", ""), receive)
         except HTTPException as error:
             said = JSONResponse({"error": error.detail}, error.status_code, error.headers)
             await said(scope, receive, send)
@@ -85,19 +87,38 @@ class Guard:
                     400, f"this server does not go by {name!r}; start it with hosts=[{name}]"
                 ) from None
 
-    async def _body(self, told: str, receive: Receive) -> bytes | None:
-        """The whole body, of the length that is told; None where the client has gone."""
-        line = f"a request may have {self.body_bytes:,} bytes; split it"
-        too_long = HTTPException(413, line, {"Connection": "close"})
-        if told.isdigit() and int(told) > self.body_bytes:
-            raise too_long
-        body, more = bytearray(), True
-        while more:
-            message: Any = await receive()
-            if message["type"] == "http.disconnect":
+    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+        """The whole body; None where the client has gone.
+
+        What is too long is read to its end, and dropped: few clients look for an answer before.
+        """
+        body, told = bytearray(), headers.get("content-length", "")
+        long = told.isdigit() and float(told) > self.limits.body_bytes
+
+        async def read() -> bool:
+            nonlocal long
+            more = not (long and "expect" in headers)  # it waits for leave to send
+            while more:
+                message: Any = await receive()
+                if message["type"] == "http.disconnect":
+                    return False
+                long = long or len(body) + len(message["body"]) > self.limits.body_bytes
+                if long:
+                    body.clear()
+                else:
+                    body.extend(message["body"])
+                more = message.get("more_body", False)
+            return True
+
+        seconds, close = self.limits.read_seconds, {"Connection": "close"}
+        try:
+            if not await asyncio.wait_for(read(), seconds):
                 return None
-            body += message.get("body", b"")
-            if len(body) > self.body_bytes:
-                raise too_long
-            more = message.get("more_body", False)
+        except asyncio.TimeoutError:
+            if not long:
+                line = f"the body of the request has not come within {seconds:g} seconds"
+                raise HTTPException(408, line, close) from None
+        if long:
+            line = f"a request may have {self.limits.body_bytes:,} bytes; split it"
+            raise HTTPException(413, line, close)
         return bytes(body)

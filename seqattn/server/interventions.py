@@ -1,14 +1,20 @@
 """Interventions of a request, as `seqattn.analysis.intervene` takes them."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from fnmatch import fnmatchcase
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from seqattn.analysis.capture import makers, place_of
-from seqattn.analysis.intervene import intervene, permuted, uniform, without_heads, without_keys
+from seqattn.analysis.intervene import (
+    intervene,
+    matching,
+    permuted,
+    uniform,
+    without_heads,
+    without_keys,
+)
 from seqattn.attention.watched import Edit
 from seqattn.errors import UserError
 from seqattn.server.schemas import Intervention, WeightEdit
@@ -35,17 +41,14 @@ def intervened(
         return
     _check_keys(model, asked, beams)
     edits = [_WeightSet(one, beams) for one in asked.weights]
-    each: list[Mapping[str, Edit]] = [
-        *({name: uniform} for name in asked.uniform),
-        *({name: permuted(asked.seed)} for name in asked.permuted),
-        *({name: without_heads(*heads)} for name, heads in asked.without_heads.items()),
-        *({name: without_keys(*keys)} for name, keys in asked.without_keys.items()),
-        *({edit.asked.attention: edit} for edit in edits),
+    weights: list[tuple[str, Edit]] = [
+        *((name, uniform) for name in asked.uniform),
+        *((name, permuted(asked.seed)) for name in asked.permuted),
+        *((name, without_heads(*heads)) for name, heads in asked.without_heads.items()),
+        *((name, without_keys(*keys)) for name, keys in asked.without_keys.items()),
+        *((edit.asked.attention, edit) for edit in edits),
     ]
-    with ExitStack() as stack:
-        stack.enter_context(intervene(model, gates=asked.gates))
-        for weights in each:
-            stack.enter_context(intervene(model, weights=weights))
+    with intervene(model, weights, asked.gates):
         yield
     for edit in edits if beams is not None else ():
         if not edit.reached:
@@ -61,10 +64,11 @@ def _check_keys(model: nn.Module, asked: Intervention, beams: int | None) -> Non
             raise UserError(
                 f"no attention is called {edit.attention}; there are {', '.join(names)}"
             )
+    if (beams or 1) == 1:
+        return
     for pattern in (*asked.without_keys, *(edit.attention for edit in asked.weights)):
-        for name in names:
-            is_own = place_of(name)[0] == "decoder"
-            if (beams or 1) > 1 and fnmatchcase(name, pattern) and is_own:
+        for name in matching(pattern, names):
+            if place_of(name)[0] == "decoder":
                 raise UserError(
                     f"the keys of {name} stand apart with generation=greedy alone, not in a beam"
                 )

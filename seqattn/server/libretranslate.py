@@ -112,6 +112,9 @@ _BODY = {
 }
 
 
+_FIELDS = 1_000  # of a form
+
+
 def _count(value: Any) -> int:
     if not re.fullmatch(r"\d{1,2}", str(value)):
         raise HTTPException(
@@ -131,14 +134,15 @@ async def _values(request: Request) -> dict[str, Any]:
             raise HTTPException(400, "send JSON, or a form as application/x-www-form-urlencoded")
         else:
             given = _fields(body.decode())
+        asked = _fields(request.url.query)
     except (ValueError, RecursionError) as error:
-        raise HTTPException(400, f"the body cannot be read: {error}") from error
+        raise HTTPException(400, f"the request cannot be read: {error}") from error
     if not isinstance(given, dict):
         raise HTTPException(400, "the body must be an object with q, source and target")
-    return {**_fields(request.url.query), **given}
+    return {**asked, **given}
 
 
 def _fields(form: str) -> dict[str, Any]:
     """A form's keys; one that is given several times has a list."""
-    fields = parse_qs(form, keep_blank_values=True)
+    fields = parse_qs(form, keep_blank_values=True, max_num_fields=_FIELDS)
     return {key: found[0] if len(found) == 1 else found for key, found in fields.items()}

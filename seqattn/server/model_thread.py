@@ -6,32 +6,45 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.exceptions import HTTPException
 
 from seqattn.server.limits import Limits
+from seqattn.server.watching import Gone, Left
 
-Together = Callable[[Any, list[Any]], Sequence[Any]]
+Together = Callable[[Any, list[Any], Left], Sequence[Any]]
 """Searches several inputs with one search: a result for each."""
 
 
-@dataclass(eq=False)
-class Alone:
-    """Work that nothing else shares. Args: work: what is done; done: what comes of it."""
+@dataclass(eq=False, kw_only=True)
+class Work:
+    """Work for a client. Args: done: what comes of it; gone: set when the client has left."""
 
-    work: Callable[[], Any]
     done: Future[Any] = field(default_factory=Future)
+    gone: threading.Event = field(default_factory=threading.Event)
+
+    def leave(self) -> None:
+        """Drops the work where it waits, and ends it at its next step where it runs."""
+        self.gone.set()
+        self.done.cancel()
 
 
 @dataclass(eq=False)
-class Shared:
-    """An input of so many tokens, searched beside others of an equal search; `done` as `Alone`."""
+class Alone(Work):
+    """Work that nothing else shares. Args: work: what is done."""
+
+    work: Callable[[Left], Any]
+    tokens: ClassVar[int] = 1
+
+
+@dataclass(eq=False)
+class Shared(Work):
+    """An input of so many tokens, searched beside others of an equal search."""
 
     search: Any
     item: Any
     tokens: int
-    done: Future[Any] = field(default_factory=Future)
 
 
 Job = Alone | Shared
@@ -40,8 +53,10 @@ Job = Alone | Shared
 class ModelThread:
     """Takes jobs in the order in which they come; those with equal searches that wait go together.
 
-    One thread, since what a forward pass is told of padding is told to the whole process. After a
-    batch of several a job waits up to `batch_wait` for company: a client alone never does.
+    One thread, since interventions and captures change the model itself while they are in force: a
+    search beside them would be changed and observed, too. After a batch of several a job waits up
+    to `batch_wait` for company: a client alone never does. Work for clients of whom those with
+    half of its tokens or more have left ends at its next step, and is done for the others alone.
 
     Args:
         together: searches a batch.
@@ -121,19 +136,33 @@ class ModelThread:
     def _do(self, jobs: list[Job]) -> None:
         """Runs jobs; where several fail together, each for itself."""
         try:
-            first = jobs[0]
-            if isinstance(first, Alone):
-                found: Sequence[Any] = [first.work()]
-            else:
-                found = self._together(
-                    first.search, [job.item for job in jobs if isinstance(job, Shared)]
-                )
+            found = self._results(jobs)
+        except Gone as error:
+            staying = [job for job in jobs if not job.gone.is_set()]
+            for job in jobs:
+                if job.gone.is_set():
+                    job.done.set_exception(error)
+            if staying:
+                self._do(staying)
         except Exception as error:
             if len(jobs) == 1:
                 jobs[0].done.set_exception(error)
             else:
                 for job in jobs:
                     self._do([job])
-            return
-        for job, one in zip(jobs, found, strict=True):
-            job.done.set_result(one)
+        else:
+            for job, one in zip(jobs, found, strict=True):
+                job.done.set_result(one)
+
+    def _results(self, jobs: list[Job]) -> Sequence[Any]:
+        sizes = [(job.gone, max(1, job.tokens)) for job in jobs]
+        half = sum(size for _, size in sizes) / 2
+
+        def left() -> bool:
+            return sum(size for gone, size in sizes if gone.is_set()) >= half
+
+        first = jobs[0]
+        if isinstance(first, Alone):
+            return [first.work(left)]
+        shared = [job for job in jobs if isinstance(job, Shared)]
+        return self._together(shared[0].search, [job.item for job in shared], left)

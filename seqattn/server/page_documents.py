@@ -1,8 +1,8 @@
 """What the page asks for: the report's documents, made of the sentence that somebody types."""
 
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypedDict
 
 from seqattn.analysis.importance import gate_sizes
@@ -18,12 +18,14 @@ from seqattn.report.run_document import bundle_document
 from seqattn.report.sentences import looks_into
 from seqattn.report.text_document import TextLook
 from seqattn.server.answers import Spans, source_of
+from seqattn.server.checks import check_prefix, one_line
 from seqattn.server.interventions import intervened
 from seqattn.server.model_thread import Alone, Shared
 from seqattn.server.schemas import AnswerRequest, GenerateRequest, SentenceRequest
 from seqattn.server.searches import beams_of
 from seqattn.server.streams import Event, Tell
-from seqattn.server.texts import Input, Texts, Watch, check_prefix, watched
+from seqattn.server.texts import Input, Texts, watch_of
+from seqattn.server.watching import Left, passes_watched, watched
 
 
 class PageDocument(TypedDict):
@@ -90,7 +92,10 @@ class Sentences:
         source = source_of(asked, self.asks)
         if isinstance(self.reader, Texts):
             keys = {name: getattr(asked, name) for name in _OF_A_TEXT}
-            one = self.reader.read(GenerateRequest.model_construct(inputs=[source], **keys))[0]
+            request = GenerateRequest.model_construct(
+                inputs=[one_line(self.reader.bundle, source)], **keys
+            )
+            one = self.reader.read(request).inputs[0]
             self.reader.check_shown(max(one.windows, key=len))
             return one
         if asked.prefix is not None:
@@ -107,13 +112,11 @@ class Sentences:
         asked: SentenceRequest,
         one: Input | Shared,
         tell: Tell | None = None,
-        gone: threading.Event | None = None,
     ) -> Alone:
         """Makes a `SentenceDocument`, and tells of each step on the way."""
         if isinstance(one, Shared):
-            return Alone(partial(self._answer, asked, one))
-        watch = Watch(one, tell, gone or threading.Event())
-        return Alone(partial(self._text, asked, one, watch))
+            return Alone(lambda left: self._answer(asked, one))
+        return Alone(lambda left: self._text(asked, one, left, tell))
 
     def event(self, one: Input | Shared, event: Event) -> str:
         """What a client is told of a step."""
@@ -121,13 +124,22 @@ class Sentences:
         assert isinstance(one, Input)
         return self.reader.event([one], event)
 
-    def _text(self, asked: SentenceRequest, one: Input, watch: Watch) -> SentenceDocument:
+    def _text(
+        self, asked: SentenceRequest, one: Input, left: Left, tell: Tell | None
+    ) -> SentenceDocument:
         assert isinstance(self.reader, Texts)
-        bundle, source = self.reader.bundle, source_of(asked, self.asks)
-        model, search = bundle.model, watched(one.search, watch)
+        bundle = self.reader.bundle
+        source = one_line(bundle, source_of(asked, self.asks))
+        model, search = bundle.model, watched(one.search, watch_of(one, left, tell))
         found = looks_into([bundle], search)[0]
         assert isinstance(found, TextLook)
-        look = replace(found, passes=partial(intervened, model, asked.intervene))
+
+        @contextmanager
+        def passes() -> Iterator[None]:
+            with passes_watched(model, left), intervened(model, asked.intervene):
+                yield
+
+        look = replace(found, passes=passes)
         with intervened(model, asked.intervene, beams_of(search)):
             searched = look.searched(source)
         best = searched.hypotheses[0]

@@ -2,23 +2,28 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field
+
+from seqattn.server.fields import (
+    ITEMS,
+    NAMES,
+    ByName,
+    Filled,
+    Gate,
+    Name,
+    Named,
+    Number,
+    Position,
+    Request,
+    Strings,
+    Text,
+)
 
 SENTENCE = "He buys these books."
 CROSS = "decoder.layers.0.cross_attention"
 Part = Literal["scores", "tokens", "alignment", "attention"]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Gate = Annotated[float, Field(ge=-1e6, le=1e6)]
-"""A head's factor; with much larger ones the model gives no numbers."""
 Numbers = list[Any]
 """Nested lists of numbers."""
-Filled = Annotated[str, StringConstraints(min_length=1)]
-
-
-class Request(BaseModel):
-    """Keys that are not there are refused."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
 
 class LimitSettings(Request):
@@ -32,7 +37,7 @@ class LimitSettings(Request):
 class SearchSettings(Request):
     """A search: the bundle's own or the named one, with some of its settings changed."""
 
-    name: str | None = Field(default=None, description="greedy, beam, sampling, mbr or spans")
+    name: Name | None = Field(default=None, description="greedy, beam, sampling, mbr or spans")
     beam_size: Annotated[int, Field(ge=1, le=100)] | None = None
     length_penalty: Number | None = None
     early_stopping: bool | None = None
@@ -52,13 +57,13 @@ class SearchSettings(Request):
 class WeightEdit(Request):
     """One attention weight set; the others of its row share what is left as they did."""
 
-    attention: str = Field(description="a name of the model's attentions", examples=[CROSS])
-    head: Annotated[int, Field(ge=0)] | None = Field(default=None, description="null for all")
-    step: Annotated[int, Field(ge=0)] = Field(
+    attention: Name = Field(description="a name of the model's attentions", examples=[CROSS])
+    head: Position | None = Field(default=None, description="null for all")
+    step: Position = Field(
         description="the target token that is predicted, of an encoder's attention the token that "
         "looks; from 0"
     )
-    key: Annotated[int, Field(ge=0)] = Field(description="the token that is looked at, from 0")
+    key: Position = Field(description="the token that is looked at, from 0")
     weight: Annotated[Number, Field(ge=0, le=1)]
 
 
@@ -66,29 +71,29 @@ class Intervention(Request):
     """What is changed inside the model while it works. A name is an attention's, or a pattern such
     as `decoder.*`; the parts act in the order in which they stand here."""
 
-    gates: dict[str, list[Gate]] = Field(
+    gates: ByName[Gate] = Field(
         default={}, description="a factor for each head", examples=[{CROSS: [1, 0, 1, 1]}]
     )
-    uniform: list[str] = Field(default=[], description="the same weight on every key")
-    permuted: list[str] = Field(default=[], description="weights in another order, drawn by seed")
+    uniform: Named = Field(default=[], description="the same weight on every key")
+    permuted: Named = Field(default=[], description="weights in another order, drawn by seed")
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
-    without_heads: dict[str, list[int]] = {}
-    without_keys: dict[str, list[Annotated[int, Field(ge=0)]]] = {}
-    weights: list[WeightEdit] = Field(default=[], max_length=1_000)
+    without_heads: ByName[Annotated[int, Field(ge=-ITEMS, le=ITEMS)]] = Field(default={})
+    without_keys: ByName[Position] = Field(default={})
+    weights: list[WeightEdit] = Field(default=[], max_length=ITEMS, fail_fast=True)
 
 
 class GenerateRequest(Request):
     """Texts for which outputs are wanted."""
 
-    inputs: str | list[str] = Field(examples=[SENTENCE])
-    generation: str | SearchSettings | None = Field(default=None, examples=[{"beam_size": 2}])
+    inputs: str | Strings = Field(examples=[SENTENCE])
+    generation: Name | SearchSettings | None = Field(default=None, examples=[{"beam_size": 2}])
     n_best: Annotated[int, Field(ge=1, le=100)] = Field(
         default=1, description="different outputs, at most"
     )
-    prefix: Filled | list[str] | None = Field(
+    prefix: Filled | Strings | None = Field(
         default=None, description="how every output begins, or one for each input; whole words"
     )
-    parts: list[Part] = Field(default=["scores"], alias="return")
+    parts: list[Part] = Field(default=["scores"], alias="return", max_length=NAMES, fail_fast=True)
     attention_as: Literal["lists", "uint16"] = Field(
         default="lists", description="uint16: base64 of 16-bit whole numbers, little-endian"
     )
@@ -99,9 +104,9 @@ class GenerateRequest(Request):
 class AnswerRequest(Request):
     """A question about a context, or several with a context each."""
 
-    question: str | list[str] = Field(examples=["Who met Dan?"])
-    context: str | list[str] = Field(examples=["Ann met Dan in town."])
-    generation: str | SearchSettings | None = None
+    question: str | Strings = Field(examples=["Who met Dan?"])
+    context: str | Strings = Field(examples=["Ann met Dan in town."])
+    generation: Name | SearchSettings | None = None
     n_best: Annotated[int, Field(ge=1, le=100)] = 1
 
 
@@ -110,7 +115,7 @@ class SentenceRequest(Request):
 
     text: Filled = Field(examples=[SENTENCE], description="or the question")
     context: Filled | None = None
-    generation: str | SearchSettings | None = None
+    generation: Name | SearchSettings | None = None
     prefix: Filled | None = Field(default=None, description="how the output begins; whole words")
     intervene: Intervention | None = None
     stream: bool = Field(default=False, description="server-sent events: token or best, then done")
@@ -120,9 +125,9 @@ class ExplainRequest(Request):
     """An output to be explained, or the model's own."""
 
     text: Filled = Field(examples=[SENTENCE], description="or the question, with its context")
-    context: str | None = None
-    output: str | None = Field(default=None, description="null for the model's own")
-    method: str = Field(examples=["attention"])
+    context: Text | None = None
+    output: Text | None = Field(default=None, description="null for the model's own")
+    method: Name = Field(examples=["attention"])
 
 
 class Alignment(BaseModel):

@@ -1,5 +1,6 @@
 """The search that a request asks for, made once and checked."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,8 @@ from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
 from seqattn.generation.span_search import SpanSearch
 from seqattn.server.schemas import SearchSettings
 from seqattn.tokens import UNK
+
+_ROWS = 1_024  # hypotheses that are extended at once, each with scores of a whole vocabulary
 
 
 def search_for(bundle: Bundle, asked: str | SearchSettings | None, n_best: int) -> Any:
@@ -43,7 +46,16 @@ def search_for(bundle: Bundle, asked: str | SearchSettings | None, n_best: int) 
         raise UserError(
             "this search gives one hypothesis; n_best needs generation=beam or sampling"
         )
-    return replace(made, workers=1)
+    rows = max(1, _ROWS // beams_of(made))
+    return replace(made, workers=1, batch_size=min(made.batch_size or rows, rows))
+
+
+def target_tokens(search: Search, sizes: Sequence[int], longest: int | None) -> int:
+    """How many tokens all hypotheses of sources of these sizes may have."""
+    limit = search.limit
+    least = max(1, limit.minimum)
+    lengths = (max(int(size * limit.ratio) + limit.extra, least) for size in sizes if size)
+    return beams_of(search) * sum(min(length, longest or length) for length in lengths)
 
 
 def beams_of(search: Any) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,8 @@ from seqattn.server.schemas import (
     GenerateResponse,
     SentenceRequest,
 )
-from seqattn.server.streams import streamed
+from seqattn.server.streams import EventStream, streamed
+from seqattn.server.text_lines import joined
 from seqattn.server.texts import Texts
 
 
@@ -95,21 +96,21 @@ class Service:
     async def explain(self, asked: ExplainRequest, request: Request) -> ExplainResponse:
         """Contributions to an output."""
         texts, source = self.writer(asks=self.asks), source_of(asked, self.asks)
-        job = Alone(lambda: explained(texts, asked, source))
+        job = Alone(partial(explained, texts, asked, source))
         return (await self._done([job], request))[0]
 
     async def _outputs(
         self, texts: Texts, asked: GenerateRequest, request: Request
     ) -> list[Generated]:
-        inputs = await run_in_threadpool(texts.read, asked)
+        inputs, lines = await run_in_threadpool(texts.read, asked)
         jobs = texts.jobs(asked, inputs)
         found = await self._done(jobs, request)
-        if jobs and isinstance(jobs[0], Alone):
-            return found
-        return [texts.told(asked, one, h) for one, h in zip(inputs, found, strict=True)]
+        if not jobs or not isinstance(jobs[0], Alone):
+            found = [texts.told(asked, one, h) for one, h in zip(inputs, found, strict=True)]
+        return joined(lines, found)
 
     async def _done(self, jobs: Sequence[Job], request: Request) -> list[Any]:
-        """What came of jobs; those that wait are dropped when the client goes."""
+        """What came of jobs, which end when the client leaves."""
         self.thread.submit(jobs)
         work: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
         gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(request))
@@ -123,12 +124,12 @@ class Service:
             work.add_done_callback(_noted)
             work.cancel()
             for job in jobs:
-                job.done.cancel()
+                job.leave()
 
-    async def stream(self, asked: GenerateRequest) -> AsyncIterator[str]:
+    async def stream(self, asked: GenerateRequest) -> EventStream:
         """Server-sent events of a request that is queued when this returns."""
         texts = self.writer(asks=False)
-        inputs = await run_in_threadpool(texts.read, asked)
+        inputs, _ = await run_in_threadpool(texts.read, asked)
         return streamed(
             self.thread,
             partial(texts.stream, asked, inputs),
@@ -142,7 +143,7 @@ class Service:
         job = self.sentences.job(asked, one)
         return (await self._done([job], request))[0]
 
-    async def sentence_stream(self, asked: SentenceRequest) -> AsyncIterator[str]:
+    async def sentence_stream(self, asked: SentenceRequest) -> EventStream:
         """Server-sent events of a sentence that is queued when this returns."""
         sentences = self.sentences
         one = await run_in_threadpool(sentences.read, asked)

@@ -1,35 +1,32 @@
 """Outputs for texts: read, searched together or alone, and told."""
 
 import json
-import threading
+from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from starlette.exceptions import HTTPException
-from torch import Tensor
 
 from seqattn.bundle.bundle import TextBundle
+from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
-from seqattn.generation.base import Hypothesis, Search, listed
-from seqattn.generation.processors import Processor
+from seqattn.generation.base import Hypothesis, Search
 from seqattn.generation.windows import generate_from_windows, search_windows
+from seqattn.server.checks import Shown, check_lines, check_prefix, looks, too_many
 from seqattn.server.figures import Figures
 from seqattn.server.interventions import intervened
 from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Alone, Shared
 from seqattn.server.outputs import different, look_into
 from seqattn.server.schemas import Generated, GenerateRequest, Output
-from seqattn.server.searches import beams_of, forced, prefix_ids, search_for
+from seqattn.server.searches import beams_of, forced, prefix_ids, search_for, target_tokens
 from seqattn.server.streams import Event, Tell, sent
+from seqattn.server.watching import Left, Watch, watched
 
 Windows = list[list[int]]
 """The ids of a source, in one part or in several."""
-
-
-class Gone(Exception):
-    """Nobody waits for the work any more."""
 
 
 class Input(NamedTuple):
@@ -46,6 +43,13 @@ class Input(NamedTuple):
         return sum(map(len, self.windows))
 
 
+class Read(NamedTuple):
+    """What is searched of a request, and the texts of which the inputs are the lines."""
+
+    inputs: list[Input]
+    lines: TextLines
+
+
 @dataclass(frozen=True)
 class Texts:
     """Turns requests into searches and hypotheses into results. Args: as `Spans`."""
@@ -54,23 +58,39 @@ class Texts:
     limits: Limits
     figures: Figures
 
-    def read(self, asked: GenerateRequest) -> list[Input]:
+    def read(self, asked: GenerateRequest) -> Read:
         """The inputs of a request.
 
         Raises:
-            HTTPException: 413 for too many inputs or tokens.
+            HTTPException: 413 for too many inputs, lines or tokens.
             UserError: for anything else that does not fit.
         """
         texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
         if len(texts) > self.limits.inputs:
             raise too_many("inputs", self.limits.inputs, len(texts))
+        lines = self.bundle.lines(texts)
+        if len(lines.lines) > self.limits.queue:
+            raise too_many("lines", self.limits.queue, len(lines.lines))
+        check_lines(asked, lines)
         search = search_for(self.bundle, asked.generation, asked.n_best)
-        prefixes = self._prefixes(asked.prefix, len(texts))
-        rows = zip(self.encode(texts), prefixes, strict=True)
+        prefixes = self._prefixes(asked.prefix, len(texts)) or [()] * len(lines.lines)
+        rows = zip(self.encode(lines.lines), lines.texts, prefixes, strict=True)
         inputs = [
-            Input(windows, place, forced(search, prefix), prefix)
-            for place, (windows, prefix) in enumerate(rows)
+            Input(windows, place, forced(search, prefix), prefix) for windows, place, prefix in rows
         ]
+        self._check(asked, search, inputs)
+        return Read(inputs, lines)
+
+    def _check(self, asked: GenerateRequest, search: Search, inputs: Sequence[Input]) -> None:
+        """Refuses what is too much for a search, or not for it."""
+        sizes = [len(window) for one in inputs for window in one.windows]
+        target = target_tokens(search, sizes, self.bundle.model.max_target_length)
+        if target > self.limits.target_tokens:
+            raise HTTPException(
+                413,
+                f"the hypotheses of a request may have {self.limits.target_tokens:,} tokens, these "
+                f"{target:,}; split it, or ask for fewer or shorter ones",
+            )
         if asked.intervene is not None and any(len(one.windows) > 1 for one in inputs):
             raise UserError("intervene takes texts that are read in one part; shorten them")
         if asked.intervene is not None or looks(asked):
@@ -80,7 +100,6 @@ class Texts:
             if hasattr(search, "samples"):
                 raise UserError("generation=mbr says nothing until all is drawn; leave stream out")
             raise UserError("stream gives one sample; leave n_best out")
-        return inputs
 
     def encode(self, texts: Sequence[str]) -> list[Windows]:
         """Ids of texts, within the limits of a request and of the model."""
@@ -110,7 +129,7 @@ class Texts:
 
     def _prefixes(self, given: str | list[str] | None, count: int) -> list[tuple[int, ...]]:
         if given is None:
-            return [()] * count
+            return []
         each = [given] * count if isinstance(given, str) else given
         if len(each) != count:
             raise UserError(f"prefix must be a text or one for each of {count} inputs")
@@ -123,24 +142,30 @@ class Texts:
         """
         if asked.intervene is None and not looks(asked):
             return [Shared(one.search, one, one.size) for one in inputs]
-        return [Alone(partial(self.result, asked, one)) for one in inputs]
+        shown = Shown(self.limits.shown_tokens)
+        return [Alone(partial(self.result, asked, one, shown)) for one in inputs]
 
-    def search(self, search: Search, inputs: Sequence[Input]) -> list[list[Hypothesis]]:
+    def search(self, search: Search, inputs: Sequence[Input], left: Left) -> list[list[Hypothesis]]:
         """Hypotheses of inputs with one search."""
         places = [one.place for one in inputs]
-        generator = search.over(self.bundle.model)
+        generator = watched(search, Watch(left)).over(self.bundle.model)
         return generate_from_windows(generator, [one.windows for one in inputs], places)
 
     def result(
-        self, asked: GenerateRequest, one: Input, watch: Processor | None = None
+        self,
+        asked: GenerateRequest,
+        one: Input,
+        shown: Shown,
+        left: Left,
+        tell: Tell | None = None,
     ) -> Generated:
         """Searches an input alone, under what the request changes in the model."""
-        search = one.search if watch is None else watched(one.search, watch)
+        search = watched(one.search, watch_of(one, left, tell))
         with intervened(self.bundle.model, asked.intervene, beams_of(search)):
             generator = search.over(self.bundle.model)
             found = search_windows(generator, [one.windows], [one.place])[0]
         windows = {each.hypothesis.ids: each.window for each in found}
-        return self.told(asked, one, [each.hypothesis for each in found], windows)
+        return self.told(asked, one, [each.hypothesis for each in found], windows, shown)
 
     def told(
         self,
@@ -148,6 +173,7 @@ class Texts:
         one: Input,
         found: Sequence[Hypothesis],
         windows: Mapping[tuple[int, ...], int] | None = None,
+        shown: Shown | None = None,
     ) -> Generated:
         """The result of an input.
 
@@ -156,6 +182,7 @@ class Texts:
             one: the input.
             found: its hypotheses.
             windows: in which of its windows each was found, where that is to be shown.
+            shown: told of each output whose attention is given.
 
         Raises:
             UserError: where its limit is shorter than the beginning that was asked for.
@@ -180,6 +207,8 @@ class Texts:
             source = one.windows[(windows or {}).get(hypothesis.ids, 0)]
             if source and looks(asked):
                 self.check_shown(source, hypothesis.ids)
+                if shown is not None and "attention" in asked.parts:
+                    shown.add(len(source) + len(hypothesis.ids))
                 if len(one.windows) > 1 and "tokens" in asked.parts:
                     output.source_tokens = tokenizer.source_pieces(source)
                 look_into(output, self.bundle, source, self.bundle.ended(hypothesis.ids), asked)
@@ -188,57 +217,21 @@ class Texts:
 
     def event(self, inputs: Sequence[Input], event: Event) -> str:
         """What a client is told of an event."""
-        tokenizer = self.bundle.tokenizer
-        text = tokenizer.decode_target([event.ids])[0]
+        tokenizer, ids = self.bundle.tokenizer, event.ids.tolist()
+        text = tokenizer.decode_target([ids])[0]
         best = hasattr(inputs[event.place].search, "beam_size")
-        token = {} if best else {"token": tokenizer.target_pieces(event.ids[-1:])[0]}
+        token = {} if best else {"token": tokenizer.target_pieces(ids[-1:])[0]}
         data = json.dumps({"index": event.place, **token, "text": text}, ensure_ascii=False)
         return sent("best" if best else "token", data)
 
-    def stream(
-        self,
-        asked: GenerateRequest,
-        inputs: Sequence[Input],
-        tell: Tell,
-        gone: threading.Event,
-    ) -> Alone:
-        """One job for all inputs, which tells of each step, and stops where the client has gone."""
-        return Alone(lambda: [self.result(asked, one, Watch(one, tell, gone)) for one in inputs])
+    def stream(self, asked: GenerateRequest, inputs: Sequence[Input], tell: Tell) -> Alone:
+        """One job for all inputs, which tells of each step."""
+        shown = Shown(self.limits.shown_tokens)
+        return Alone(lambda left: [self.result(asked, one, shown, left, tell) for one in inputs])
 
 
-def too_many(what: str, most: int, came: int) -> HTTPException:
-    """413: a request that must be split."""
-    return HTTPException(413, f"a request may have {most:,} {what}, got {came:,}; split it")
-
-
-def check_prefix(one: Input, best: Hypothesis) -> None:
-    """A `UserError` where an input's limit is shorter than the beginning that was asked for."""
-    if best.ids[: len(one.prefix)] != one.prefix and one.size:
-        raise UserError(
-            f"prefix has {len(one.prefix)} tokens, the output of input {one.place + 1} at most "
-            f"{len(best.ids)}; give generation a larger limit.extra"
-        )
-
-
-def looks(asked: GenerateRequest) -> bool:
-    """Whether a request asks for what needs another pass of the model."""
-    return bool({"alignment", "attention"} & set(asked.parts))
-
-
-def watched(search: Search, watch: Processor) -> Search:
-    """The same search, with one more processor."""
-    return replace(search, processors=[*listed(search.processors), watch])
-
-
-class Watch(Processor):
-    """Forbids nothing: tells what the best hypothesis has said, or ends the search."""
-
-    def __init__(self, one: Input, tell: Tell | None, gone: threading.Event) -> None:
-        self.place, self.gone = one.place, gone
-        self.tell = tell if len(one.windows) == 1 else None
-
-    def __call__(self, scores: Tensor, said: Tensor) -> None:
-        if self.gone.is_set():
-            raise Gone
-        if self.tell is not None and said.shape[1]:
-            self.tell(Event(self.place, said[0].tolist()))
+def watch_of(one: Input, left: Left, tell: Tell | None = None) -> Watch:
+    """The watch over an input's search, which tells of its steps where it is read in one part."""
+    if tell is None or len(one.windows) > 1:
+        return Watch(left)
+    return Watch(left, lambda ids: tell(Event(one.place, array("i", ids))))

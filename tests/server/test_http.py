@@ -183,8 +183,8 @@ def test_bodies_that_are_no_form_and_servers_without_languages_say_so(client, bu
     assert sent.json()["error"].startswith("send JSON, or a form as application/x-www-form-url")
     kind = {"Content-Type": "application/json"}
     for body, line in (
-        (b"{", "the body cannot be read: "),
-        (b"[" * 100_000, "the body cannot be read: "),
+        (b"{", "the request cannot be read: "),
+        (b"[" * 100_000, "the request cannot be read: "),
         (b"[]", "the body must be an object "),
     ):
         response = client.post("/translate", content=body, headers=kind)

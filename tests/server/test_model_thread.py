@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 
 from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Alone, ModelThread, Shared
+from seqattn.server.watching import Gone
 
 
 class Recorded:
@@ -15,7 +16,7 @@ class Recorded:
     def __init__(self):
         self.batches, self.started, self.go = [], threading.Event(), threading.Event()
 
-    def __call__(self, search, items):
+    def __call__(self, search, items, left):
         self.started.set()
         assert self.go.wait(10)
         self.batches.append((search, items))
@@ -62,7 +63,7 @@ def test_what_waits_with_an_equal_search_goes_together_within_its_tokens(thread,
 def test_work_alone_is_done_in_its_turn(thread, search):
     held(thread, search)
     order = []
-    alone = Alone(lambda: order.append(len(search.batches)))
+    alone = Alone(lambda left: order.append(len(search.batches)))
     jobs = [Shared("a", "1", 1), alone, Shared("a", "2", 99)]
     thread.submit(jobs)
     search.go.set()
@@ -137,3 +138,29 @@ def test_after_a_batch_of_several_one_waits_for_company(search):
     found([*late, other])
     thread.close()
     assert search.batches[2:] == [("a", ["3", "4"]), ("b", ["5"])]
+
+
+def test_what_runs_for_clients_who_left_ends_and_the_others_are_served():
+    begun, tries = threading.Event(), []
+
+    def search(search, items, left):
+        tries.append(items)
+        begun.set()
+        while len(items) == 3:
+            if left():
+                raise Gone
+        return items
+
+    thread = ModelThread(search, Limits(batch_wait=0))
+    free = threading.Event()
+    thread.submit([Alone(lambda left: free.wait(10))])
+    jobs = [Shared("a", "1", 4), Shared("a", "2", 4), Shared("a", "3", 6)]
+    thread.submit(jobs)
+    free.set()
+    assert begun.wait(10)
+    jobs[0].leave()  # of 14 tokens 4
+    jobs[1].leave()  # and 4 more
+    assert found(jobs[2:]) == ["3"]
+    assert [type(job.done.exception(timeout=10)) for job in jobs[:2]] == [Gone, Gone]
+    assert tries == [["1", "2", "3"], ["3"]]
+    thread.close()

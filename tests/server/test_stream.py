@@ -4,15 +4,20 @@ import asyncio
 import gc
 import json
 import threading
+from functools import partial
 
 import pytest
+import torch
 from starlette.exceptions import HTTPException
 
+from seqattn.generation.stepper import Stepper
+from seqattn.server import streams
+from seqattn.server.answers import explained
 from seqattn.server.limits import Limits
 from seqattn.server.model_thread import Alone
-from seqattn.server.schemas import GenerateRequest
+from seqattn.server.schemas import ExplainRequest, GenerateRequest, SentenceRequest
 from seqattn.server.service import Service
-from seqattn.server.texts import Gone
+from seqattn.server.watching import Gone, passes_watched
 from tests.server.conftest import TEXT, ask, refusal
 
 
@@ -69,13 +74,13 @@ def test_a_stream_that_fails_says_so_in_its_last_event(client):
 def test_a_client_that_goes_ends_the_search(bundle):
     service = Service(bundle, Limits())
     asked = GenerateRequest(inputs=[TEXT] * 3, generation="greedy", stream=True)
-    gone, told = threading.Event(), []
+    told = []
 
     def tell(event):
         told.append(event)
-        gone.set()
+        job.leave()
 
-    job = service.reader.stream(asked, service.reader.read(asked), tell, gone)
+    job = service.reader.stream(asked, service.reader.read(asked).inputs, tell)
     service.thread.submit([job])
     assert isinstance(job.done.exception(timeout=10), Gone)
     assert len(told) == 1
@@ -97,8 +102,113 @@ def test_clients_that_go_while_they_wait_leave_nothing_on_the_servers_output(bun
         await asyncio.sleep(0.01)
         gc.collect()
 
-    service.thread.submit([Alone(free.wait)])
+    service.thread.submit([Alone(lambda left: free.wait())])
     asyncio.run(go())
     free.set()
     service.thread.close()
     assert told == []
+
+
+LONG = {"name": "sampling", "seed": 1, "limit": {"extra": 900, "minimum": 900}}
+
+
+@pytest.mark.parametrize(
+    ("path", "keys"),
+    [
+        ("generate", GenerateRequest(inputs=[TEXT] * 2, generation=LONG)),
+        ("generate", GenerateRequest(inputs=TEXT, generation=LONG, **{"return": ["alignment"]})),
+        ("sentence", SentenceRequest(text=TEXT, generation=LONG)),
+    ],
+)
+def test_a_search_without_a_stream_ends_when_its_client_leaves(bundle, monkeypatch, path, keys):
+    service, steps = Service(bundle, Limits(shown_tokens=2_000)), []
+    step, began, left = Stepper.step, threading.Event(), threading.Event()
+
+    def counted(self, ids):
+        steps.append(1)
+        if len(steps) == 3:
+            began.set()
+            assert left.wait(10)
+        return step(self, ids)
+
+    class Request:
+        async def receive(self):
+            await asyncio.to_thread(began.wait)
+            return {"type": "http.disconnect"}
+
+    async def go():
+        with pytest.raises(HTTPException, match="the client has gone"):
+            await getattr(service, path)(keys, Request())
+        left.set()
+
+    monkeypatch.setattr(Stepper, "step", counted)
+    asyncio.run(go())
+    service.thread.close()
+    assert len(steps) == 3
+
+
+def test_a_pass_through_the_model_ends_when_its_client_leaves(bundle):
+    calls, ids = [], torch.ones(1, 3).long()
+
+    def left():
+        calls.append(1)
+        return len(calls) == 12
+
+    with passes_watched(bundle.model, left), pytest.raises(Gone):
+        bundle.model(ids, ids)
+    assert len(calls) == 12
+    bundle.model(ids, ids)
+    assert len(calls) == 12
+
+
+def test_an_explanation_ends_when_its_client_leaves(bundle, monkeypatch):
+    service, encode, left = Service(bundle, Limits()), bundle.model.encode, threading.Event()
+    calls = []
+
+    def counted(ids):
+        calls.append(1)
+        left.set()
+        return encode(ids)
+
+    monkeypatch.setattr(bundle.model, "encode", counted)
+    asked = ExplainRequest(text=TEXT, method="occlusion", output="two birds")
+    job = Alone(partial(explained, service.reader, asked, TEXT))
+    with pytest.raises(Gone):
+        job.work(left.is_set)
+    assert len(calls) == 1
+    service.thread.close()
+
+
+def test_a_stream_whose_client_left_before_its_first_event_is_dropped(bundle):
+    service, free = Service(bundle, Limits()), threading.Event()
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        pass
+
+    async def go():
+        asked = GenerateRequest(inputs=TEXT, generation="greedy", stream=True)
+        response = await service.stream(asked)
+        await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+        assert response.job.done.cancelled()
+
+    service.thread.submit([Alone(lambda left: free.wait(10))])
+    asyncio.run(go())
+    free.set()
+    service.thread.close()
+
+
+def test_a_stream_that_nobody_reads_does_not_fill_the_memory(bundle, monkeypatch):
+    monkeypatch.setattr(streams, "_BEHIND", 2)
+    service = Service(bundle, Limits())
+
+    async def go():
+        asked = GenerateRequest(inputs=TEXT, generation=LONG, stream=True)
+        job = (await service.stream(asked)).job
+        return await asyncio.to_thread(job.done.exception, 10)
+
+    refused = asyncio.run(go())
+    service.thread.close()
+    assert str(refused) == "the stream ends: 2 events have not been read"
