@@ -65,4 +65,4 @@ class Serving(BundleRun):
             app = make_app(service, (*self.hosts, self.host), self.cors, self.languages)
             told = f"serving {self.bundle} on {address_of(on)} (Ctrl-C ends)"
             print(told, file=sys.stderr, flush=True)
-            serve(app, on)
+            serve(app, on, self.limits)

@@ -8,6 +8,8 @@ from typing import Any
 import uvicorn
 
 from seqattn.errors import UserError
+from seqattn.server.connections import HEAD_BYTES, connection
+from seqattn.server.limits import Limits
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -36,7 +38,7 @@ def address_of(made: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: Any, on: socket.socket) -> None:
+def serve(app: Any, on: socket.socket, limits: Limits) -> None:
     """Answers until SIGINT or SIGTERM; requests that run then have half a minute to end.
 
     Raises:
@@ -49,7 +51,18 @@ def serve(app: Any, on: socket.socket) -> None:
 
     signal.signal(signal.SIGTERM, terminated)  # uvicorn hands the signal on when all is done
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    server_of(app, limits).run(sockets=[on])
+
+
+def server_of(app: Any, limits: Limits) -> uvicorn.Server:
+    """An HTTP/1.1 server. Args: limits: as `connection`."""
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=30
+        app,
+        http=connection(limits),
+        ws="none",
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        log_level="error",  # a warning for each request that is no HTTP would fill the output
+        access_log=False,
+        timeout_graceful_shutdown=30,
     )
-    uvicorn.Server(config).run(sockets=[on])
+    return uvicorn.Server(config)

@@ -5,7 +5,11 @@ import torch
 
 from seqattn.analysis import explanations
 from seqattn.analysis.explanations import Explanation, Method
+from seqattn.server.answers import Spans
+from seqattn.server.figures import Figures
 from seqattn.server.limits import Limits
+from seqattn.server.schemas import AnswerRequest
+from seqattn.server.watching import Gone
 from tests.server.conftest import TEXT, ask, client_of, refusal
 
 QUESTION, CONTEXT = "who sees the cat", "a dog sees the cat by the old tree"
@@ -117,3 +121,11 @@ def test_a_question_is_explained_with_its_context(writer, writing, numbered):
     keys = {"text": QUESTION, "context": CONTEXT, "method": "numbered"}
     found = ask(writer, "/v1/explain", **keys)
     assert [found["text"]] == writing.answer(QUESTION, CONTEXT)
+
+
+def test_a_search_of_spans_ends_when_its_clients_leave(spans):
+    reader = Spans(spans, Limits(), Figures())
+    job = reader.jobs(AnswerRequest(question=QUESTION, context=CONTEXT))[0]
+    assert len(reader.search(job.search, [job.item] * 2, lambda: False)) == 2
+    with pytest.raises(Gone):
+        reader.search(job.search, [job.item], lambda: True)
