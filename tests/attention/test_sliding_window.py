@@ -13,7 +13,6 @@ from seqattn.attention.kernels.window import SlidingWindowKernel
 from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from tests.attention.local import (
-    CLOSE,
     LEANING,
     NOWHERE,
     ROPE,
@@ -26,6 +25,7 @@ from tests.attention.local import (
     spelled_out,
 )
 from tests.builders import DIM, HEAD_DIM, HEADS
+from tests.comparing import close
 
 LONG = 3 * SMALLEST + 9  # several blocks, the last one not full
 
@@ -55,7 +55,7 @@ def test_each_row_sees_exactly_its_set_in_value_gradient_and_weights(window, fir
         tensors, lambda i: keys_of(i, LONG, window, first, causal), NOWHERE
     )
     assert_equal_in_value_and_gradient(got, expected, tensors)
-    torch.testing.assert_close(maps[0].double(), weights, **CLOSE)
+    close(maps[0].double(), weights)
     assert ((maps[0] > 0) == (weights > 0)).all()
 
 
@@ -90,7 +90,7 @@ def test_padding_anywhere_moves_no_real_token(first, causal):
     for row in range(2):
         alone = [x[row : row + 1, :, real[row]] for x in tensors]
         expected = run(block, alone, plain(int(real[row].sum()), causal), ROPE)
-        torch.testing.assert_close(together[row : row + 1, :, real[row]], expected, **CLOSE)
+        close(together[row : row + 1, :, real[row]], expected)
     gradients = torch.autograd.grad(together[:, :, real.all(dim=0)].sum(), tensors)
     for gradient in gradients[1:]:
         assert (gradient.transpose(1, 2)[~real] == 0).all()
@@ -107,7 +107,7 @@ def test_weights_of_padded_rows_stand_where_the_tokens_stand(causal):
     hidden = ~plain(LONG, causal, real).dense()
     assert (maps[0][hidden.expand_as(maps[0])] == 0).all()
     context = maps[0] @ tensors[2].repeat_interleave(2, dim=1)
-    torch.testing.assert_close(got.transpose(1, 2)[real], context.transpose(1, 2)[real], **CLOSE)
+    close(got.transpose(1, 2)[real], context.transpose(1, 2)[real])
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -128,7 +128,7 @@ def test_a_mask_of_your_own_is_joined(heads, causal, padded):
     dense = Mask(torch.arange(LONG), torch.arange(LONG), real, extra=extra & near)
     expected = run(SoftmaxKernel(HeadShape(HEADS, 2, HEAD_DIM)), tensors, dense)
     assert (got[:, :, 40] == 0).all()
-    torch.testing.assert_close(got[:, :, skipped:], expected[:, :, skipped:], **CLOSE)
+    close(got[:, :, skipped:], expected[:, :, skipped:])
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -141,12 +141,12 @@ def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_
     maps = []
     block.observers, block.edits = (maps.append,), (lambda weights, visible: weights,)
     context = run(block, tensors, mask)
-    torch.testing.assert_close(context.transpose(1, 2)[real], fast.transpose(1, 2)[real], **CLOSE)
+    close(context.transpose(1, 2)[real], fast.transpose(1, 2)[real])
     upstream = torch.randn_like(context) * real[:, None, :, None]
     gradient, *kept = torch.autograd.grad((context * upstream).sum(), (maps[0], *tensors))
     expected = upstream @ tensors[2].repeat_interleave(2, dim=1).mT
     seen = maps[0] > 0
-    torch.testing.assert_close(gradient[seen], expected[seen], **CLOSE)
+    close(gradient[seen], expected[seen])
     for one, other in zip(kept, torch.autograd.grad((fast * upstream).sum(), tensors)):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
@@ -161,11 +161,11 @@ def test_the_rolling_cache_gives_one_causal_pass(cuts, position, first):
     maps = []
     block.observers = (maps.append,)
     got = decoded(block, tensors, cuts, position)
-    torch.testing.assert_close(got.double(), expected, **CLOSE)
+    close(got.double(), expected)
     if "value_term" not in position.hooks:
         values = tensors[2].repeat_interleave(2, dim=1)
         seen = [row @ values[:, :, : row.shape[3]] for row in maps]
-        torch.testing.assert_close(torch.cat(seen, dim=2), got, **CLOSE)
+        close(torch.cat(seen, dim=2), got)
 
 
 @pytest.mark.parametrize("first", [0, 3])
@@ -210,7 +210,7 @@ def test_beams_and_padded_prefixes_roll_each_in_its_own_row(first):
         got = run(block, piece, mask, ROPE, cache)[:, :, -1]
         for row, history in enumerate(histories):
             alone = run(block, history, plain(history[0].shape[2]), ROPE)
-            torch.testing.assert_close(got[row], alone[0, :, -1], **CLOSE)
+            close(got[row], alone[0, :, -1])
         index = torch.tensor([[1, 0], [1, 1]]) if t % 2 else torch.tensor([[0, 0], [0, 1]])
         cache.reorder(index)
         flat = (index + torch.tensor([[0], [beams]])).flatten().tolist()
@@ -241,7 +241,7 @@ def test_sentences_that_leave_take_their_rows_along():
     cache.keep(torch.tensor([2, 0]))
     last = [x[[2, 0], :, 8:] for x in tensors]
     got = run(block, last, Mask(torch.tensor([8]), torch.arange(9), causal=True), cache=cache)
-    torch.testing.assert_close(got, expected[[2, 0], :, 8:], **CLOSE)
+    close(got, expected[[2, 0], :, 8:])
 
 
 @pytest.mark.parametrize("global_tokens", [0, 3])
@@ -278,7 +278,7 @@ def test_it_equals_longformer_with_copied_weights(global_tokens):
         is_global_attn=bool(global_tokens),
     )[:1]
     got = ours(x, ours.project(x), plain(length, False, real), NOWHERE).output
-    torch.testing.assert_close(got[real], expected[real], **CLOSE)
+    close(got[real], expected[real])
 
 
 def test_no_tensor_of_a_pass_is_as_large_as_n_by_n():

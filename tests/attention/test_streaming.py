@@ -9,7 +9,6 @@ from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.streaming import StreamingKernel
 from seqattn.attention.masks import Mask
 from tests.attention.local import (
-    CLOSE,
     LEANING,
     NOWHERE,
     ROPE,
@@ -22,6 +21,7 @@ from tests.attention.local import (
     spelled_out,
 )
 from tests.builders import HEAD_DIM, HEADS
+from tests.comparing import close
 
 LONG = 3 * SMALLEST + 9  # several blocks, the last one not full
 
@@ -63,7 +63,7 @@ def test_a_full_pass_sees_sinks_and_window_at_the_distances_of_the_cache(sinks, 
     got = run(block, tensors, plain(LONG), position)
     expected, weights = reference(tensors, sinks, window, position)
     assert_equal_in_value_and_gradient(got, expected, tensors)
-    torch.testing.assert_close(maps[0].double(), weights, **CLOSE)
+    close(maps[0].double(), weights)
 
 
 @pytest.mark.parametrize("position", SCHEMES, ids=lambda scheme: type(scheme).__name__)
@@ -76,9 +76,9 @@ def test_the_rolling_cache_gives_the_full_pass(sinks, window, cuts, position):
     maps = []
     block.observers = (maps.append,)
     got = decoded(block, tensors, cuts, position)
-    torch.testing.assert_close(got.double(), expected, **CLOSE)
+    close(got.double(), expected)
     last = weights[:, :, -cuts[-1] :]
-    torch.testing.assert_close(maps[-1].double(), last, **CLOSE)
+    close(maps[-1].double(), last)
 
 
 @pytest.mark.parametrize("position", [ROPE, LEANING], ids=lambda scheme: type(scheme).__name__)
@@ -100,7 +100,7 @@ def test_rows_with_padding_before_and_between_stream_as_each_would_alone(positio
     for row in range(2):
         alone = [x[row : row + 1, :, real[row]] for x in tensors]
         expected, _ = reference(alone, 3, 4, position)
-        torch.testing.assert_close(got[row : row + 1, :, real[row]].double(), expected, **CLOSE)
+        close(got[row : row + 1, :, real[row]].double(), expected)
 
 
 @pytest.mark.parametrize("position", SCHEMES, ids=lambda scheme: type(scheme).__name__)
