@@ -265,3 +265,12 @@ def test_the_python_of_the_pages_runs(folder, run, answering, tmp_path, capfd):
     words = [made, f"input={folder}/FILE", "generation=greedy", "processor=[no_repeat_ngram]"]
     assert run_verb("generate", words) == 0, capfd.readouterr().err
     assert run_verb("generate", [made, *words[1:2], words[3]]) == 0, capfd.readouterr().err
+
+
+def test_nothing_names_the_package_of_that_name_on_the_public_index():
+    tops = ("README.md", "CHANGELOG.md", "Makefile", "conf", "docs", "scripts", "seqattn", "tests")
+    files = [path for top in tops for path in [ROOT / top, *(ROOT / top).rglob("*")]]
+    texts = [path for path in files if path.suffix in (".md", ".py", ".yaml", "")]
+    for path in filter(Path.is_file, texts):
+        found = re.findall(r"seqattn\[\w+|pip install (?:-\S+ )*seqattn", path.read_text("utf-8"))
+        assert not found, f"{path}: {found}; say pip install -e .[NAME], from the checkout"

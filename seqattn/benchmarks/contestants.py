@@ -48,7 +48,7 @@ _SHARING = ("seqattn", "ctranslate2")
 """Those that have workers; the others get the threads of all."""
 _HINTS = {
     "": "",
-    "bench": "; pip install seqattn[bench]",
+    "bench": "; pip install -e .[bench], in the checkout",
     "peers": "; give suite.peer_python=PATH, a Python that has it",
 }
 """What to do where a package is not there."""

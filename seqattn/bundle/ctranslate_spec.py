@@ -31,6 +31,7 @@ LONGEST = 4096
 """Positions that are written, in tokens, of schemes that have no end but need a table."""
 _TABLES = Position, SinusoidalPosition, LearnedPosition
 _POSITIONS = *_TABLES, RotaryPosition, ShawPosition, T5Position
+_INSTALL = "pip install -e .[export], in the checkout"
 _OLDEST = 4, 7  # whose encoders have fewer key heads than heads
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
 
@@ -53,9 +54,9 @@ def ctranslate_spec(
         from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec
         from ctranslate2.specs import TransformerSpec as Spec
     except ImportError as error:
-        raise UserError(f"CTranslate2 is needed ({error}): pip install seqattn[export]") from error
+        raise UserError(f"CTranslate2 is needed ({error}): {_INSTALL}") from error
     if tuple(map(int, version.split(".")[:2])) < _OLDEST:
-        raise UserError(f"CTranslate2 {version} is too old: pip install --upgrade seqattn[export]")
+        raise UserError(f"CTranslate2 {version} is too old: {_INSTALL}")
     _check(model)
     model = cast(Transformer, model)
     encoder = _stack(TransformerEncoderSpec, model.encoder, model.config)

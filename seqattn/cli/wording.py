@@ -131,8 +131,8 @@ def _unknown_choice(error: MissingConfigException) -> str:
         return f"there is no configuration {wrong}"
     hint = nearest(wrong, options)
     if group.startswith("hydra/"):
-        extra = "seqattn[sweep] or seqattn[slurm]" if "launcher" in group else "seqattn[sweep]"
-        hint = f"; it comes with {extra}"
+        extra = ".[sweep] or .[slurm]" if "launcher" in group else ".[sweep]"
+        hint = f"; it comes with pip install -e {extra}, in the checkout"
     return f"there is no {group}={wrong}{hint}; the choices are: {', '.join(options)}"
 
 

@@ -57,7 +57,9 @@ class Serving(BundleRun):
         except ModuleNotFoundError as error:
             if error.name not in ("fastapi", "starlette", "uvicorn"):
                 raise
-            raise UserError(f"serve needs {error.name}: pip install 'seqattn[serve]'") from error
+            raise UserError(
+                f"serve needs {error.name}: pip install -e .[serve], in the checkout"
+            ) from error
         from seqattn.server.service import Service
 
         with bound(self.host, self.port) as on:

@@ -43,7 +43,7 @@ def adamw_8bit(
         optim: Any = importlib.import_module("bitsandbytes.optim")
     except ImportError as error:
         raise UserError(
-            "optimizer=adamw_8bit needs bitsandbytes: pip install seqattn[8bit]"
+            "optimizer=adamw_8bit needs bitsandbytes: pip install -e .[8bit], in the checkout"
         ) from error
 
     class AdamW(optim.AdamW8bit):  # type: ignore[misc]

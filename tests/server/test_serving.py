@@ -46,7 +46,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UserError) as refused:
         Serving(bundle="nowhere").run()
-    assert str(refused.value) == f"serve needs {missing}: pip install 'seqattn[serve]'"
+    assert str(refused.value) == f"serve needs {missing}: pip install -e .[serve], in the checkout"
 
 
 WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}
