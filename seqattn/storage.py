@@ -1,26 +1,18 @@
 """Files written whole or not at all, and what is wrong with one said in a line."""
 
-import csv
-import gzip
 import hashlib
 import json
 import mmap
 import os
-import re
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from seqattn.errors import UserError
 
-MAX_DEPTH = 64
-"""Lists and objects within each other that a JSON file may have."""
-_TEXT_OR_PLAIN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[^][{}"]+')
-_WHOLE_PAIR = re.compile(rb"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w")
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STREAMS = ("/dev/", "/proc/")  # whose links name what is open, not a file to replace
 
 
@@ -42,20 +34,6 @@ def file_faults(doing: str, path: Path) -> Iterator[None]:
         raise UserError(f"cannot {doing} {where}: {error.strerror or error}") from error
     except (EOFError, zlib.error) as error:  # of packed files
         raise UserError(f"cannot {doing} {path}: {error}") from error
-
-
-@contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """A file's bytes, unpacked where its name ends in ".gz".
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    with (
-        file_faults("read", path),
-        gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file,
-    ):
-        yield file  # type: ignore[misc]
 
 
 def user_path(name: str | Path) -> Path:
@@ -135,69 +113,3 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def read_json(path: Path, kind: str, form: str = "JSON") -> Any:
-    """Reads a UTF-8 JSON file, with a byte order mark or without.
-
-    Args:
-        path: the file.
-        kind: what it must be, such as "a file of predictions".
-        form: what it must hold.
-
-    Raises:
-        UserError: it is not there, or is not JSON (with the line).
-    """
-    if not is_file(path):
-        raise UserError(f"{path} must be {kind}, it does not exist")
-    with opened(path) as file:
-        content = file.read()
-    check_json(content.splitlines(), path)
-    try:
-        return json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} must be UTF-8 text, byte {error.start:,} is not") from error
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}"
-        raise UserError(f"{path} must be {form}, {where}: {error.msg}") from error
-    except ValueError as error:  # a number of thousands of digits
-        raise UserError(f"{path} must be {form}: {error}") from error
-
-
-def csv_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file whose first line names its columns, without one that is cut off.
-
-    No rows where there is no file.
-    """
-    if not path.is_file():
-        return []
-    with file_faults("read", path), path.open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if None not in row.values()]
-
-
-def check_json(lines: Iterable[bytes], path: Path, by_line: bool = False) -> None:
-    """Refuses JSON on which readers crash: nested too deeply, or with half a surrogate pair.
-
-    Args:
-        lines: of the file.
-        path: its name for the message.
-        by_line: whether each line is a value of its own.
-
-    Raises:
-        UserError: naming the line.
-    """
-    depth = 0
-    for number, line in enumerate(lines, 1):
-        if _SURROGATE.search(line) and _SURROGATE.search(_WHOLE_PAIR.sub(b"", line)):
-            raise UserError(f"{path} must be Unicode text, line {number} has half a surrogate pair")
-        if by_line:
-            depth = 0
-            if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
-                continue
-        for bracket in _TEXT_OR_PLAIN.sub(b"", line):
-            depth += 1 if bracket in b"[{" else -1
-            if depth > MAX_DEPTH:
-                raise UserError(
-                    f"{path} must nest at most {MAX_DEPTH} lists and objects, line {number} nests "
-                    "more"
-                )

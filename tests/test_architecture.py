@@ -79,6 +79,7 @@ def allowed(folder, module):
         folder,
         "checking",
         "errors",
+        "inputs",
         "places",
         "processes",
         "storage",
@@ -134,6 +135,7 @@ def test_the_package_itself_imports_nothing_but_bundles_and_that_late():
     assert {node.module for node in late} == {"collections.abc", "pathlib", "typing"}
     for name in ("checking", "errors", "places", "processes", "storage", "tokens"):
         assert set(edges(HOME / f"{name}.py")) <= {"seqattn.errors"}
+    assert set(edges(HOME / "inputs.py")) == {"seqattn.errors", "seqattn.storage"}
 
 
 def test_a_page_of_help_and_a_refusal_wait_for_no_torch():

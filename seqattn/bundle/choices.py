@@ -9,13 +9,12 @@ from functools import cache
 import yaml
 
 from seqattn.bundle.nodes import PARTIAL, TARGET, Node, remarked
+from seqattn.inputs import LOADER
 from seqattn.places import shipped
 
 SLOTS = ("encoder", "decoder", "cross")
 SLOT_NODES = tuple(f"{slot}_attention" for slot in SLOTS)
 """What the slots of attention are called, and the nodes of a configuration that fill them."""
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Of plain YAML; libyaml's, where it is there, is several times as fast."""
 _ANY = "*"
 """In a place, any name that a user gives."""
 

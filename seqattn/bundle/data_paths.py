@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from seqattn.bundle.nodes import TARGET, Node
+from seqattn.errors import UserError
+from seqattn.inputs import read_yaml
 
 MISSING = "???"
 """In place of a path, which whoever uses the data must give; Hydra asks for it."""
@@ -26,8 +26,8 @@ def with_paths(data: Node, bundle: Path) -> Node:
             which the paths alone are read.
     """
     try:
-        run = yaml.safe_load((bundle.parent / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):  # ValueError of a date, too
+        run = read_yaml(bundle.parent / "config.yaml")
+    except UserError:
         return data
     theirs = run.get("data") if isinstance(run, dict) else None
     if not isinstance(theirs, dict) or theirs.get(TARGET) != data.get(TARGET):

@@ -12,12 +12,13 @@ from typing import Any
 
 import yaml
 
-from seqattn.bundle.choices import LOADER, SLOT_NODES, types_at
+from seqattn.bundle.choices import SLOT_NODES, types_at
 from seqattn.bundle.data_paths import without_paths
 from seqattn.bundle.format1 import FORMAT_1, upgraded
 from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, describe, each, nearest, remarked
 from seqattn.checking import shown
 from seqattn.errors import UserError
+from seqattn.inputs import parse_yaml
 
 FORMAT = "seqattn bundle 2"
 CONFIG, WEIGHTS, SCORES = "config.yaml", "model.safetensors", "scores.json"
@@ -32,7 +33,6 @@ KEPT = (
 """What of a run's configuration its bundle keeps: what using it or training it further needs."""
 _OF_TRAINING = ("optimizer", "schedule")
 """What a bundle can be used without: left out where it is of a package that is not trusted."""
-_DEEPEST, _MOST, _LARGEST = 20, 20_000, 1 << 18
 
 
 def written(config: Mapping[str, object]) -> str:
@@ -61,7 +61,7 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     Raises:
         UserError: for what is no such document, or names what does not belong where it stands.
     """
-    document = _parsed(text)
+    document = parse_yaml(text)
     found = document.pop("format", None) if isinstance(document, dict) else None
     if found not in (FORMAT, FORMAT_1):
         hint = "; a run's bundle is RUN/model" if str(found).startswith("seqattn run") else ""
@@ -92,28 +92,6 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
 
 class _Untrusted(UserError):
     """A part of a package that is not trusted."""
-
-
-def _parsed(text: str) -> Any:
-    """YAML without tags, aliases and depth, so that reading it is quick and runs nothing."""
-    if len(text) > _LARGEST:
-        raise UserError(f"it cannot be read: it is longer than {_LARGEST:,} characters")
-    depth = count = 0
-    try:
-        for event in yaml.parse(text, Loader=LOADER):
-            count += 1
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None:
-                raise UserError("it cannot be read: it has a tag or an alias")
-            if depth > _DEEPEST or count > _MOST:
-                raise UserError("it cannot be read: it nests too deep or holds too much")
-        return yaml.load(text, Loader=LOADER)
-    except UserError:
-        raise
-    except (yaml.YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"it cannot be read: {shown(reason)}") from error
 
 
 def _check_plain(node: Any, place: str) -> None:

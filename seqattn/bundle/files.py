@@ -16,7 +16,8 @@ from seqattn.bundle.nodes import Node
 from seqattn.bundle.weights import save_weights
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, flush, is_file, read_json, user_path, write_whole
+from seqattn.inputs import read_bytes, read_json
+from seqattn.storage import file_faults, flush, is_file, user_path, write_whole
 
 CARD = "README.md"
 _LARGEST, _DEEPEST = 1 << 20, 8
@@ -123,14 +124,12 @@ def read_config(path: Path, trust: Collection[str] = ()) -> Config:
     if not is_file(file):
         raise UserError(f"{path} is no bundle, {CONFIG} is not in it; give RUN/model")
     trust = [trust] if isinstance(trust, str) else trust
-    _check_size(file)
     try:
-        with file_faults("read", file):
-            return read(file.read_text(encoding="utf-8"), trust)
+        return read(read_bytes(file, _LARGEST).decode(), trust)
     except UnicodeDecodeError as error:
         raise UserError(f"{file} cannot be read; the bundle is damaged: train again") from error
     except UserError as error:
-        raise UserError(f"{file}: {error}") from error
+        raise error if str(file) in str(error) else UserError(f"{file}: {error}") from error
 
 
 def read_scores(path: Path) -> dict[str, Any]:
@@ -142,8 +141,7 @@ def read_scores(path: Path) -> dict[str, Any]:
     file = path / SCORES
     if not is_file(file):
         return {}
-    _check_size(file)
-    found = read_json(file, "a bundle's scores")
+    found = read_json(file, "a bundle's scores", largest=_LARGEST)
     if not isinstance(found, dict) or _depth(found) > _DEEPEST:
         raise UserError(f"{file} must hold a JSON object of numbers and texts; train again")
     return found
@@ -162,11 +160,6 @@ def part_of(config: Mapping[str, Node], name: str, path: str | Path) -> Node:
             raise UserError(f"{file} lacks {name}; the bundle is damaged: train again")
         value = value[key]
     return value
-
-
-def _check_size(file: Path) -> None:
-    if file.stat().st_size > _LARGEST:
-        raise UserError(f"{file} is larger than any that training writes")
 
 
 def _depth(value: Any) -> int:

@@ -12,7 +12,8 @@ from seqattn.data.reading import joined_source
 from seqattn.data.squad_format import Asked, read_asked
 from seqattn.data.text_files import decoded, read_lines
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, kind_of, read_json, user_path, write_whole
+from seqattn.inputs import read_json, too_long
+from seqattn.storage import file_faults, kind_of, user_path, write_whole
 
 LONGEST = 500_000
 """Bytes of a line at most; a longer one would be searched for minutes."""
@@ -139,21 +140,23 @@ def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
         raise UserError("standard input is closed; give input=FILE")
     first = 1
     for lines in _typed():
-        yield [*enumerate(decoded(lines, "standard input", LONGEST, first), first)]
+        yield [*enumerate(decoded(lines, "standard input", first), first)]
         first += len(lines)
 
 
 def _typed() -> Iterator[list[bytes]]:
     """The lines of standard input: whenever asked for, all that are there, at least one."""
-    prompt, start = sys.stdin.isatty(), b""
+    prompt, start, first = sys.stdin.isatty(), b"", 1
     typed: Any = sys.stdin.buffer
     while True:
         if prompt:
             print("> ", end="", file=sys.stderr, flush=True)
         part = typed.read1(_AT_ONCE)
         *lines, start = (start + part).split(b"\n")
-        if len(start) > LONGEST:  # to be refused with its length
-            lines, start = [*lines, start + typed.readline()], b""
+        for number, line in enumerate((*lines, start), first):
+            if len(line) > LONGEST:
+                raise too_long("standard input", number, LONGEST)
+        first += len(lines)
         if not part:
             lines = [start] if start else []
         if lines:

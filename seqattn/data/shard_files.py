@@ -14,6 +14,7 @@ from pydantic import BaseModel, StringConstraints, ValidationError
 
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
+from seqattn.inputs import read_bytes
 from seqattn.storage import digest_of, file_faults, is_file, write_whole
 
 FORMAT: Literal["seqattn shards 1"] = "seqattn shards 1"
@@ -93,8 +94,7 @@ def read_manifest(root: Path) -> Manifest:
             reason = f"its preparation is unfinished; {AGAIN}"
         raise UserError(f"data.root={root} is no prepared corpus: {reason}")
     try:
-        with file_faults("read", path):
-            return Manifest.model_validate_json(path.read_bytes())
+        return Manifest.model_validate_json(read_bytes(path))
     except ValidationError as error:
         raise UserError(f"{path} cannot be read; give seqattn prepare again") from error
 

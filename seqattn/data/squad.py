@@ -16,8 +16,9 @@ from seqattn.data.base import FileOrHub, Files, Source
 from seqattn.data.reading import question_source
 from seqattn.data.squad_format import EVENTS, Question, mended, read_questions
 from seqattn.errors import UserError
+from seqattn.inputs import check_there, read_bytes
 from seqattn.places import shipped
-from seqattn.storage import is_file, opened, user_path
+from seqattn.storage import user_path
 
 NO_ANSWER = "unanswerable"
 _FILES = {"train": "train.json", "val": "dev.json", "test": "test.json"}
@@ -91,10 +92,8 @@ class Squad(FileOrHub):
             return (Question(*row.values()) for row in table), table._fingerprint
         content = hashlib.sha256()
         for path in self.found(split):
-            if not is_file(path):
-                raise UserError(f"{path} must be a file in SQuAD's format, it does not exist")
-            with opened(path) as file:
-                content.update(hashlib.sha256(file.read()).digest())
+            check_there(path, "a file in SQuAD's format")
+            content.update(hashlib.sha256(read_bytes(path)).digest())
         return chain.from_iterable(map(read_questions, self.found(split))), content.hexdigest()
 
     def report(self) -> list[str]:

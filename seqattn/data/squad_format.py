@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqattn.errors import UserError
-from seqattn.storage import read_json
+from seqattn.inputs import read_json
 
 EVENTS = ("unanswerable", "moved", "unplaced", "unfounded", "empty")
 """What `mended` counts of each question: whether it has no answer, answers that stand elsewhere

@@ -17,7 +17,8 @@ import pyarrow as pa
 from seqattn.data.arrow_tables import quiet_datasets
 from seqattn.data.text_files import json_fault, scan_text
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, is_file, kind_of, opened
+from seqattn.inputs import LARGEST, check_there, limited_lines, opened
+from seqattn.storage import file_faults, kind_of
 
 # What `load_dataset` is told for each suffix. Words such as "null" or "NA" are text here, and
 # quotation marks in tab-separated text are text as well.
@@ -41,8 +42,8 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
         UserError: it cannot be read, or has none.
     """
     kind = READERS[kind_of(path)][0]
-    if kind == "parquet" and not is_file(path):
-        raise UserError(f"{path} must be a parquet file, it does not exist")
+    if kind == "parquet":
+        check_there(path, "a parquet file")
     if kind != "parquet" and scan_text(path)[0] == 0:
         raise UserError(f"{path} must hold text, it is empty")
     cache = None if cache_dir is None else str(cache_dir)
@@ -68,8 +69,9 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
         UserError: it cannot be read.
     """
     kind = READERS[kind_of(path)][0]
-    if not is_file(path):
-        raise UserError(f"{path} must be a {kind} file, it does not exist")
+    check_there(path, f"a {kind} file")
+    if kind != "parquet":
+        _check_lines(path)
     errors = {} if kind == "parquet" else {"encoding_errors": "replace"}
     with quiet_datasets(), file_faults("read", path), _told(path, kind):
         rows = datasets.load_dataset(
@@ -114,6 +116,13 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(text)
 
 
+def _check_lines(path: Path) -> None:
+    """Refuses a file without a line, or with one that readers would take whole into memory."""
+    with opened(path) as file:
+        if sum(1 for _ in limited_lines(file, path, LARGEST)) == 0:
+            raise UserError(f"{path} must hold text, it is empty")
+
+
 def _itself(path: Path) -> str:
     """The pattern that names a file alone, since `datasets` takes every name for a pattern."""
     return glob.escape(str(path))
@@ -143,7 +152,7 @@ def _told(path: Path, kind: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (datasets.exceptions.DatasetsError, ValueError) as error:
+    except (datasets.exceptions.DatasetsError, ValueError, RecursionError) as error:
         if isinstance(error.__cause__, OSError):
             raise
         if any(sign in f"{error} {error.__cause__}" for sign in _NO_ROWS):

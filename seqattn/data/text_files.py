@@ -7,7 +7,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from seqattn.errors import UserError
-from seqattn.storage import check_json, is_file, kind_of, opened
+from seqattn.inputs import LARGEST, check_json, check_there, limited_lines, opened
+from seqattn.storage import kind_of
 
 LONGEST_LINE = 1_000_000
 """Bytes of a line; a document is far shorter, and sentencepiece would leave longer ones out."""
@@ -20,42 +21,44 @@ def scan_text(path: Path) -> tuple[int, str]:
         How many lines it has, one without a line break at the end too, and its SHA-256.
 
     Raises:
-        UserError: the file is not there, is not UTF-8, has a line beyond `LONGEST_LINE` (but for
-            ".json", which may be one line), or is JSON that crashes its readers.
+        UserError: the file is not there, is not UTF-8, has a line beyond `LONGEST_LINE` (of
+            ".json", which may be one line, beyond `LARGEST`), or is JSON that crashes its readers.
     """
-    if not is_file(path):
-        raise UserError(f"{path} must be a text file, it does not exist")
+    check_there(path, "a text file")
     digest = hashlib.sha256()
 
     def hashed() -> Iterator[bytes]:
-        for line in file:
+        longest = LARGEST if kind_of(path) == ".json" else LONGEST_LINE
+        for line in limited_lines(file, path, longest):
             digest.update(line)
             yield line
 
     with opened(path) as file:
-        longest = None if kind_of(path) == ".json" else LONGEST_LINE
-        lines = sum(1 for _ in decoded(hashed(), path, longest))
+        lines = sum(1 for _ in decoded(hashed(), path))
         if kind_of(path) in (".json", ".jsonl"):
             file.seek(0)
             check_json(file, path, by_line=kind_of(path) == ".jsonl")
     return lines, digest.hexdigest()
 
 
-def read_lines(path: Path, longest: int | None = LONGEST_LINE) -> Iterator[str]:
-    """A file's lines as `decoded` gives them."""
+def read_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
+    """A file's lines as `decoded` gives them, none of which has more than `longest` bytes."""
     with opened(path) as file:
-        yield from decoded(file, path, longest)
+        yield from decoded(limited_lines(file, path, longest), path)
 
 
 def aligned_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """The lines of two files, pair by pair; bytes that are no UTF-8 are U+FFFD.
+    """The lines of two files, pair by pair.
+
+    U+FFFD stands for bytes that are no UTF-8, and for a whole line beyond `LONGEST_LINE`.
 
     Raises:
         UserError: a file cannot be read, or one has more lines, which is known at its end.
     """
     with opened(source) as one, opened(target) as other:
         files = ((one, source), (other, target))
-        sides = (decoded(*file, longest=None, errors="replace") for file in files)
+        lines = (limited_lines(*both, LONGEST_LINE, cuts=True) for both in files)
+        sides = (decoded(some, name, errors="replace") for some, (_, name) in zip(lines, files))
         for number, (read, said) in enumerate(zip_longest(*sides)):
             if read is None or said is None:
                 short, long = (source, target) if read is None else (target, source)
@@ -67,11 +70,7 @@ def aligned_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 
 
 def decoded(
-    lines: Iterable[bytes],
-    name: object,
-    longest: int | None = LONGEST_LINE,
-    first: int = 1,
-    errors: str = "strict",
+    lines: Iterable[bytes], name: object, first: int = 1, errors: str = "strict"
 ) -> Iterator[str]:
     r"""Lines as text, counted as `wc -l` does, without their ends and a byte order mark.
 
@@ -81,19 +80,13 @@ def decoded(
 
     Args:
         lines: each with its end.
-        longest: bytes of a line at most; None for any.
         first: the number of the first of them in the file.
         errors: what becomes of bytes that are no UTF-8, as of `bytes.decode`.
 
     Raises:
-        UserError: naming a line that is too long or, of "strict" ones, not UTF-8.
+        UserError: naming a line that is not UTF-8, of "strict" ones.
     """
     for number, line in enumerate(lines, first):
-        if longest is not None and len(line) > longest:
-            raise UserError(
-                f"{name} must have lines of at most {longest:,} bytes, line {number:,} has "
-                f"{len(line):,}; split or cut it"
-            )
         try:
             text = line.decode(errors=errors)
         except UnicodeDecodeError as error:
@@ -111,13 +104,15 @@ def json_fault(path: Path) -> str | None:
     Such as "line 3 must be a JSON object: Expecting value at column 9".
     """
     by_line = kind_of(path) == ".jsonl"
-    texts = read_lines(path) if by_line else ["\n".join(read_lines(path, longest=None))]
+    texts = read_lines(path, LARGEST) if by_line else ["\n".join(read_lines(path, LARGEST))]
     for number, text in enumerate(texts, 1):
         try:
             value = json.loads(text) if text.strip() else {}
         except json.JSONDecodeError as error:
             must = f"{number} must be a JSON object" if by_line else f"{error.lineno} is not JSON"
             return f"line {must}: {error.msg} at column {error.colno}"
+        except RecursionError:
+            return f"line {number} nests too many lists and objects"
         except ValueError as error:
             return f"line {number}: {error}"
         if not (by_line or isinstance(value, list)):

@@ -16,7 +16,8 @@ from seqattn.data.escaping import escaped, unescaped
 from seqattn.data.segmentation import Random, segmentation
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
-from seqattn.storage import file_faults, is_file, read_json, write_whole
+from seqattn.inputs import read_bytes, read_json
+from seqattn.storage import file_faults, is_file, write_whole
 from seqattn.tokens import BOS, EOS, PAD, UNK
 
 LINE_BREAK = "\n"
@@ -50,6 +51,10 @@ class Side:
                 f"got {', '.join(map(str, marks))}"
             )
         self.size = int(self._processor.get_piece_size())
+        try:
+            self._processor.id_to_piece([*range(self.size)])
+        except UnicodeDecodeError as error:
+            raise UserError("a tokenizer model must have pieces in UTF-8, it has others") from error
         first = self._processor.id_to_piece(EOS + 1) if self.size > EOS + 1 else None
         # a model that folds nothing may have learned this piece like any other
         self._folds = self._processor.normalize("a  b") == self._processor.normalize("a b")
@@ -217,8 +222,15 @@ class Tokenizer:
         truecaser = None
         if _TRUECASER in files:
             content = _read(path.with_name(_TRUECASER), files[_TRUECASER])
-            truecaser = Truecaser(**json.loads(content))
-        return cls(models[0], models[1] if len(models) > 1 else None, truecaser)
+            try:
+                truecaser = Truecaser.read(content)
+            except ValueError as error:
+                damaged = f"{path.with_name(_TRUECASER)} is no table of how words are written"
+                raise UserError(f"{damaged}; copy it anew or train again") from error
+        try:
+            return cls(models[0], models[1] if len(models) > 1 else None, truecaser)
+        except UserError as error:
+            raise UserError(f"{directory}: {error}; copy it anew or train again") from error
 
     def __reduce__(self) -> "tuple[type[Tokenizer], tuple[Any, ...]]":
         target = None if self.joint else self._models[1]
@@ -248,8 +260,7 @@ def _checked(texts: Sequence[str]) -> list[str]:
 def _read(path: Path, digest: object) -> bytes:
     if not is_file(path):
         raise UserError(f"{path} must stand beside tokenizer.json, it is not there")
-    with file_faults("read", path):
-        content = path.read_bytes()
+    content = read_bytes(path)
     if hashlib.sha256(content).hexdigest() != digest:
         raise UserError(f"{path} is not the file that was saved: truncated or replaced")
     return content

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from seqattn.checking import Count, CountOrNone
+
 _WORD = re.compile(r"[^\W_]+")
 _KINDS = ("start", "lower", "title", "upper", "mixed")
 """How words are written; `start` stands before the first."""
@@ -30,9 +32,23 @@ class Truecaser:
         rare: how often rare words were of a kind.
     """
 
-    forms: Mapping[str, Mapping[str, int]]
-    kinds: Mapping[str, Mapping[str, int]]
-    rare: Mapping[str, int]
+    forms: Mapping[str, Mapping[str, Count]]
+    kinds: Mapping[str, Mapping[str, CountOrNone]]
+    rare: Mapping[str, Count]
+
+    @classmethod
+    def read(cls, content: bytes) -> "Truecaser":
+        """From JSON with the three attributes.
+
+        Raises:
+            ValueError: it is no such JSON.
+        """
+        from pydantic import TypeAdapter  # takes a tenth of a second to import
+
+        made = TypeAdapter(cls).validate_json(content, strict=True)
+        if not (made.kinds.keys() >= set(_KINDS) and made.rare.keys() >= set(_MADE)):
+            raise ValueError("kinds or rare lacks a kind")
+        return made
 
     @classmethod
     def learnt(cls, texts: Iterable[str]) -> "Truecaser":

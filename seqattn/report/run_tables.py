@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from seqattn.errors import UserError
+from seqattn.inputs import read_bytes
 from seqattn.report.document_types import TableDocument
 from seqattn.storage import file_faults, write_whole
 
@@ -31,7 +32,7 @@ def run_tables(run: Path) -> list[TableDocument]:
     found: list[TableDocument] = []
     for path in sorted((run / TABLES).glob("*.json")):
         try:
-            table = _Table.model_validate_json(path.read_bytes())
+            table = _Table.model_validate_json(read_bytes(path))
         except ValidationError as error:
             raise UserError(
                 f"{path} is no table with title, columns and rows; remove it"

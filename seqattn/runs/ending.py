@@ -10,8 +10,11 @@ from typing import Any
 import yaml
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from pydantic import BaseModel, ValidationError
 
 from seqattn.bundle.files import write_bundle
+from seqattn.errors import UserError
+from seqattn.inputs import read_yaml
 from seqattn.runs.fitting import Fitting
 from seqattn.runs.resuming import RESULT
 from seqattn.runs.tables import print_table
@@ -55,8 +58,19 @@ class TrainingResult:
     @classmethod
     def kept(cls, home: Path) -> "TrainingResult":
         """What the finished run of a directory came to."""
-        found = yaml.safe_load((home / RESULT).read_text(encoding="utf-8"))
-        return cls(home, home / "model", **found)
+        try:
+            found = _Kept.model_validate(read_yaml(home / RESULT))
+        except ValidationError as error:
+            raise UserError(f"{home / RESULT} cannot be read; start a run anew") from error
+        return cls(home, home / "model", found.monitored, found.steps, found.scores)
+
+
+class _Kept(BaseModel):
+    """What of a result is written down."""
+
+    monitored: float | None
+    steps: int
+    scores: dict[str, Any]
 
 
 def finish(

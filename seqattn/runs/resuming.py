@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from pydantic import BaseModel, ValidationError
 
 from seqattn.bundle.choices import SLOT_NODES
 from seqattn.bundle.nodes import TARGET
+from seqattn.checking import Count, Seed
 from seqattn.errors import UserError
+from seqattn.inputs import read_yaml
 from seqattn.runs.run_directory import has_checkpoint
 from seqattn.runs.training_options import TrainingOptions
 
@@ -31,6 +33,21 @@ SHAPING = ("model", "position", "attention", *SLOT_NODES)
 _OF_STEPS = ("accumulate_grad_batches", "precision", "gradient_clip_val", "fast_dev_run")
 """What of the trainer a step depends on."""
 _OF_ENDS = ("max_steps", "max_epochs")
+
+
+class _Settings(BaseModel):
+    """What all runs have; of other keys nothing is assumed."""
+
+    seed: Seed
+    threads: Count | None = None
+    choices: dict[str, str]
+    data: dict[str, Any]
+    loader: dict[str, Any]
+    model: dict[str, Any]
+    task: dict[str, Any]
+    trainer: dict[str, Any]
+    checkpoint: dict[str, Any]
+    generation: dict[str, Any]
 
 
 def phase_of(run: TrainingOptions) -> Phase:
@@ -70,21 +87,26 @@ def phase_of(run: TrainingOptions) -> Phase:
 
 
 def settings_before(home: Path, asked: str) -> dict[str, Any]:
-    """The settings that a run has. Args: asked: the words that name it, for messages.
+    """The settings that a run has, as far as they are looked at. Args: asked: what names it.
 
     Raises:
         UserError: where they cannot be read, or are of another version.
     """
     file = home / "config.yaml"
+    damaged = f"{asked}: {file} cannot be read; start a run anew"
     try:
-        before = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{asked}: {file} cannot be read; start a run anew") from error
+        before = read_yaml(file)
+    except UserError as error:
+        raise UserError(damaged) from error
     if not isinstance(before, dict) or before.get("format") != FORMAT:
         raise UserError(
             f"{asked} was written by another version of seqattn and cannot go on; begin a new run "
             f"with its weights by init_from={home}/model"
         )
+    try:
+        _Settings.model_validate(before)
+    except ValidationError as error:
+        raise UserError(damaged) from error
     return before
 
 

@@ -115,7 +115,9 @@ def start_of(run: TrainingOptions) -> Start:
 
 def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
     """What says how many batches a step has."""
-    return settings["loader"]["step_batches"], settings["trainer"]["accumulate_grad_batches"]
+    return settings["loader"].get("step_batches"), settings["trainer"].get(
+        "accumulate_grad_batches"
+    )
 
 
 def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:

@@ -15,7 +15,8 @@ from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
 from seqattn.checking import check
 from seqattn.errors import UserError
-from seqattn.storage import csv_rows, write_whole
+from seqattn.inputs import csv_rows, read_bytes
+from seqattn.storage import write_whole
 
 _LONGEST_TAG = 64
 """Characters that wandb takes."""
@@ -42,7 +43,7 @@ class Figures(ExperimentWriter):
 
     def keep_before(self, step: int) -> None:
         """Takes away the rows of this step and later ones, and one that was cut."""
-        kept = [row for row in csv_rows(self.file) if int(row["step"]) < step]
+        kept = [row for row in csv_rows(self.file) if float(row.get("step") or "inf") < step]
         if kept:
             self._write(kept)
         else:
@@ -177,7 +178,7 @@ def _connect(logger: WandbLogger, kept: Path) -> None:
     if not given["id"]:
         if not kept.is_file():
             write_whole(kept, secrets.token_hex(4).encode())
-        given["id"] = kept.read_text(encoding="utf-8")
+        given["id"] = read_bytes(kept, _LONGEST_TAG).decode(errors="replace")
     try:
         _ = logger.experiment
     except wandb.errors.UsageError as error:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from seqattn.storage import csv_rows
+from seqattn.inputs import csv_rows
 
 
 def read_figures(home: Path | None) -> list[dict[str, str]]:
@@ -14,7 +14,7 @@ def read_figures(home: Path | None) -> list[dict[str, str]]:
 
 def training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float] | None:
     """Seconds of a training, and target tokens a second; None where neither was logged."""
-    rates = [row for row in rows if row.get("train/tokens_per_second")]
+    rates = [row for row in rows if float(row.get("train/tokens_per_second") or 0) > 0]
     if not rates:
         return None
     if not rates[0].get("train/tokens"):
@@ -24,4 +24,4 @@ def training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float]
         tokens = float(row["train/tokens"])
         seconds += (tokens - before) / float(row["train/tokens_per_second"])
         before = tokens
-    return seconds, before / seconds
+    return (seconds, before / seconds) if seconds else None

@@ -8,6 +8,7 @@ from pathlib import Path
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 
+from seqattn.inputs import read_bytes
 from seqattn.storage import write_whole
 
 Table = list[list[str]]
@@ -54,14 +55,15 @@ class SampleTable(Callback):
     def _before(self, above: Table, step: int) -> Table:
         """The rows of earlier validations of the same sentences."""
         csv.field_size_limit((1 << 31) - 1)  # of a document; by default 131,072 characters
+        if not self.file.is_file():
+            return []
         try:
-            with self.file.open(encoding="utf-8", newline="") as file:
-                kept = list(csv.reader(file))
-        except FileNotFoundError:
+            kept = list(csv.reader(io.StringIO(read_bytes(self.file).decode(), newline="")))
+            if kept[: len(above)] != above:
+                return []
+            return [row for row in kept[len(above) :] if int(row[0]) < step]
+        except (ValueError, IndexError, csv.Error):  # damaged, as of other sentences
             return []
-        if kept[: len(above)] != above:
-            return []
-        return [row for row in kept[len(above) :] if int(row[0]) < step]
 
 
 def _markdown(table: Table) -> str:

@@ -17,7 +17,8 @@ from seqattn.data.text_files import LONGEST_LINE
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import LONGEST_LEARNT, TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.storage import MAX_DEPTH, check_json, read_json, write_whole
+from seqattn.inputs import MAX_DEPTH, check_json, read_json
+from seqattn.storage import write_whole
 from tests.absent import printed_without
 from tests.data.prepared import write_text
 from tests.data.reading import refusal
@@ -75,7 +76,7 @@ def test_a_line_of_a_megabyte_is_refused_with_its_number(tmp_path):
     (tmp_path / "train.de").write_text("a\nb\n")
     source = ParallelText(str(tmp_path), "en", "de")
     assert refusal(lambda: source.load("train")) == (
-        f"{tmp_path}/train.en must have lines of at most 1,000,000 bytes, line 2 has 1,000,002; "
+        f"{tmp_path}/train.en must have lines of at most 1,000,000 bytes, line 2 has more; "
         "split or cut it"
     )
 

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import MinLen
 from pydantic import BaseModel, FiniteFloat, ValidationError
 
 from seqattn.bundle.choices import types_at
@@ -14,6 +15,7 @@ from seqattn.bundle.documents import WEIGHTS, Config
 from seqattn.bundle.files import part_of, read_config
 from seqattn.bundle.nodes import TARGET, Node, build, remarked
 from seqattn.errors import UserError
+from seqattn.inputs import LARGEST, limited_lines, opened, read_bytes
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import doubts, lower_is_better
 from seqattn.runs.bundle_run import Split
@@ -50,7 +52,7 @@ class Row(BaseModel):
     """A row of the split and what a model made of it."""
 
     source: str
-    references: list[str]
+    references: Annotated[list[str], MinLen(1)]
     output: str
 
 
@@ -169,12 +171,7 @@ class Reading:
     ) -> ComparedRun:
         results = _results(directory)
         file = directory / SENTENCES
-        with file_faults("read", file):
-            lines = file.read_bytes().splitlines()
-        try:
-            rows = [Row.model_validate_json(line) for line in lines]
-        except ValidationError as error:
-            raise UserError(f"{file} cannot be read; evaluate again") from error
+        rows = _rows(file)
         scorer = trusted(results.scorer, "task.scorer", directory, self.trust)
         if not hasattr(scorer, "sentences"):
             name = type(scorer).__name__
@@ -192,6 +189,17 @@ class Reading:
         settings = {**settings, **made_by}
         metrics, said = {one.name: one for one in counts}, (row.references for row in rows)
         return ComparedRun(path, home, settings, results, rows, metrics, doubts(scorer, said))
+
+
+def _rows(file: Path) -> list[Row]:
+    try:
+        with opened(file) as lines:
+            rows = [Row.model_validate_json(x) for x in limited_lines(lines, file, LARGEST)]
+    except ValidationError as error:
+        raise UserError(f"{file} cannot be read; evaluate again") from error
+    if not rows:
+        raise UserError(f"{file} holds no sentence; evaluate again")
+    return rows
 
 
 def config_of(bundle: Path, trust: Sequence[str]) -> Config:
@@ -237,7 +245,7 @@ def _results(directory: Path) -> Results:
     if not is_file(file):
         raise UserError(f"{file} is not there; evaluate again")
     try:
-        return Results.model_validate_json(file.read_bytes())
+        return Results.model_validate_json(read_bytes(file))
     except ValidationError as error:
         raise UserError(f"{file} cannot be read; evaluate again") from error
 

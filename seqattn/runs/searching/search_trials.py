@@ -11,11 +11,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from seqattn.errors import UserError
+from seqattn.inputs import read_bytes
 from seqattn.processes import follow_parent
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.resuming import RESULT
@@ -33,11 +34,22 @@ _OWN = ("run_dir", "seed", "trainer.max_steps")
 _ENDING = 30.0  # seconds that a process may take to save
 
 
+_Override = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(attention|position|model|(en|de)coder_attention|cross_attention)"
+        r"(@[a-z]+_attention)?(\.[a-z]\w*)*=[\w.+-]+$"
+    ),
+]
+"""As `search_space` writes them: what a file says becomes a command, and runs nothing else."""
+_Name = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
+
+
 class Trial(BaseModel):
     """A candidate with a seed, and how far it has come."""
 
     name: str
-    overrides: list[str]
+    overrides: list[_Override]
     seed: int
     parameters: int = 0
     cache_bytes: int | None = None
@@ -64,7 +76,7 @@ class Rung(BaseModel):
     """Trials that are trained up to the same step, and compared there."""
 
     steps: int
-    trials: list[str] = []
+    trials: list[_Name] = []
 
 
 class SearchState(BaseModel):
@@ -77,7 +89,7 @@ class SearchState(BaseModel):
     pilot: dict[str, float] = {}
     """Seconds of a step and of a start, and steps of warm-up."""
     rungs: list[Rung] = []
-    trials: dict[str, Trial] = {}
+    trials: dict[_Name, Trial] = {}
     spent: float = 0.0
     """Seconds, over all times that the search went on."""
 
@@ -90,7 +102,7 @@ class SearchState(BaseModel):
         """
         file = home / STATE
         try:
-            return cls.model_validate_json(file.read_bytes()) if file.is_file() else cls()
+            return cls.model_validate_json(read_bytes(file)) if file.is_file() else cls()
         except ValidationError as error:
             raise UserError(f"{file} cannot be read; name another run_dir") from error
 
