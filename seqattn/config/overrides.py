@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
-import yaml
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 
 from seqattn.bundle import nodes
-from seqattn.bundle.choices import SLOT_NODES, choices, with_new_keys
+from seqattn.bundle.choices import SLOT_NODES, with_new_keys
+from seqattn.config.saved import nodes_of, overrides_of, value_of
 from seqattn.errors import UserError
 from seqattn.storage import user_path
 
@@ -28,8 +28,6 @@ CARRIED = {
     "probe": {"data": "data"},
 }
 """For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
-_OTHER_KEYS = ("callbacks", "generation", "logger", "processor", "schedule")
-"""Groups whose choices have other keys than one another, and with others of which a run goes on."""
 OWN = r"bundle\d+_"
 """What the choices that a bundle fills begin with, before the names that they had there."""
 _SENTENCES = ("text", "target", "question", "context")
@@ -49,25 +47,30 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
         overrides = [_as_text(override) for override in overrides]
     if verb == "evaluate":  # keys of the search, whatever it is
         overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
-    a_run = verb == "train" and _value(overrides, "resume") not in ("auto", True, False)
+    a_run = verb == "train" and value_of(overrides, "resume") not in ("auto", True, False)
     run = _path(overrides, "resume") if a_run else None
     if run is not None:
-        before = [one for one in _resumed(run, overrides) if one not in overrides]
-        overrides = [*before, *overrides]
-    given = _value(overrides, "init_from") if verb == "train" else _path(overrides, "bundle")
-    several = _value(overrides, "bundles") if verb == "explain" and given is None else None
+        before = overrides_of(run, overrides, _trusted(overrides))
+        overrides = [*before, f"run_dir={_quoted(run)}", *overrides]
+    given = value_of(overrides, "init_from") if verb == "train" else _path(overrides, "bundle")
+    several = value_of(overrides, "bundles") if verb == "explain" and given is None else None
     if isinstance(several, list) and several:  # on the data of the first
         given = str(getattr(several[0], "text", several[0]))
     if verb not in CARRIED or not isinstance(given, str):
         return list(overrides)
     if run is not None:  # which has the settings of its bundle, wherever that is now
-        return [*_filled(verb, overrides, _saved(run, "config", dict), run), *overrides]
+        nodes = nodes_of(run, CARRIED[verb].values(), _trusted(overrides))
+        return [*_filled(verb, overrides, nodes, run), *overrides]
     from seqattn.bundle.files import read_config
 
-    trust = _value(overrides, "trust")
-    trusted = trust if isinstance(trust, list) else ()
-    bundle = read_config(user_path(given), trust=trusted)
+    bundle = read_config(user_path(given), trust=_trusted(overrides))
     return [*_filled(verb, overrides, bundle, given), *overrides]
+
+
+def _trusted(overrides: Sequence[str]) -> list[str]:
+    """The packages that a user trusts."""
+    trust = value_of(overrides, "trust")
+    return [str(getattr(one, "text", one)) for one in trust] if isinstance(trust, list) else []
 
 
 def is_filled(override: str) -> bool:
@@ -83,7 +86,7 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
     brought, numbers = [], count()
     for group, origin in CARRIED[verb].items():
         absent = origin in SLOT_NODES and bundle.get(origin) is None
-        if absent or isinstance(_value(overrides, group), str | list | Sweep):
+        if absent or isinstance(value_of(overrides, group), str | list | Sweep):
             continue
         node = part_of(bundle, origin, path)
         if group == "data":
@@ -93,6 +96,8 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
         was = str((bundle.get("choices") or {}).get(group))
         names = []
         for part in node if isinstance(node, list) else [node]:
+            if not isinstance(part, dict) or "defaults" in part:  # which are files for Hydra
+                raise UserError(f"{path}: {origin} must be a choice with keys of its own")
             if isinstance(part.get("processors"), list):  # by names, to put others beside them
                 listed = {str(number): one for number, one in enumerate(part["processors"])}
                 part = {**part, "processors": listed}
@@ -106,8 +111,8 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
 
 def _needs_no_data(verb: str, overrides: Sequence[str]) -> bool:
     if verb == "convert":  # which tells that it scores nothing
-        return not (_value(overrides, "prune") or _value(overrides, "uptrain_steps"))
-    return _value(overrides, "text") is not None
+        return not (value_of(overrides, "prune") or value_of(overrides, "uptrain_steps"))
+    return value_of(overrides, "text") is not None
 
 
 def as_values(overrides: Sequence[str]) -> dict[str, Any]:
@@ -120,61 +125,9 @@ def as_values(overrides: Sequence[str]) -> dict[str, Any]:
     return {one.partition("=")[0]: plain(parse(one).value()) for one in overrides}
 
 
-def _resumed(run: str, overrides: Sequence[str]) -> list[str]:
-    """The overrides that a run was started with, but for those that are given anew."""
-    before = _saved(run, "overrides", list)
-    replaced = {"run_dir", *(override.partition("=")[0] for override in overrides)}
-    kept = [
-        one
-        for one in before
-        if one.partition("=")[0] not in replaced and not _outdated(one, overrides)
-    ]
-    return [*kept, f"run_dir={_quoted(run)}"]
-
-
-def _outdated(override: str, overrides: Sequence[str]) -> bool:
-    """Whether its key is of a choice that has given way, in `overrides`, to one without it."""
-    key = override.partition("=")[0]
-    place = re.sub(r"^generation\.processors\b", "processor", key.lstrip("+~"))
-    group, *path = place.split(".")
-    names = _value(overrides, group) if group in _OTHER_KEYS and path else None
-    names = [names] if isinstance(names, str) else names
-    known = choices(group) if isinstance(names, list) else {}
-    if not isinstance(names, list) or not known.keys() >= set(map(str, names)):
-        return False  # of choices of one's own nothing is known
-    node: Any = {name: part for one in names for name, part in known[str(one)].items()}
-    for word in path[:-1] if key.startswith("+") else path:
-        if not isinstance(node, dict):
-            return False
-        if word not in node:
-            return True
-        node = node[word]
-    return False
-
-
-def _saved(run: str, name: str, kind: type[list[Any]] | type[dict[str, Any]]) -> Any:
-    """A list or dict of texts that a run has written down."""
-    saved = user_path(run) / f"{name}.yaml"
-    if not saved.is_file():
-        raise UserError(f"resume={run} is no run: {saved} is not there")
-    try:
-        found = yaml.safe_load(saved.read_text(encoding="utf-8"))
-    except (ValueError, yaml.YAMLError, RecursionError):  # ValueError of a date, too
-        found = None
-    if not isinstance(found, kind) or not all(isinstance(one, str) for one in found):
-        raise UserError(f"{saved} cannot be read; start a run anew")
-    return found
-
-
-def _value(overrides: Sequence[str], key: str) -> Any:
-    """The value that a user gave a key last; None where there is none."""
-    given = [override for override in overrides if override.partition("=")[0] == key]
-    return OverridesParser.create().parse_override(given[-1]).value() if given else None
-
-
 def _path(overrides: Sequence[str], key: str) -> str | None:
     """The path that a key is given; None where there is none yet, or several."""
-    given = _value(overrides, key)
+    given = value_of(overrides, key)
     if given is not None and not isinstance(given, str | Sweep):
         raise UserError(f"{key} must be text, got {given!r}")
     return given if isinstance(given, str) else None

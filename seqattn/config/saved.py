@@ -1,0 +1,183 @@
+"""The overrides that a run was started with, which may be somebody else's: data, never code."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+
+from seqattn.bundle.choices import choices, types_at
+from seqattn.bundle.nodes import PARTIAL, TARGET, Node, remarked
+from seqattn.errors import UserError
+from seqattn.inputs import read_yaml
+from seqattn.places import shipped
+from seqattn.storage import user_path
+
+_OTHER_KEYS = ("callbacks", "generation", "logger", "processor", "schedule")
+"""Groups whose choices have other keys than one another, and with others of which a run goes on."""
+_NOT_READ = ("resume", "run_dir", "trust", "find_lr")
+"""Keys that only the one who types a command may give."""
+_TYPE = "; type it yourself if you trust the run's author"
+_NAME = re.compile(r"\w[\w.-]*")
+_KEY = re.compile(r"[a-zA-Z]\w*(\.(\w*[a-zA-Z0-9]|_target_|_partial_))*")
+_OF_A_KEY = re.compile(r"\$\{\.*\w[\w.]*\}")
+"""An interpolation that takes another key's value, and asks no resolver."""
+
+
+def overrides_of(run: str, given: Sequence[str], trust: Collection[str]) -> list[str]:
+    """The overrides of a run, but for those that are given anew.
+
+    Args:
+        run: its directory.
+        given: overrides as they were typed.
+        trust: packages whose classes they may name.
+
+    Raises:
+        UserError: there is no such run, or one of its overrides could run something.
+    """
+    file = user_path(run) / "overrides.yaml"
+    before = _read(file, run)
+    if not isinstance(before, list) or not all(isinstance(one, str) for one in before):
+        raise UserError(f"{file} cannot be read; start a run anew")
+    replaced = {_bare(override) for override in given}
+    saved = [one for one in before if _bare(one) not in replaced and not _outdated(one, given)]
+    for one in saved:
+        reason = _fault(one, trust)
+        if reason is not None:
+            raise UserError(f"{file} holds {one!r}, {reason}")
+    return [one for one in saved if _bare(one) not in _NOT_READ]
+
+
+def nodes_of(run: str, names: Collection[str], trust: Collection[str]) -> dict[str, Node]:
+    """Nodes of a run's configuration that name no class but ours or a trusted package's.
+
+    Args:
+        run: its directory.
+        names: of the nodes; the names of their choices come with them.
+        trust: the packages.
+
+    Raises:
+        UserError: there is no such run, or it names others.
+    """
+    file = user_path(run) / "config.yaml"
+    found = _read(file, run)
+    if not isinstance(found, dict) or not isinstance(found.get("choices") or {}, dict):
+        raise UserError(f"{file} cannot be read; start a run anew")
+
+    def marks(node: Node, place: str) -> dict[str, Node]:
+        if isinstance(node, str) and "${" in node:
+            raise UserError(f"{file}: {place} must be plain text, got {node!r}")
+        if not isinstance(node, dict) or TARGET not in node:
+            return {}
+        if not _may_be(node[TARGET], place, trust):
+            raise UserError(f"{file}: {place} names {node[TARGET]!r}, {_untrusted(node[TARGET])}")
+        return {key: node[key] for key in (TARGET, PARTIAL) if key in node}
+
+    kept = {name: found[name] for name in ("choices", *names) if name in found}
+    return {name: remarked(node, name, marks) for name, node in kept.items()}
+
+
+def _read(file: Any, run: str) -> Any:
+    if not file.is_file():
+        raise UserError(f"resume={run} is no run: {file} is not there")
+    try:
+        return read_yaml(file)
+    except UserError as error:
+        raise UserError(f"{file} cannot be read; start a run anew") from error
+
+
+def _fault(text: str, trust: Collection[str]) -> str | None:
+    """Why an override is not taken from a run's file; None where it is."""
+    try:
+        override = OverridesParser.create().parse_override(text)
+        if override.is_sweep_override():
+            return f"which is more than one value{_TYPE}"
+        key, value = override.get_key_element().lstrip("+~"), override.value()
+    except HydraException:
+        return f"which cannot be read{_TYPE}"
+    if _bare(text) == "trust":
+        return f"which no run can say{_TYPE}"
+    groups, keys = _known()
+    if key in groups:
+        names = value if isinstance(value, list) else [value]
+        plain = all(one is None or _NAME.fullmatch(str(one)) for one in names)
+        return None if plain else f"which is no name of a choice{_TYPE}"
+    if not _KEY.fullmatch(key) or key.partition(".")[0] not in keys:
+        return f"which is no key of a training{_TYPE}"
+    return next(_faults(override, key, value, trust), None)
+
+
+def _faults(override: Override, key: str, value: Any, trust: Collection[str]) -> Iterator[str]:
+    """What is wrong with the value of a key, and the values in it."""
+    text = getattr(value, "text", value)
+    if isinstance(text, str) and "${" in _OF_A_KEY.sub("", text):
+        yield f"which asks a resolver{_TYPE}"
+    place, _, last = key.rpartition(".")
+    if last == TARGET and not _may_be(text, place, trust):
+        yield _untrusted(text)
+    if last.startswith("_") and last not in (TARGET, PARTIAL):
+        yield f"which is no key of a training{_TYPE}"
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _faults(override, f"{key}.{getattr(name, 'text', name)}", part, trust)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _faults(override, f"{key}.0", part, trust)
+
+
+def _may_be(target: Any, place: str, trust: Collection[str]) -> bool:
+    """Whether a class may be named at a place: one that belongs there, or of a trusted package."""
+    if not isinstance(target, str) or "${" in target:
+        return False
+    ours = target.startswith("seqattn.") and target.rpartition(".")[2] in types_at(place)
+    return ours or any(f"{target}.".startswith(f"{package}.") for package in trust)
+
+
+def _untrusted(target: Any) -> str:
+    package = str(target).partition(".")[0]
+    return f"which does not belong there; add trust=[{package}] if you trust its author"
+
+
+def _bare(override: str) -> str:
+    """An override's key, however it is set."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _known() -> tuple[set[str], set[str]]:
+    """The groups of a training, with their slots, and its keys."""
+    text = (shipped("conf") / "train.yaml").read_text(encoding="utf-8")
+    document: Mapping[str, Any] = yaml.safe_load(text)
+    entries = [
+        group for entry in document["defaults"] if isinstance(entry, dict) for group in entry
+    ]
+    groups = {group for group in entries if not group.startswith("override ")}
+    slots = {group.rpartition("@")[2] for group in groups}
+    return groups, slots | document.keys() - {"defaults", "hydra"}
+
+
+def _outdated(override: str, given: Sequence[str]) -> bool:
+    """Whether its key is of a choice that has given way, in `given`, to one without it."""
+    place = re.sub(r"^generation\.processors\b", "processor", _bare(override))
+    group, *path = place.split(".")
+    names = value_of(given, group) if group in _OTHER_KEYS and path else None
+    names = [names] if isinstance(names, str) else names
+    known = choices(group) if isinstance(names, list) else {}
+    if not isinstance(names, list) or not known.keys() >= set(map(str, names)):
+        return False  # of choices of one's own nothing is known
+    node: Any = {name: part for one in names for name, part in known[str(one)].items()}
+    for word in path[:-1] if override.startswith("+") else path:
+        if not isinstance(node, dict):
+            return False
+        if word not in node:
+            return True
+        node = node[word]
+    return False
+
+
+def value_of(overrides: Sequence[str], key: str) -> Any:
+    """The value that a user gave a key last; None where there is none."""
+    given = [override for override in overrides if override.partition("=")[0] == key]
+    return OverridesParser.create().parse_override(given[-1]).value() if given else None
