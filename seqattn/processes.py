@@ -1,10 +1,19 @@
-"""Processes that work for this one: they end when it does."""
+"""This process and its streams, and processes that work for it: they end when it does."""
 
+import io
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
+
+
+def write_utf8() -> None:
+    """Lets standard output and error be UTF-8 whatever the locale, as the files are."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def cores() -> int:

@@ -21,7 +21,7 @@ from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError
-from seqattn.processes import end_with, is_orphaned
+from seqattn.processes import end_with, is_orphaned, write_utf8
 from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.run_directory import rank, world_size
 
@@ -35,6 +35,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     """Runs a verb: 0 when it is done, 2 with one line where the user must mend something."""
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's ranks would go on without it
         end_with(os.getppid())
+    write_utf8()
     jobs = _Jobs()
     try:
         _run(verb, list(arguments), jobs)

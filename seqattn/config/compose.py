@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from seqattn.bundle.nodes import TARGET, nearest
+from seqattn.bundle.nodes import nearest
 from seqattn.config.overrides import CARRIED, OWN, complete
 from seqattn.errors import UserError
 from seqattn.places import shipped
@@ -100,8 +100,7 @@ def _check_keys(verb: str, settings: Settings) -> None:
         if key not in (*needed, *optional):
             raise UserError(f"there is no key {key}{nearest(key, [*needed, *optional])}")
     for key in needed:
-        value = settings.get(key, {})
-        if isinstance(value, dict) and TARGET not in value:  # not there, or keys of no choice
+        if key not in settings:
             raise UserError(f"{key} must be given; leave ~{key} out")
 
 

@@ -114,13 +114,13 @@ class Comparison:
             system_table(title, results.data, judged, costs),
             *(pair_table(one) for one in judged),
         ]
+        if home is not None:
+            self._write(home, title, systems, judged, costs, words, tables)
         for table in tables:
             if table["rows"]:
                 shown = {row[0]: row[1:] for row in cells(table)}
                 print_table(table["title"], shown, table["columns"][1:], table["notes"])
         print(*words, sep="\n")
-        if home is not None:
-            self._write(home, title, systems, judged, costs, words, tables)
         return judged
 
     def _read(self) -> list[ComparedRun]:

@@ -81,7 +81,7 @@ def finish(
     monitored: Monitored,
     times: dict[str, float],
 ) -> TrainingResult:
-    """Writes the bundle of a trained model, scores it, and tells what came of it.
+    """Writes the bundle of a trained model and its scores, and tells what came of it.
 
     Args:
         result: so far.
@@ -101,6 +101,7 @@ def finish(
     if result.steps == result.first:  # a process that was killed here may have logged its scores
         go_on_from(loggers, result.steps)
     _log(loggers, fitting, result)
+    result.keep()  # before anything is printed, which may fail
     _print(result, weights, times, fitting)
     return result
 

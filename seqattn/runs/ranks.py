@@ -19,6 +19,7 @@ from torch.distributed.run import run as start_ranks
 
 from seqattn.bundle.nodes import TARGET, build
 from seqattn.errors import Stopped, UserError
+from seqattn.processes import write_utf8
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.rendezvous import rendezvous
 from seqattn.runs.run_directory import rank, world_size
@@ -126,6 +127,7 @@ def _raise_told(room: Path) -> None:
 
 def run_rank(room: Path) -> int:
     """Trains as one of several processes; returns its exit code."""
+    write_utf8()
     settings = yaml.safe_load((room / _SETTINGS).read_text(encoding="utf-8"))
     try:
         build({**settings, TARGET: "seqattn.runs.train.Training"}).run()

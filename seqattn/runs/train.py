@@ -67,10 +67,7 @@ class Training(TrainingOptions):
             goes_on = phase == "go on"
             before = settings_before(home, f"resume={self.resume}") if goes_on else {}
             with threads_of(self.trainer, before.get("threads")):
-                result = fit(replace(self, resume=self.run_dir if goes_on else None))
-            if rank() == 0:
-                result.keep()
-            return result
+                return fit(replace(self, resume=self.run_dir if goes_on else None))
 
     def _finished(self) -> TrainingResult:
         """Says so, and trains nothing."""

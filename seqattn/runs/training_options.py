@@ -107,6 +107,8 @@ class TrainingOptions:
     sweep: str | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.model, Mapping):  # keys that an experiment gave to no choice
+            raise UserError("model must be given; leave ~model out")
         self._check_fit()
         if self.embeddings and self.init_from:
             raise UserError("a run begins with init_from or with embeddings; leave one out")

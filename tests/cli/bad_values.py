@@ -234,6 +234,7 @@ KINDS = (
     ("train", "task=null", "Config group override must be a string or a"),
     ("train", "model=null", "Config group override must be a string or a"),
     ("train", "attention=[mha,]", "cannot read the argument 'attention=[mha,]': wri"),
+    ("train", "experiment=demo ~model", "model must be given; leave ~model out"),
     ("train", "model._target_=null", "model._target_ must name a class as package.Clas"),
     ("train", "attention.kernel._target_=null", "attention.kernel._target_ must name a class as p"),
     ("train", "optimizer._target_=no.such.thing", "optimizer._target_=no.such.thing cannot be imp"),

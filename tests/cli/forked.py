@@ -35,7 +35,7 @@ class Running(NamedTuple):
         return Ended(os.waitstatus_to_exitcode(status), *told)
 
 
-def run_forked(verb, words, folder, stdin=b"", closed=(), largest=None):
+def run_forked(verb, words, folder, stdin=b"", closed=(), largest=None, encoding="utf-8"):
     """Runs a verb in `folder`.
 
     Args:
@@ -45,14 +45,15 @@ def run_forked(verb, words, folder, stdin=b"", closed=(), largest=None):
         stdin: what is typed.
         closed: numbers of the streams that are closed.
         largest: bytes that a file may grow to; None for any.
+        encoding: of its streams.
     """
-    running = start_forked(verb, words, folder, closed, largest)
+    running = start_forked(verb, words, folder, closed, largest, encoding)
     with contextlib.suppress(BrokenPipeError):
         running.typed.buffer.write(stdin)
     return running.ended()
 
 
-def start_forked(verb, words, folder, closed=(), largest=None):
+def start_forked(verb, words, folder, closed=(), largest=None, encoding="utf-8"):
     """Starts a verb, to which more can be typed. Arguments are those of `run_forked`."""
     (typed, to_typed), (out, to_out), (err, to_err) = os.pipe(), os.pipe(), os.pipe()
     sys.stdout.flush()
@@ -62,7 +63,7 @@ def start_forked(verb, words, folder, closed=(), largest=None):
         try:
             for ours in (to_typed, out, err):
                 os.close(ours)
-            code = _child(verb, words, folder, (typed, to_out, to_err), closed, largest)
+            code = _child(verb, words, folder, (typed, to_out, to_err), closed, largest, encoding)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -74,7 +75,7 @@ def start_forked(verb, words, folder, closed=(), largest=None):
     return Running(child, os.fdopen(to_typed, "w", encoding="utf-8"), *streams)
 
 
-def _child(verb, words, folder, streams, closed, largest):
+def _child(verb, words, folder, streams, closed, largest, encoding):
     signal.alarm(SECONDS)
     os.chdir(folder)
     os.dup2(streams[0], 0)
@@ -87,7 +88,7 @@ def _child(verb, words, folder, streams, closed, largest):
         if number in closed:
             os.close(number)
         else:
-            own = os.fdopen(number, mode, encoding="utf-8", errors=errors, closefd=False)
+            own = os.fdopen(number, mode, encoding=encoding, errors=errors, closefd=False)
         setattr(sys, name, own)
     if largest is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -29,3 +29,27 @@ def test_a_stream_or_a_disk_that_fails_is_said_in_one_line(places, verb, drop, s
     assert "Traceback" not in ended.err
     assert ended.err.splitlines()[-1].startswith(f"error: {text}"), ended.err
     assert not [path for path in places.folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_standard_output_is_utf8_whatever_the_locale(places, encoding):
+    verb, words = places.usual("analyze")
+    ended = run_forked(verb, [*words, "text=a dog · süß │ ▁"], places.folder, encoding=encoding)
+    assert ended.code == 0, ended
+    assert ended.out.startswith("source:    a dog · süß │ ▁\n")
+
+
+def test_a_table_in_another_encoding_is_printed_once_the_run_is_on_the_disk(places, monkeypatch):
+    verb, words = places.usual("train")
+    ended = run_forked(verb, words, places.folder, encoding="ascii")
+    assert ended.code == 0, ended
+    assert "·" in ended.out
+
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("seqattn.runs.ending.print_table", fails)
+    ended = run_forked(verb, [*words, "run_dir=other"], places.folder)
+    assert ended.code == 2, ended
+    assert ended.err.splitlines()[-1] == "error: No space left on device"
+    assert (places.folder / "other" / "result.yaml").is_file()
