@@ -23,7 +23,7 @@ from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError
 from seqattn.processes import end_with, is_orphaned, write_utf8
 from seqattn.runs.rendezvous import rendezvous
-from seqattn.runs.run_directory import rank, world_size
+from seqattn.runs.run_directory import rank, remove_empty, world_size
 
 _PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 """Where a command says its files go; the same command goes on there."""
@@ -88,7 +88,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
     if verb not in VERBS:
         raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(VERBS)}")
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every exception on, to be worded here
-    register_resolvers()
+    made = register_resolvers()
     options, overrides = _parted(arguments)
     if any(option.startswith("--config-dir") for option in options) or any(
         override.startswith(("trust=", "hydra.searchpath=")) for override in overrides
@@ -100,6 +100,8 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
         run(_job(VERBS[verb], jobs))()
     finally:
         sys.argv = before
+        for place in made.values():  # in which nothing came of it
+            remove_empty(Path(place))
         tell_jobs()
 
 

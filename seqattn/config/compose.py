@@ -1,7 +1,6 @@
 """From what a user typed to plain settings, by way of Hydra."""
 
 import re
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from seqattn.config.overrides import CARRIED, OWN, complete
 from seqattn.errors import UserError
 from seqattn.places import shipped
 from seqattn.runs.rendezvous import rendezvous
-from seqattn.storage import user_path
+from seqattn.storage import file_faults, user_path
 
 CONF = shipped("conf")
 Settings = dict[str, Any]
@@ -25,19 +24,25 @@ _FILLING = ("search", "experiment", "processor")
 """Groups whose choices fill the keys of others."""
 
 
-def register_resolvers() -> None:
+def register_resolvers() -> dict[str, str]:
     """Registers `${user_path:PATH}`, `${unused:PATH}` and `${direction:MONITOR,SCORER}`.
 
-    The first knows "~" as the home folder. The second is PATH, or with a number behind it where
-    that is taken, and leads nowhere for a PATH that goes up, as a run of such a name would; ranks
-    take one PATH. The third is the way in which a study is to move what it watches.
+    The first knows "~" as the home folder. The second is a directory that it makes: PATH, or with a
+    number behind it where that is taken; it leads nowhere for a PATH that goes up, as a run of such
+    a name would. Ranks, and processes that a launcher starts, take one PATH. The third is the way
+    in which a study is to move what it watches.
+
+    Returns:
+        The directories that were made, by their PATHs.
     """
+    made: dict[str, str] = {}
 
     def unused(path: str) -> str:
         if ".." in Path(path).parts:
             raise UserError(f"name must stay in the folder of runs, got {path}; give run_dir=PATH")
-        candidates = chain([path], (f"{path}_{number}" for number in count(2)))
-        return rendezvous.agreed(lambda: next(one for one in candidates if not Path(one).exists()))
+        if path not in made:
+            made[path] = rendezvous.agreed(lambda: _made(path))
+        return made[path]
 
     def direction(monitor: str, scorer: DictConfig) -> str:
         from seqattn.bundle.nodes import build  # torch takes seconds to import
@@ -49,6 +54,20 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("direction", direction, replace=True)
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("user_path", lambda path: str(user_path(path)), replace=True)
+    return made
+
+
+def _made(path: str) -> str:
+    """Makes a directory of this name, or with the first number that nobody has behind it."""
+    name, number = path, 1
+    with file_faults("make", Path(path)):
+        while True:
+            try:
+                Path(name).mkdir(parents=True)
+                return name
+            except FileExistsError:
+                number += 1
+                name = f"{path}_{number}"
 
 
 def settle(verb: str, config: DictConfig, **own: str) -> Settings:

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -17,6 +18,7 @@ from seqattn.cli.main import run_verb
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, choices, register_resolvers, settle
 from seqattn.config.overrides import complete
+from seqattn.runs.run_directory import remove_empty
 from seqattn.training.checkpoint_files import newest_whole
 
 SUBJECTS = {
@@ -170,14 +172,18 @@ def groups():
 
 def composed(verb, *overrides):
     """The settings of a verb, as Hydra composes them, and what was chosen in each group."""
-    register_resolvers()
-    with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
-        config = compose(verb, complete(verb, list(overrides)), return_hydra_config=True)
-        HydraConfig.instance().set_config(config)
-        with open_dict(config):
-            del config["hydra"]
-        settings = settle(verb, config)
-        return settings, choices()
+    made = register_resolvers()
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            config = compose(verb, complete(verb, list(overrides)), return_hydra_config=True)
+            HydraConfig.instance().set_config(config)
+            with open_dict(config):
+                del config["hydra"]
+            settings = settle(verb, config)
+            return settings, choices()
+    finally:
+        for place in made.values():
+            remove_empty(Path(place))
 
 
 def training(settings, chosen):

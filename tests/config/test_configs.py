@@ -5,9 +5,12 @@ import re
 import pytest
 import yaml
 from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
-from seqattn.config.compose import CONF
+from seqattn.cli.main import run_verb
+from seqattn.config.compose import CONF, register_resolvers
 from seqattn.config.overrides import _quoted, complete
+from seqattn.config.saved import parsed
 from tests.cli.small import checked_training, composed, groups
 
 NEEDED = {
@@ -152,3 +155,60 @@ def test_a_choice_that_a_run_goes_on_with_brings_none_of_the_other_one_s_keys(
     (tmp_path / "overrides.yaml").write_text(yaml.safe_dump(list(BEFORE)))
     found = complete("train", [f"resume={tmp_path}", typed])
     assert found[:-3] == [one for one in BEFORE if one not in gone]
+
+
+def test_runs_that_begin_in_one_second_get_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def named(path):
+        return OmegaConf.create({"run_dir": f"${{unused:{path}}}"}).run_dir
+
+    for name in ("runs/a/1", "runs/a/1_2", "runs/a/1_3"):
+        made = register_resolvers()
+        assert [named("runs/a/1"), named("runs/a/1")] == [name, name]
+        assert made == {"runs/a/1": name}
+        assert (tmp_path / name).is_dir()
+
+
+def test_a_command_that_shows_its_settings_leaves_no_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_verb("train", ["--cfg", "job", "--resolve"]) == 0
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("key", ["bundle", "init_from", "input", "output", "run_dir", "data.root"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "p/ünïcødé",
+        "漢字/x",
+        "a=b",
+        "a[b]",
+        "a{b}",
+        "(a)",
+        "a#b",
+        "a;b",
+        "a&b",
+        "it's",
+        'a"b',
+        "a|b",
+    ],
+)
+def test_a_lone_path_is_taken_as_it_is(key, path):
+    [override] = complete("search", [f"{key}={path}"])
+    assert parsed(override).value() == path
+
+
+def test_a_path_that_is_a_number_is_text_and_other_keys_keep_their_kinds():
+    words = complete("search", ["run_dir=2024", "seed=2024", "cache_dir=null", "model.dim=1,2"])
+    assert parsed(words[0]).value() == "2024"
+    assert words[1:] == ["seed=2024", "cache_dir=null", "model.dim=1,2"]
+
+
+def test_a_run_of_another_alphabet_is_found(tmp_path):
+    for name in ("ünïcødé", "a=b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "overrides.yaml").write_text("[seed=3]")
+        words = complete("train", [f"resume={tmp_path / name}"])
+        assert words[0] == "seed=3"
+        assert parsed(words[1]).value() == str(tmp_path / name)
