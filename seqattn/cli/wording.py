@@ -103,7 +103,8 @@ def _worded(error: BaseException) -> str | None:
     if isinstance(error, OverrideParseException):
         return (
             f"cannot read the argument {error.override!r}: write name=value, the value in quotes "
-            "within quotes where it holds spaces, commas or ~, as 'data.root=\"~/mine\"'"
+            "within quotes where it holds commas, brackets, quotes, spaces or any of ~ = # ; & or "
+            "letters beyond ASCII, as 'data.root=\"~/mine\"'"
         )
     if isinstance(error, OmegaConfBaseException) and isinstance(error.parent_node, DictConfig):
         if error.key is None or str(error.key) in map(str, error.parent_node):

@@ -6,12 +6,12 @@ from itertools import count
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Quote, QuotedString, Sweep
+from hydra.errors import HydraException
 
 from seqattn.bundle import nodes
 from seqattn.bundle.choices import SLOT_NODES, with_new_keys
-from seqattn.config.saved import nodes_of, overrides_of, value_of
+from seqattn.config.saved import nodes_of, overrides_of, parsed, value_of
 from seqattn.errors import UserError
 from seqattn.storage import user_path
 
@@ -30,6 +30,7 @@ CARRIED = {
 """For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
 OWN = r"bundle\d+_"
 """What the choices that a bundle fills begin with, before the names that they had there."""
+_PATHS = ("bundle", "cache_dir", "init_from", "input", "name", "output", "resume", "run_dir")
 _SENTENCES = ("text", "target", "question", "context")
 
 
@@ -45,6 +46,7 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     overrides = [_home_quoted(override) for override in overrides]
     if verb in ("analyze", "generate", "explain"):
         overrides = [_as_text(override) for override in overrides]
+    overrides = [_lone_quoted(override) for override in overrides]
     if verb == "evaluate":  # keys of the search, whatever it is
         overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
     a_run = verb == "train" and value_of(overrides, "resume") not in ("auto", True, False)
@@ -121,8 +123,7 @@ def as_values(overrides: Sequence[str]) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         return getattr(value, "text", nodes.each(lambda part, _: plain(part), value, ""))
 
-    parse = OverridesParser.create().parse_override
-    return {one.partition("=")[0]: plain(parse(one).value()) for one in overrides}
+    return {one.partition("=")[0]: plain(parsed(one).value()) for one in overrides}
 
 
 def _path(overrides: Sequence[str], key: str) -> str | None:
@@ -150,3 +151,19 @@ def _home_quoted(override: str) -> str:
     """Quotes a path in a home folder: Hydra's grammar has no bare "~"."""
     found = re.fullmatch(r"([^=]+)=(~[^,'\"\[\]{}]*)", override)
     return f"{found[1]}={_quoted(found[2])}" if found else override
+
+
+def _lone_quoted(override: str) -> str:
+    """Quotes a value that is no grammar of Hydra's, or a number as a path: it is text as it is.
+
+    What begins as a list, a dict or a quoted text, or holds a comma, is left to Hydra.
+    """
+    key, equals, value = override.partition("=")
+    if not equals or not re.fullmatch(r"[+]*[\w.@]+", key) or not value.isprintable():
+        return override
+    try:
+        found = parsed(override).value()
+        is_text = isinstance(found, int | float) and not isinstance(found, bool) and key in _PATHS
+    except HydraException:
+        is_text = value[:1] not in "[{'\"" and "," not in value and "${" not in value
+    return f"{key}={_quoted(value)}" if is_text else override

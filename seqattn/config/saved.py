@@ -92,7 +92,7 @@ def _read(file: Any, run: str) -> Any:
 def _fault(text: str, trust: Collection[str]) -> str | None:
     """Why an override is not taken from a run's file; None where it is."""
     try:
-        override = OverridesParser.create().parse_override(text)
+        override = parsed(text)
         if override.is_sweep_override():
             return f"which is more than one value{_TYPE}"
         key, value = override.get_key_element().lstrip("+~"), override.value()
@@ -180,4 +180,14 @@ def _outdated(override: str, given: Sequence[str]) -> bool:
 def value_of(overrides: Sequence[str], key: str) -> Any:
     """The value that a user gave a key last; None where there is none."""
     given = [override for override in overrides if override.partition("=")[0] == key]
-    return OverridesParser.create().parse_override(given[-1]).value() if given else None
+    return parsed(given[-1]).value() if given else None
+
+
+def parsed(override: str) -> Override:
+    """An override as Hydra reads it.
+
+    Raises:
+        OverrideParseException: it cannot be read.
+    """
+    [found] = OverridesParser.create().parse_overrides([override])
+    return found

@@ -278,6 +278,8 @@ NAMES = (
     ("train", "attention@cros_attention=mqa", "there is no key attention@cros_attention; did you "),
     ("train", "experiment=demmo", "there is no experiment=demmo; did you mean demo?"),
     ("train", "logger=[csv,wandbb]", "there is no logger=wandbb; did you mean wandb?"),
+    ("explain", "bundles=[p/ü]", "cannot read the argument 'bundles=[p/ü]': write name"),
+    ("train", "resume=ü", "resume=ü is no run: ü/overrides.yaml is not there"),
     ("train", "model.dim", "cannot read the argument 'model.dim': write name=value"),
     ("train", "+model.width=16", "there is no key model.width"),
     ("train", "+foo=1", "there is no key foo"),
