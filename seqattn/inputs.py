@@ -66,7 +66,7 @@ def limited_lines(
 
     Args:
         name: of the file, for messages.
-        cuts: whether U+FFFD stands for a longer line, in place of a refusal.
+        cuts: whether U+FFFD stands for a longer line, up to `LARGEST`, in place of a refusal.
 
     Raises:
         UserError: naming a line that is too long.
@@ -76,8 +76,12 @@ def limited_lines(
         if len(line) > longest:
             if not cuts:
                 raise too_long(name, number, longest)
+            size = len(line)
             while line and not line.endswith(b"\n"):
                 line = file.readline(longest)
+                size += len(line)
+                if size > LARGEST:
+                    raise too_long(name, number, LARGEST)
             line = "\ufffd\n".encode()
         if not line:
             return

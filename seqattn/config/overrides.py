@@ -30,7 +30,6 @@ CARRIED = {
 """For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
 OWN = r"bundle\d+_"
 """What the choices that a bundle fills begin with, before the names that they had there."""
-_PATHS = ("bundle", "cache_dir", "init_from", "input", "name", "output", "resume", "run_dir")
 _SENTENCES = ("text", "target", "question", "context")
 
 
@@ -154,7 +153,7 @@ def _home_quoted(override: str) -> str:
 
 
 def _lone_quoted(override: str) -> str:
-    """Quotes a value that is no grammar of Hydra's, or a number as a path: it is text as it is.
+    """Quotes a value that is no grammar of Hydra's, as a path may be: it is text as it is.
 
     What begins as a list, a dict or a quoted text, or holds a comma, is left to Hydra.
     """
@@ -162,8 +161,8 @@ def _lone_quoted(override: str) -> str:
     if not equals or not re.fullmatch(r"[+]*[\w.@]+", key) or not value.isprintable():
         return override
     try:
-        found = parsed(override).value()
-        is_text = isinstance(found, int | float) and not isinstance(found, bool) and key in _PATHS
+        parsed(override)
+        is_text = False
     except HydraException:
         is_text = value[:1] not in "[{'\"" and "," not in value and "${" not in value
     return f"{key}={_quoted(value)}" if is_text else override

@@ -17,7 +17,7 @@ import pyarrow as pa
 from seqattn.data.arrow_tables import quiet_datasets
 from seqattn.data.text_files import json_fault, scan_text
 from seqattn.errors import UserError
-from seqattn.inputs import LARGEST, check_there, limited_lines, opened
+from seqattn.inputs import LARGEST, check_there, limited_lines, opened, read_bytes
 from seqattn.storage import file_faults, kind_of
 
 # What `load_dataset` is told for each suffix. Words such as "null" or "NA" are text here, and
@@ -118,6 +118,8 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def _check_lines(path: Path) -> None:
     """Refuses a file without a line, or with one that readers would take whole into memory."""
+    if kind_of(path) == ".json":
+        read_bytes(path)
     with opened(path) as file:
         if sum(1 for _ in limited_lines(file, path, LARGEST)) == 0:
             raise UserError(f"{path} must hold text, it is empty")

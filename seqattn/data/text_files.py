@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from seqattn.errors import UserError
-from seqattn.inputs import LARGEST, check_json, check_there, limited_lines, opened
+from seqattn.inputs import LARGEST, check_json, check_there, limited_lines, opened, read_bytes
 from seqattn.storage import kind_of
 
 LONGEST_LINE = 1_000_000
@@ -35,9 +35,11 @@ def scan_text(path: Path) -> tuple[int, str]:
 
     with opened(path) as file:
         lines = sum(1 for _ in decoded(hashed(), path))
-        if kind_of(path) in (".json", ".jsonl"):
+        if kind_of(path) == ".jsonl":
             file.seek(0)
-            check_json(file, path, by_line=kind_of(path) == ".jsonl")
+            check_json(file, path, by_line=True)
+    if kind_of(path) == ".json":  # which readers take whole
+        check_json(read_bytes(path).splitlines(), path)
     return lines, digest.hexdigest()
 
 

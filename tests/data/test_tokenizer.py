@@ -1,3 +1,4 @@
+import hashlib
 import pickle
 import re
 from pathlib import Path
@@ -270,3 +271,18 @@ def test_a_size_left_open_is_the_largest_that_a_small_corpus_can_give(tmp_path, 
     most = int(str(caught.value).split("at most ")[1].split(" ")[0])
     tokenizer = train_tokenizer(texts, texts, TokenizerConfig(kind=kind), tmp_path)
     assert tokenizer.source_size == most
+
+
+def test_a_model_with_a_piece_that_is_no_utf8_is_refused(tmp_path):
+    train_tokenizer(SOURCE, SOURCE, TokenizerConfig("bpe", vocab_size=60), tmp_path).save(tmp_path)
+    content = (tmp_path / "joint.model").read_bytes()
+    piece = Tokenizer.load(tmp_path).source_pieces([EOS + 9])[0].encode()
+    field = b"\n" + bytes([len(piece)])
+    damaged = content.replace(field + piece, field + b"\xff" * len(piece), 1)
+    assert damaged != content
+    (tmp_path / "joint.model").write_bytes(damaged)
+    head = (tmp_path / "tokenizer.json").read_text()
+    digests = [hashlib.sha256(one).hexdigest() for one in (content, damaged)]
+    (tmp_path / "tokenizer.json").write_text(head.replace(*digests))
+    with pytest.raises(UserError, match="must have pieces in UTF-8"):
+        Tokenizer.load(tmp_path)

@@ -1,6 +1,8 @@
 """Outputs in the case that texts of the target side have."""
 
+import hashlib
 import itertools
+import json
 import math
 import pickle
 
@@ -80,3 +82,38 @@ def test_a_tokenizer_writes_its_outputs_in_case_wherever_it_is_read(tmp_path, jo
 def test_case_that_is_kept_is_not_restored():
     with pytest.raises(UserError, match=r"identity keeps case; leave truecase at false"):
         TokenizerConfig(truecase=True)
+
+
+KINDS = '{"start":{},"lower":{},"title":{},"upper":{},"mixed":{}}'
+RARE = '{"lower":1,"title":1,"upper":1}'
+MALFORMED = [
+    b"", b"{", b"null", b"[]", b"5", b"\xff", b"{}", b"[" * 100_000,
+    f'{{"forms":{{}},"kinds":{KINDS}}}', f'{{"forms":{{}},"kinds":{{}},"rare":{RARE}}}',
+    f'{{"forms":{{}},"kinds":{KINDS},"rare":{{}}}}',
+    f'{{"forms":[],"kinds":{KINDS},"rare":{RARE}}}',
+    f'{{"forms":{{"a":5}},"kinds":{KINDS},"rare":{RARE}}}',
+    f'{{"forms":{{"a":{{"A":0}}}},"kinds":{KINDS},"rare":{RARE}}}',
+    f'{{"forms":{{"a":{{"A":-1}}}},"kinds":{KINDS},"rare":{RARE}}}',
+    f'{{"forms":{{"a":{{"A":"1"}}}},"kinds":{KINDS},"rare":{RARE}}}',
+    f'{{"forms":{{"a":{{"A":1{"0" * 400}}}}},"kinds":{KINDS},"rare":{RARE}}}',
+    f'{{"forms":{{"a":{{"\\ud800":1}}}},"kinds":{KINDS},"rare":{RARE}}}',
+    f'{{"forms":null,"kinds":{KINDS},"rare":{RARE}}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", MALFORMED)
+def test_a_malformed_table_of_forms_is_one_line(tmp_path, content):
+    content = content if isinstance(content, bytes) else content.encode()
+    config = TokenizerConfig("bpe", vocab_size=60, normalization="nmt_nfkc_cf", truecase=True)
+    train_tokenizer(SOURCE, TITLES, config, tmp_path).save(tmp_path)
+    (tmp_path / "truecaser.json").write_bytes(content)
+    head = json.loads((tmp_path / "tokenizer.json").read_text())
+    head["files"]["truecaser.json"] = hashlib.sha256(content).hexdigest()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(head))
+    with pytest.raises(UserError, match=r"truecaser.json is no table of how words are written"):
+        Tokenizer.load(tmp_path)
+
+
+def test_the_smallest_table_of_forms_is_read():
+    content = f'{{"forms":{{}},"kinds":{KINDS},"rare":{RARE}}}'.encode()
+    assert Truecaser.read(content)("gas deal") == "gas deal"
