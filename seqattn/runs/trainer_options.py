@@ -12,6 +12,7 @@ import torch
 from annotated_types import Ge, Gt, Le, MinLen
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.accelerators import AcceleratorRegistry
 from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 
 from seqattn.checking import Count, CountOrNone, NotNegative, checked
@@ -129,6 +130,11 @@ class TrainerOptions:
             )
         if self.accelerator == "gpu" and not torch.cuda.is_available():
             raise UserError("trainer=gpu finds no GPU here; use trainer=cpu")
+        if self.accelerator not in ("auto", "gpu"):
+            kind = dict(AcceleratorRegistry).get(self.accelerator)
+            if kind is None or not kind["accelerator"].is_available():
+                named = f"trainer.accelerator={self.accelerator}"
+                raise UserError(f"{named} finds no such device here; use trainer=cpu")
         if self.compile and self.on_cpu:
             raise UserError("trainer.compile=true is for GPUs; it makes a CPU slower")
 

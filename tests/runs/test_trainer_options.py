@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from lightning.pytorch.accelerators import AcceleratorRegistry
 
 from seqattn.errors import UserError
 from seqattn.runs.trainer_options import TrainerOptions
@@ -51,3 +52,16 @@ def test_shards_of_one_device_are_advised_against():
 @pytest.mark.parametrize(("devices", "first"), [(2, 1), ("auto", 1), ([3, 1], [3])])
 def test_what_one_device_does_is_done_on_the_first_that_was_asked_for(devices, first):
     assert TrainerOptions(accelerator="gpu", devices=devices).alone().devices == first
+
+
+@pytest.mark.parametrize("accelerator", ["tpu", "hpu", "cuda", "mps"])
+def test_a_device_that_is_not_there_is_refused_in_one_line(accelerator):
+    kind = dict(AcceleratorRegistry).get(accelerator)
+    if kind is not None and kind["accelerator"].is_available():
+        pytest.skip(f"there is a {accelerator} here")
+    with pytest.raises(UserError, match=f"trainer.accelerator={accelerator} finds no such device"):
+        TrainerOptions(accelerator=accelerator).check_device()
+
+
+def test_a_cpu_is_always_there():
+    TrainerOptions(accelerator="cpu").check_device()
