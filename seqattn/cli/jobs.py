@@ -1,6 +1,5 @@
 """What the jobs of a multirun came to: a line each, on the screen and in a file."""
 
-import json
 import os
 import signal
 import sys
@@ -8,11 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-import yaml
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from seqattn.bundle.documents import SCORES
+from seqattn.errors import UserError
+from seqattn.inputs import read_json, read_yaml
 from seqattn.storage import write_whole
 
 NAME = "jobs.tsv"
@@ -55,7 +55,7 @@ def tell_jobs() -> None:
     if home is None:
         return
     runs = {run.name: run for run in sorted(_runs_in(home), key=lambda run: int(run.name))}
-    scores = {name: _read(run / "model" / SCORES) for name, run in runs.items()}
+    scores = {name: _read(run / "model" / SCORES, dict) for name, run in runs.items()}
     scores = {
         name: {key: value for key, value in row.items() if type(value) is float}
         for name, row in scores.items()
@@ -63,11 +63,13 @@ def tell_jobs() -> None:
     }
     if not scores:
         return
-    words = {name: _read(runs[name] / "overrides.yaml") or [] for name in scores}
+    words = {
+        name: [str(word) for word in _read(runs[name] / "overrides.yaml", list)] for name in scores
+    }
     shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
     # jobs may be of several tasks, or be scored on other splits
     figures = list(dict.fromkeys(key for row in scores.values() for key in row))
-    best = _best([_read(runs[name] / "config.yaml") or {} for name in scores], scores)
+    best = _best([_read(runs[name] / "config.yaml", dict) for name in scores], scores)
     lines = {
         f"{name} best" if name == best else name: [
             " ".join(word for word in words[name] if word not in shared),
@@ -89,12 +91,18 @@ def _runs_in(home: Path) -> list[Path]:
     return [folder for folder in found if folder.name.isdecimal()]
 
 
-def _read(file: Path) -> Any:
-    """What a file of a run holds; None where it has none."""
+def _read(file: Path, kind: type[Any]) -> Any:
+    """The list or dict that a file of a run holds; an empty one where it is not there.
+
+    Raises:
+        UserError: it holds something else.
+    """
     if not file.is_file():
-        return None
-    text = file.read_text(encoding="utf-8")
-    return json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+        return kind()
+    found = read_json(file, "JSON") if file.suffix == ".json" else read_yaml(file)
+    if not isinstance(found, kind):
+        raise UserError(f"{file} cannot be read; remove its run, or name another run_dir")
+    return found
 
 
 def _best(configs: list[dict[str, Any]], scores: dict[str, Any]) -> str | None:
@@ -102,7 +110,11 @@ def _best(configs: list[dict[str, Any]], scores: dict[str, Any]) -> str | None:
     from seqattn.bundle.nodes import build
     from seqattn.runs.task_options import mode_of
 
-    monitors = {config.get("checkpoint", {}).get("monitor", "val/loss") for config in configs}
+    nodes = [config.get("checkpoint") for config in configs]
+    monitors = {
+        str(node.get("monitor", "val/loss")) if isinstance(node, dict) else "val/loss"
+        for node in nodes
+    }
     if len(monitors) > 1:
         return None  # each was chosen by something else
     [monitor] = monitors
