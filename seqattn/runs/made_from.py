@@ -9,7 +9,8 @@ from pydantic import BaseModel, ValidationError
 
 from seqattn.bundle.nodes import TARGET
 from seqattn.errors import UserError
-from seqattn.storage import digest_of, file_faults, is_file, read_json, user_path, write_json
+from seqattn.inputs import read_json
+from seqattn.storage import digest_of, file_faults, is_file, user_path, write_json
 
 RECORD = "made_from.json"
 """The file of an output that says what it was made from."""

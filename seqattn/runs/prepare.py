@@ -38,7 +38,6 @@ from seqattn.data.shard_files import (
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
-from seqattn.inputs import read_json
 from seqattn.processes import cores
 from seqattn.runs.made_from import RECORD, MadeFrom, data_contents, digests, say_finished
 from seqattn.runs.prepared import (
