@@ -105,7 +105,7 @@ def test_attention_is_that_of_a_full_pass_over_the_output(client, bundle):
     keys = {"return": ["attention"], "attention_as": "uint16"}
     packed = outputs(client, inputs=TEXT, **keys)[0]["attention"]["maps"]
     for name, weights in expected.items():
-        assert torch.allclose(torch.tensor(found["maps"][name]), weights, atol=1e-6)
+        assert torch.allclose(torch.tensor(found["maps"][name]), weights, atol=1e-5)
         assert packed[name].keys() == {"shape", "low", "step", "data"}
         assert np.allclose(unpacked(packed[name]), weights, atol=1e-5)
 
@@ -193,7 +193,7 @@ def test_a_weight_that_is_set_acts_at_its_step_in_searches_and_passes(
     found = outputs(client, inputs=TEXT, **keys)[0]
     shown = torch.tensor(found["attention"]["maps"][name])
     rows = shown[:, 2, 1] if head is None else shown[head, 2, 1]
-    assert torch.allclose(rows, torch.tensor(0.75), atol=1e-6)
+    assert torch.allclose(rows, torch.tensor(0.75), atol=1e-5)
     # the score of the search is that of a full pass under the same edit
     pieces = bundle.tokenizer.target_pieces(range(bundle.tokenizer.target_size))
     ids = [pieces.index(piece) for piece in found["tokens"]]
@@ -352,7 +352,7 @@ def test_what_is_shown_of_a_text_in_windows_is_of_the_one_of_which_the_output_wa
         assert output["source_tokens"] == bundle.tokenizer.source_pieces(windows[window])
         maps = observed(bundle.model, Pair(windows[window], bundle.ended(best.ids)))
         for name, weights in output["attention"]["maps"].items():
-            torch.testing.assert_close(torch.tensor(weights), maps[name][0][0], atol=1e-6, rtol=0)
+            torch.testing.assert_close(torch.tensor(weights), maps[name][0][0], atol=1e-5, rtol=0)
         for text in texts:
             own = windowed.encode(text)[0][windowed.best(text, workers=1).window]
             told = client.post("/v1/explain", json={"text": text, "method": "attention"}).json()
