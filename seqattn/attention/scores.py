@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from seqattn.errors import UserError
 from seqattn.ops.exponentials import tanh_
 from seqattn.ops.linear_layer import Linear
+from seqattn.ops.memory import block_numbers
 
-_BLOCK_NUMBERS = 1 << 20  # numbers inside the tanh at once: 4 MiB in float32, for caches
+_BLOCK_NUMBERS = (
+    1 << 20
+)  # numbers inside the tanh at once on a CPU: 4 MiB in float32, for its caches
 
 
 class Score(nn.Module, ABC):
@@ -90,7 +93,7 @@ class AdditiveScore(Score):
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         asked = self.query(query)
-        rows = max(1, _BLOCK_NUMBERS // max(1, keys.numel()))
+        rows = max(1, block_numbers(keys, _BLOCK_NUMBERS) // max(1, keys.numel()))
         parts = [self._block(part, keys) for part in asked.split(rows, dim=1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 

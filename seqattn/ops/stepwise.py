@@ -33,7 +33,8 @@ class StepLinear:
         """Step t, each once and in order. Args: inputs: (B, I), one for each weight."""
         out = self.bases[t]
         for x, weight, seen in zip(inputs, self.weights, self.inputs, strict=True):
-            out = out + linear(x, weight) if onednn_multiplies() else torch.addmm(out, x, weight.T)
+            quick = onednn_multiplies(x)
+            out = out + linear(x, weight) if quick else torch.addmm(out, x, weight.T)
             seen.append(x.detach())
         return out
 

@@ -8,10 +8,11 @@ from torch import Tensor
 from seqattn.ops.cpu import onednn_multiplies, quick_products
 from seqattn.ops.cross_entropy import Mixture, TokenLoss, gain
 from seqattn.ops.exponentials import exp_
+from seqattn.ops.memory import block_numbers
 from seqattn.ops.second_derivatives import refuse
 from seqattn.tokens import PAD
 
-_BLOCK_NUMBERS = 1 << 21  # logits of a block: 8 MiB in float32, which a CPU's caches hold
+_BLOCK_NUMBERS = 1 << 21  # logits of a block on a CPU: 8 MiB in float32, which its caches hold
 _LEAST_ROWS = 256  # of a block: with fewer the products are slower, whatever the caches hold
 _NARROW_ROWS = 32
 """Rows of a block are a multiple of it: in half precision a CPU takes a millisecond or more to
@@ -121,7 +122,8 @@ def _over_blocks(
         gradients = [torch.empty_like(x), weight.new_zeros(weight.T.shape, dtype=exact)]
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
     pull = sums.new_zeros(len(x), 1)
-    rows = max(_LEAST_ROWS, _BLOCK_NUMBERS // len(weight) // _NARROW_ROWS * _NARROW_ROWS)
+    most = block_numbers(x, _BLOCK_NUMBERS) // len(weight) // _NARROW_ROWS * _NARROW_ROWS
+    rows = max(_LEAST_ROWS, most)
     memory = narrow.new_empty(min(rows, len(narrow)), len(weight))  # every block's logits
     for start in range(0, len(x), rows):
         block = slice(start, min(start + rows, len(x)))
@@ -158,7 +160,7 @@ def _over_blocks(
         scaled[: len(gold)] = x[block] / total
         gradients[0][block] = (gradient @ output)[: len(gold)] / total
         transposed = scaled.T.contiguous()
-        if compute == exact and not onednn_multiplies():
+        if compute == exact and not onednn_multiplies(x):
             gradients[1].addmm_(transposed, gradient)
         else:  # oneDNN adds its product more slowly than a pass of its own does
             gradients[1] += transposed @ gradient

@@ -1,0 +1,50 @@
+"""What suits a CPU alone is left out on a GPU, for which the meta device stands."""
+
+import pytest
+import torch
+
+from seqattn.attention.scores import AdditiveScore
+from seqattn.ops import cpu
+from seqattn.ops.stepwise import StepLinear
+from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
+from tests.operations import operations
+
+
+@pytest.fixture
+def meta(monkeypatch):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
+    monkeypatch.setattr(cpu, "mkl_lags", lambda: True)
+    monkeypatch.setattr(cpu, "onednn_is_exact", lambda: True)
+    return torch.device("meta")
+
+
+@pytest.mark.parametrize("tokens", [25_000, 100_000])
+def test_the_loss_of_many_tokens_takes_few_launches(meta, tokens):
+    features = torch.empty(tokens // 50, 50, 512, device=meta, requires_grad=True)
+    weight = torch.empty(32_000, 512, device=meta, requires_grad=True)
+    targets = torch.ones(tokens // 50, 50, dtype=torch.long, device=meta)
+    with operations() as names:
+        blockwise_cross_entropy(features, weight, targets, 0.1, tokens=tokens)
+    assert names.total() < 40 * (1 + tokens / 4096)
+
+
+def test_the_loss_adds_its_products_in_one_pass(meta):
+    features = torch.empty(4, 5, 6, device=meta, requires_grad=True)
+    targets = torch.ones(4, 5, dtype=torch.long, device=meta)
+    with operations() as names:
+        blockwise_cross_entropy(features, torch.empty(11, 6, device=meta), targets, 0.1, tokens=20)
+    assert names["addmm_"] == 1
+
+
+def test_a_map_by_steps_adds_its_product_in_one_launch(meta):
+    steps = StepLinear(torch.empty(2, 3, 5, device=meta), [torch.empty(5, 4, device=meta)])
+    with operations() as names:
+        steps(0, [torch.empty(2, 4, device=meta)])
+    assert names == {"addmm": 1}
+
+
+def test_additive_scores_of_a_batch_are_made_at_once(meta):
+    score = AdditiveScore(512, 512).to(meta)
+    with operations() as names:
+        score(torch.empty(64, 50, 512, device=meta), torch.empty(64, 50, 512, device=meta))
+    assert names["tanh_"] == 1
