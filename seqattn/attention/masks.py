@@ -143,6 +143,16 @@ class Mask:
         """S, the number of keys; the last T of them are the queries' own where it is causal."""
         return self.key_positions.shape[-1]
 
+    def last_keys(self, count: int) -> Tensor:
+        """Positions of the last `count` keys; the queries' tensor itself where these are the keys.
+
+        A position scheme then makes its tables for both, and for all layers, once.
+        """
+        same = self.causal or self.key_positions is self.query_positions
+        if same and count == self.queries:
+            return self.query_positions
+        return self.key_positions[..., -count:]
+
     @property
     def is_plain_causal(self) -> bool:
         """Whether the causal triangle over equal lengths is all there is to it."""

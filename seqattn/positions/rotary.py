@@ -4,10 +4,15 @@ import math
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from seqattn.checking import Positive, checked
 from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
+
+Tables = tuple[Tensor, Tensor]
+_known = WeakTensorKeyDictionary()
+"""The tables of positions, by what they are made for, as long as the positions are there."""
 
 
 @checked
@@ -37,12 +42,25 @@ class RotaryPosition(Position):
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         head_dim = x.shape[-1]
-        exact = torch.promote_types(x.dtype, torch.float32)
-        even = torch.arange(0, head_dim, 2, device=x.device, dtype=exact)
+        cos, sin = self._tables(positions, head_dim, x.dtype)
+        return x * cos + x.roll(head_dim // 2, dims=-1) * sin
+
+    def _tables(self, positions: Tensor, head_dim: int, kind: torch.dtype) -> Tables:
+        """Cosines and sines, (T, Dh) or (B, 1, T, Dh), made once for all layers of a pass."""
+        if torch.compiler.is_compiling():
+            return self._made(positions, head_dim, kind)
+        known = _known.setdefault(positions, {})
+        shape = (head_dim, kind, self.base, self.scaling)
+        if shape not in known:
+            known[shape] = self._made(positions, head_dim, kind)
+        return known[shape]
+
+    def _made(self, positions: Tensor, head_dim: int, kind: torch.dtype) -> Tables:
+        exact = torch.promote_types(kind, torch.float32)
+        even = torch.arange(0, head_dim, 2, device=positions.device, dtype=exact)
         frequency = torch.exp(even * (-math.log(self.base) / head_dim)) / self.scaling
         frequency = torch.cat((-frequency, frequency))  # the sine turns the halves against another
         angle = positions[..., None] * frequency  # (T or B T, Dh)
         if angle.dim() == 3:
             angle = angle[:, None]  # (B, T, Dh) -> (B, 1, T, Dh)
-        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        return x * cos + x.roll(head_dim // 2, dims=-1) * sin
+        return angle.cos().to(kind), angle.sin().to(kind)

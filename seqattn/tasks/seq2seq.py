@@ -93,7 +93,7 @@ class Seq2SeqTask(SummedTask):
         if r_drop:
             means["divergence"] = sums.divergence / sums.tokens
         if not self.optimization.teacher_forcing.whole:
-            means["teacher_forcing"] = sums.nll.new_tensor(forcing)
+            means["teacher_forcing"] = sums.nll.new_full((), forcing)  # filled on the device
         units, number = sums.tokens // passes, batch.target_tokens // passes
         return BatchLoss(sums.smoothed / passes, units, number, means)
 

@@ -1,20 +1,30 @@
 """No step of training reads a number back, nor does one of decoding.
 
 The meta device has shapes and no numbers: what asks it for one fails, as it would wait on a GPU.
+So does a copy from the host that waits for the device.
 """
 
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
 
+from seqattn.attention.heads import MultiHeadAttention
+from seqattn.attention.kernels.fixed import FixedKernel
+from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.masks import padded_right
 from seqattn.data.batch import collate
 from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.beam import candidates
 from seqattn.generation.processors import NoRepeatNgram
 from seqattn.generation.stepper import Stepper
+from seqattn.tasks.seq2seq import Seq2SeqTask
+from seqattn.tasks.settings import Optimization
 from seqattn.tokens import BOS
+from seqattn.training.forcing import TeacherForcing
+from seqattn.training.optim import adamw
+from seqattn.training.schedules import constant
 from tests.builders import (
     attention_variants,
     fitting,
@@ -24,6 +34,7 @@ from tests.builders import (
     position_choices,
 )
 from tests.models import recurrents, spans
+from tests.operations import operations
 
 SOURCES = [[4, 5, 6, 7, 8, 9, 3], [5, 3], [6, 7, 3]]
 TARGETS = [[5, 6, 3], [4, 5, 6, 7, 3], [3]]
@@ -64,7 +75,7 @@ def meta(monkeypatch):
 def test_a_training_step_reads_no_number_back(meta, name):
     batch = collate(SOURCES, TARGETS, [0, 1, 2]).to(meta)
     model = MODELS[name]().to(meta).train()
-    with padded_right():
+    with padded_right(), operations():
         sides = (batch.source, batch.target_input, batch.target_output)
         loss = model.loss(*sides, 0.1, tokens=batch.target_tokens)
     loss.smoothed.backward()
@@ -73,15 +84,26 @@ def test_a_training_step_reads_no_number_back(meta, name):
     torch.optim.AdamW(parameters).step()
 
 
+def test_nor_does_one_that_reads_its_own_words(meta):
+    forcing = TeacherForcing("linear", start=0.9)
+    optimization = Optimization(adamw, constant(0), teacher_forcing=forcing)
+    task = Seq2SeqTask(recurrents.make_recurrent(dropout=0.1).to(meta).train(), optimization)
+    batch = collate(SOURCES, TARGETS, [0, 1, 2]).to(meta)
+    with padded_right(), operations():
+        found = task.training_loss(batch)
+    assert "teacher_forcing" in found.means
+
+
 @pytest.mark.parametrize("make", [spans.make_recurrent, spans.make_transformer_reader])
 def test_nor_does_one_of_a_span_model(meta, make):
     inputs = spans.Inputs(*(part.to(meta) for part in spans.inputs()))
-    with padded_right():
-        start, end, _ = make().to(meta).train()(inputs)
+    model = make().to(meta).train()
+    with padded_right(), operations():
+        start, end, _ = model(inputs)
     (start.logsumexp(1) + end.logsumexp(1)).sum().backward()
 
 
-@torch.inference_mode()
+@torch.no_grad()
 @pytest.mark.parametrize("name", [n for n in MODELS if n not in ENCODERS])
 @pytest.mark.parametrize("beams", [1, 2])
 def test_nor_does_a_decoding_step(meta, name, beams):
@@ -89,12 +111,29 @@ def test_nor_does_a_decoding_step(meta, name, beams):
     search = GreedySearch(LengthLimit(minimum=2), processors=[NoRepeatNgram(2)])
     model = MODELS[name]().to(meta).eval()
     ids = torch.full((3, beams), BOS, device=meta)
-    with padded_right():
-        memory = model.encode(collate(SOURCES, TARGETS, [0, 1, 2]).to(meta).source)
+    sources = collate(SOURCES, TARGETS, [0, 1, 2]).to(meta).source
+    kept = torch.zeros(2, dtype=torch.long, device=meta)
+    with padded_right(), operations():
+        memory = model.encode(sources)
         stepper = Stepper(search, model, memory, beams)
         for _ in range(3):
             candidates(stepper.step(ids), torch.zeros(len(ids), beams, device=meta))
             stepper.reorder(ids)
-        kept = torch.zeros(2, dtype=torch.long, device=meta)
         stepper.keep(kept)
         stepper.step(ids[kept])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "kernel", [partial(StridedKernel, stride=8), partial(FixedKernel, stride=8, summary=1)]
+)
+def test_nor_does_a_step_that_reads_the_columns_of_a_pattern_alone(meta, kernel):
+    attention = partial(MultiHeadAttention, num_heads=4, num_kv_heads=4, kernel=kernel)
+    model = make_transformer(attention=attention).to(meta).eval()
+    ids = torch.full((3, 1), BOS, device=meta)
+    sources = torch.full((3, 5), 4, device=meta)
+    with padded_right(), operations() as names:
+        state = model.start(model.encode(sources))
+        for _ in range(40):
+            model.log_probabilities(ids, state)
+    assert names["index_select"]  # by which the columns are taken

@@ -144,7 +144,7 @@ KERNEL_FAULTS = [
           "real = None if mask.real is None else _held(mask.real, tokens)",
           "real = None if mask.real is None else _held(mask.real, tokens.flip(-1))", CACHE),
     Fault("k03", "new keys are turned for the first places",
-          "places = mask.key_positions[..., -keys.shape[2] :]",
+          "places = mask.last_keys(keys.shape[2])",
           "places = mask.key_positions[..., : keys.shape[2]]", (*CACHE, *LAWS), "softmax"),
     Fault("k04", "a query with nothing to see gets a mean",
           "return context.masked_fill(visible.alone, 0.0)", "return context", MASKS),

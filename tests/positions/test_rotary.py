@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from seqattn.attention.masks import positions_of
+from seqattn.attention.masks import padded_right, positions_of
 from seqattn.errors import UserError
 from seqattn.positions import RotaryPosition, Stack
-from tests.builders import DIM, HEADS, causal_mask, make_attention
+from tests.builders import DIM, HEADS, causal_mask, make_attention, make_transformer, padded
+from tests.operations import operations
 
 B, T, DH = 2, 5, 6
 REAL = torch.ones(B, T, dtype=torch.bool)
@@ -78,3 +79,21 @@ def test_attention_over_left_padding_equals_the_written_out_scores_of_the_unpadd
     scores = (q @ k.transpose(2, 3) / DH**0.5).masked_fill(future, -torch.inf)
     context = (scores.softmax(-1) @ v.double()).transpose(1, 2).flatten(2).float()
     torch.testing.assert_close(got, attention.output(context), atol=1e-5, rtol=1e-5)
+
+
+def test_tables_are_made_once_for_all_layers_of_a_pass():
+    model = make_transformer(position=RotaryPosition, dropout=0.0).eval()
+    source, target = padded([[4, 5, 6, 3], [5, 3]]), padded([[1, 5, 6], [1, 4, 7]])
+    with padded_right(), operations() as names:
+        memory = model.encode(source)
+        model.features(target, model.start(memory, cached=False))
+    assert (names["cos"], names["sin"]) == (2, 2)  # one for each side
+
+
+def test_tables_are_of_the_positions_and_the_scheme():
+    x, places = torch.randn(B, HEADS, T, DIM // HEADS), torch.arange(T)
+    one, other = (RotaryPosition(Stack(DIM, HEADS), base=base) for base in (100.0, 10000.0))
+    for scheme, at in ((one, places), (other, places), (one, places + 3), (one, places)):
+        expected = rotated_as_complex_numbers(x, at, base=scheme.base).float()
+        torch.testing.assert_close(scheme.rotate(x, at), expected)
+    assert torch.equal(one.rotate(x.half(), places).float(), one.rotate(x.half(), +places).float())

@@ -106,7 +106,7 @@ class LinearKernel(Kernel):
         beams = query.shape[0] // new.keys.shape[0]
         with torch.autocast(query.device.type, enabled=False):
             q = position.rotate(wide(query), mask.query_positions)
-            places = mask.key_positions[..., -new.keys.shape[2] :]
+            places = mask.last_keys(new.keys.shape[2])
             k = position.rotate(wide(new.keys), places)
             if beams > 1:
                 q = fold_beams(q, beams)

@@ -76,7 +76,7 @@ class SoftmaxKernel(Kernel):
         self, query: Tensor, keys: Tensor, mask: Mask, position: Position
     ) -> tuple[Tensor, Tensor]:
         """Queries and keys turned by their positions; new keys are the last of the mask's."""
-        places = mask.key_positions[..., -keys.shape[2] :]
+        places = mask.last_keys(keys.shape[2])
         return position.rotate(query, mask.query_positions), position.rotate(keys, places)
 
     def _decoded(

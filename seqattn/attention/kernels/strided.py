@@ -18,6 +18,7 @@ from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
 from seqattn.ops.dropout import drop
+from seqattn.ops.memory import to_device
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
@@ -91,7 +92,7 @@ class FactorizedKernel(BlockwiseKernel):
             sets = [self.belongs(number, places[-1], places) for number in numbers]
             columns = torch.stack(sets).any(dim=0).nonzero()[:, 0]
             if 2 * len(columns) <= mask.keys:  # else to take them out costs more than it saves
-                columns = columns.to(q.device)
+                columns = to_device(columns, q.device)
                 return Attended(self._next(q, keys, values, mask, position, slots, columns))
         return super()._attend(q, keys, values, mask, position, slots=slots)
 
