@@ -29,8 +29,10 @@ class Means(MetricCollection):
     def add(self, sums: Mapping[str, Tensor | float], count: Tensor | int) -> None:
         """Adds a batch: for each name the sum over its `count` things."""
         for name, value in sums.items():
-            weight = torch.as_tensor(count).clone()  # in which torchmetrics writes where one is NaN
-            self[name].update(torch.as_tensor(value).detach().double() / count, weight=weight)
+            mean = torch.as_tensor(value).detach().double() / count
+            # of its own and on the same device, since torchmetrics writes in it where one is NaN
+            weight = count.clone() if isinstance(count, Tensor) else mean.new_full((), count)
+            self[name].update(mean, weight=weight)
 
     def compute(self) -> dict[str, Tensor]:
         """Each mean by its name, float32."""

@@ -1,12 +1,10 @@
 """What every task has in common: how its weights move, and how a run goes on where it stopped."""
 
-import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from lightning import LightningModule
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -15,8 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
-from seqattn.ops.memory import ran_out
-from seqattn.tasks.halving import BatchLoss, by_halves
+from seqattn.tasks.halving import BatchLoss, HalvingTask
 from seqattn.tasks.settings import Optimization, Sample, Validation
 from seqattn.training.agreement import Agreement
 from seqattn.training.optim import apply_settings, settings_of
@@ -25,7 +22,7 @@ from seqattn.training.place import draw_seed
 _UNITS = 1000.0  # a batch's loss is given per thousand units until its gradient is normalised
 
 
-class SummedTask(LightningModule):
+class SummedTask(HalvingTask):
     """Minimises a loss per unit (a real token, a question) over the whole effective batch.
 
     Whatever batches an optimizer step is made of (accumulated, uneven, on several ranks), its
@@ -36,8 +33,6 @@ class SummedTask(LightningModule):
         loss_metric: a torchmetric of what `validation_sums` gives.
         validation: what is made and scored beside the loss; None for nothing.
     """
-
-    model: nn.Module
 
     def __init__(
         self,
@@ -59,11 +54,15 @@ class SummedTask(LightningModule):
         self.gradient_norm = torch.zeros(())
         """Of the last optimizer step, before it was clipped."""
         self.agreement = Agreement()
-        self._sums_settled = self._halved = False
+        self._sums_settled = False
         self._settings: list[dict[str, Any]] = []
         """Of the optimizer's groups, before any step."""
-        self._taken: tuple[Any, int] = (None, 0)
-        """The last batch in training, and its number."""
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        """Sends a batch, which lies in page-locked memory, without waiting for a GPU's work."""
+        return batch.to(device, non_blocking=device.type == "cuda")
 
     @abstractmethod
     def training_loss(self, batch: Any) -> BatchLoss:
@@ -74,23 +73,13 @@ class SummedTask(LightningModule):
         """What the loss metric is updated with for a batch."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        self._taken = batch, batch_idx
         with padded_right():
-            found = self._fitting(batch)
+            found = self._fitting(batch, batch_idx)
         before, new = self._accumulated, found.detached()
         self._accumulated = new if before is None else BatchLoss.joined([before, new])
         means = {f"train/{name}": mean for name, mean in self._accumulated.means.items()}
         self.log_dict(means, batch_size=found.number)
         return self._scaled(found)
-
-    def _fitting(self, batch: Any) -> BatchLoss:
-        """The loss of a batch, by its halves where the memory is too small for it."""
-        try:
-            return self._loss(batch)
-        except RuntimeError as error:
-            if not self._can_halve(error):
-                raise
-        return self._by_halves()
 
     def _loss(self, batch: Any) -> BatchLoss:
         """The loss of a batch with what its attentions add to it."""
@@ -106,44 +95,6 @@ class SummedTask(LightningModule):
         # Lightning divides by the number of accumulated batches, `on_before_optimizer_step` by the
         # units of all of them
         return found.total / _UNITS * self.trainer.accumulate_grad_batches
-
-    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Lightning's; a batch whose gradients do not fit goes on in halves.
-
-        Not where gradients of other batches are there, which it may have added to, nor where
-        other ranks were given some.
-        """
-        alone = self.trainer.world_size == 1
-        alone = alone and all(part.grad is None for part in self.model.parameters())
-        try:
-            return super().backward(loss, *args, **kwargs)
-        except RuntimeError as error:
-            if not (alone and self._can_halve(error)):
-                raise
-        self.zero_grad()
-        with padded_right(), self.trainer.precision_plugin.forward_context():
-            loss = self._scaled(self._by_halves())
-        super().backward(loss, *args, **kwargs)
-
-    def _can_halve(self, error: RuntimeError) -> bool:
-        """Whether the batch, at which this error came, can go on in halves."""
-        sharded = any(isinstance(part, DTensor) for part in self.model.parameters())
-        if sharded or self.trainer.precision == "16-mixed":
-            return False  # other ranks would not gather weights again; gradients need their scale
-        return ran_out(error) and bool(self._taken[0].halves())
-
-    def _by_halves(self) -> BatchLoss:
-        if not self._halved:
-            print(
-                "a batch is too large for the memory and goes on in halves, which takes longer; "
-                "a smaller loader.max_tokens avoids it",
-                file=sys.stderr,
-            )
-        self._halved = True
-        batch, number = self._taken
-        self._draw(number)
-        weights = [part for part in self.model.parameters() if part.requires_grad]
-        return by_halves(self._loss, batch, weights)
 
     @property
     def generates_now(self) -> bool:
@@ -179,7 +130,8 @@ class SummedTask(LightningModule):
         # gradients were averaged over the ranks, so their sum is world_size times that
         scale = _UNITS * self.trainer.world_size / units
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        torch._foreach_mul_(gradients, scale if scale.is_cuda else float(scale))
+        # of float64 each gradient would be multiplied by a launch of its own
+        torch._foreach_mul_(gradients, float(scale) if scale.is_cpu else scale.float())
         self._accumulated = None
 
     def configure_gradient_clipping(
@@ -214,6 +166,7 @@ class SummedTask(LightningModule):
 
     def on_train_start(self) -> None:
         self._sums_settled = False
+        self.agreement.forget()
         [optimizer], [config] = self.trainer.optimizers, self.trainer.lr_scheduler_configs
         schedule: Any = config.scheduler
         factor = self.optimization.schedule(schedule.last_epoch)

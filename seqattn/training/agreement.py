@@ -59,6 +59,10 @@ class Agreement:
         self._told = torch.zeros(3)
         self._before: tuple[Tensor, torch.cuda.Event] | None = None
 
+    def forget(self) -> None:
+        """Drops what is still to come of a training that has ended."""
+        self._before, self.skipped = None, False
+
     def reduce(self, units: Tensor, trainer: Trainer) -> Tensor:
         """The units of all ranks, in float64. Args: units: of this one, on its device."""
         if trainer.world_size == 1:

@@ -1,5 +1,7 @@
 """A batch beyond the memory goes on in halves, and its gradient stays what it was."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -35,10 +37,12 @@ def fails_forward(monkeypatch, most):
 
 
 class Failing(torch.autograd.Function):
-    """Identity, whose gradient does not fit into the memory."""
+    """Identity, whose gradient does not fit into the memory. Args: held: gets what it keeps."""
 
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx, x, held):
+        ctx.kept = torch.zeros(3)
+        held.append(weakref.ref(ctx.kept))
         return x.view_as(x)
 
     @staticmethod
@@ -47,16 +51,18 @@ class Failing(torch.autograd.Function):
 
 
 def fails_backward(monkeypatch, most):
-    """No gradient of more than `most` rows fits."""
-    own = Seq2SeqModel.loss
+    """No gradient of more than `most` rows fits; which graphs are there as each loss begins."""
+    own, held, alive = Seq2SeqModel.loss, [], []
 
     def loss(model, source, *rest):
+        alive.append([n for n, one in enumerate(held) if one() is not None])
         found = own(model, source, *rest)
         if len(source) <= most:
             return found
-        return found._replace(smoothed=Failing.apply(found.smoothed))
+        return found._replace(smoothed=Failing.apply(found.smoothed, held))
 
     monkeypatch.setattr(Seq2SeqModel, "loss", loss)
+    return held, alive
 
 
 @pytest.mark.parametrize("most", [4, 2, 1])
@@ -88,6 +94,13 @@ def test_gradients_that_do_not_fit_are_those_of_the_whole(monkeypatch, capfd):
     monkeypatch.undo()
     assert_same(task.gradients[0], reference(task.model, batch_of(*pair)), 1e-10)
     assert TOLD in capfd.readouterr().err
+
+
+def test_graphs_that_did_not_fit_are_gone_before_halves_are_taken(monkeypatch):
+    held, alive = fails_backward(monkeypatch, most=1)
+    fit(task_of(), [rows(4, seed=3)])
+    assert len(held) == 3  # of four rows, and of two twice
+    assert alive == [[]] * 7
 
 
 def test_gradients_that_do_not_fit_beside_those_of_another_batch_are_refused(monkeypatch):
