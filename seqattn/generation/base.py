@@ -16,6 +16,7 @@ from seqattn.checking import BadValue, CountOrNone, checked, shown
 from seqattn.errors import UserError
 from seqattn.generation.processors import Processor
 from seqattn.models.base import Memory, Prediction
+from seqattn.ops.gpu import without_cudnn_attention
 
 if TYPE_CHECKING:
     from seqattn.generation.generator import Generator
@@ -157,7 +158,7 @@ def inference(model: nn.Module) -> Iterator[torch.device]:
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), padded_right():
+        with torch.inference_mode(), padded_right(), without_cudnn_attention():
             yield next(model.parameters()).device
     finally:
         model.train(was_training)

@@ -62,8 +62,9 @@ def fit(run: TrainingOptions) -> TrainingResult:
     loggers = made_loggers(run.logger)
     make = partial(options.trainer, home, callbacks, loggers, [kept.files])
     if rank() == 0:
-        reports: list[str] = getattr(run.data, "report", list)()  # of what was mended while reading
-        for line in [*run.trainer.advice(), *reports, *fitting.data.report(), *_doubts(fitting)]:
+        mended: list[str] = getattr(run.data, "report", list)()
+        said = run.trainer.opening(run.loader) + mended + fitting.data.report()
+        for line in [*said, *_doubts(fitting)]:
             print(line, file=sys.stderr)
         if start.checkpoint is None:
             fitting.bundle.tokenizer.save(home / "tokenizer")

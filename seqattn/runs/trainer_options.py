@@ -16,7 +16,9 @@ from lightning.pytorch.accelerators import AcceleratorRegistry
 from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 
 from seqattn.checking import Count, CountOrNone, NotNegative, checked
+from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
+from seqattn.ops.gpu import multiplies_bf16, set_up
 from seqattn.training.sharding import FullySharded, check_shards
 
 Bound = Annotated[int, Ge(-1), Le(10**9)]
@@ -47,7 +49,8 @@ class TrainerOptions:
         strategy: how several devices share the work: fsdp2, or one of Lightning's names, as ddp.
         max_steps: optimizer steps.
         max_epochs: passes over the training split; None for 20, or as many as max_steps takes.
-        precision: 32, bf16-mixed, or 16-mixed (GPU only).
+        precision: 32, bf16-mixed, or 16-mixed (GPU only); None for bf16-mixed on a GPU that
+            multiplies bfloat16, else 32.
         accumulate_grad_batches: batches of an optimizer step, on each device.
         gradient_clip_val: largest norm of the gradient; None or 0 for none.
         val_check_interval: from one validation to the next, a share of an epoch, or optimizer
@@ -58,6 +61,9 @@ class TrainerOptions:
         profiler: which of Lightning's writes where the time goes; None for none.
         restarts: how often all ranks that were started here start again where one has died.
         compile: whether a Transformer's layers are compiled by `torch.compile`, for GPUs.
+        tf32: whether a GPU multiplies float32 in TF32, whose numbers have 10 bits of fraction.
+        cudnn_attention: whether attention on a GPU may be cuDNN's, which is quick for shapes that
+            come again and takes some 60 ms to plan each new one.
         lightning: further arguments of `lightning.Trainer`, as they are.
 
     Raises:
@@ -71,7 +77,7 @@ class TrainerOptions:
     strategy: str = "auto"
     max_steps: Bound = -1
     max_epochs: Bound | None = None
-    precision: Literal[32, "bf16-mixed", "16-mixed"] = 32
+    precision: Literal[32, "bf16-mixed", "16-mixed"] | None = None
     accumulate_grad_batches: Count = 1
     gradient_clip_val: NotNegative | None = 1.0
     val_check_interval: Interval = 1.0
@@ -81,9 +87,14 @@ class TrainerOptions:
     profiler: Literal["simple", "advanced", "pytorch"] | None = None
     restarts: CountOrNone = 3
     compile: bool = False
+    tf32: bool = True
+    cudnn_attention: bool = False
     lightning: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.precision is None:  # settled here, so that the run's settings say which it was
+            quick = not self.on_cpu and multiplies_bf16()
+            object.__setattr__(self, "precision", "bf16-mixed" if quick else 32)
         if self.devices == 0:
             raise UserError("trainer.devices must be at least 1, or auto for all, got 0")
         if self.max_steps == -1 and self.max_epochs == -1:
@@ -94,7 +105,7 @@ class TrainerOptions:
                 f"clipped here, got {self.lightning['gradient_clip_algorithm']}"
             )
         if self.sharded:
-            check_shards(self.precision, self.compile)
+            check_shards(self.precision or 32, self.compile)
         elif self.strategy.startswith(("fsdp", "deepspeed", "model_parallel")):
             raise UserError(f"weights are shared out by trainer=fsdp2, not by {self.strategy}")
 
@@ -153,6 +164,17 @@ class TrainerOptions:
             "much quicker here"
         ]
 
+    def opening(self, loader: BatchLimits) -> list[str]:
+        """Says on what GPUs, in what numbers and in what batches a run trains, and advice."""
+        if self.on_cpu or not torch.cuda.is_available():
+            return self.advice()
+        chosen = (
+            f"training on {self.ranks} x {torch.cuda.get_device_name()}: "
+            f"trainer.precision={self.precision} trainer.tf32={str(self.tf32).lower()} "
+            f"loader.max_tokens={loader.max_tokens} loader.num_workers={loader.num_workers}"
+        )
+        return [chosen, *self.advice()]
+
     def alone(self, **lightning: Any) -> "TrainerOptions":
         """The same on its first device, without checkpoints. Args: lightning: further arguments."""
         first = self.devices[:1] if isinstance(self.devices, list) else 1
@@ -174,12 +196,16 @@ class TrainerOptions:
             UserError: for a combination that Lightning refuses.
         """
         _quieten()
+        if not self.on_cpu:
+            set_up(self.tf32, self.cudnn_attention)
         # validation by steps goes on over the ends of epochs
         every, by_steps = self.val_check_interval, {}
         if isinstance(every, int):  # Lightning counts batches
             batches = every * self.accumulate_grad_batches
             by_steps = {"check_val_every_n_epoch": None, "val_check_interval": batches}
-        others = ("lightning", "profiler", "restarts", "compile", "threads")
+        others = (
+            "lightning", "profiler", "restarts", "compile", "threads", "tf32", "cudnn_attention"
+        )  # fmt: skip
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
         if self.on_cpu:  # where Lightning's auto takes Apple's GPU, which has no float64
             own["accelerator"] = "cpu"

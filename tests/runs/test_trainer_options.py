@@ -4,6 +4,7 @@ import pytest
 import torch
 from lightning.pytorch.accelerators import AcceleratorRegistry
 
+from seqattn.data.options import LoaderOptions
 from seqattn.errors import UserError
 from seqattn.runs.trainer_options import TrainerOptions
 
@@ -24,6 +25,52 @@ def test_bfloat16_that_a_cpu_spells_out_is_advised_against(
     said = TrainerOptions(precision=precision, accelerator=accelerator).advice()
     assert len(said) == lines
     assert all("trainer.precision=32" in line for line in said)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A machine with two GPUs, as far as settings are asked about it; True where they have bf16."""
+    told = {"is_available": True, "device_count": 2, "get_device_name": "NVIDIA H100"}
+    for name, value in told.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+
+    def has(bf16):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)
+
+    has(True)
+    return has
+
+
+def test_a_gpu_trains_in_bfloat16_if_it_has_it_and_a_cpu_in_float32(gpu):
+    assert TrainerOptions().precision == "bf16-mixed"
+    assert TrainerOptions(precision=32).precision == 32
+    assert TrainerOptions(accelerator="cpu").precision == 32
+    gpu(False)
+    assert TrainerOptions(accelerator="gpu").precision == 32
+
+
+def test_the_numbers_and_batches_of_a_gpu_are_said(gpu):
+    options = TrainerOptions(accelerator="gpu", devices="auto")
+    loader = LoaderOptions(num_workers=3)
+    assert options.opening(loader) == [
+        "training on 2 x NVIDIA H100: trainer.precision=bf16-mixed trainer.tf32=true "
+        "loader.max_tokens=4096 loader.num_workers=3"
+    ]
+    assert TrainerOptions(accelerator="cpu").opening(loader) == []
+
+
+@pytest.mark.parametrize(("tf32", "cudnn"), [(True, False), (False, True)])
+def test_a_gpu_is_set_up_as_its_settings_say(tmp_path, tf32, cudnn):
+    before = torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()
+    options = TrainerOptions(accelerator="mps", tf32=tf32, cudnn_attention=cudnn)
+    try:
+        with pytest.raises(UserError):  # there is none here
+            options.trainer(tmp_path)
+        assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+        assert torch.backends.cuda.cudnn_sdp_enabled() == cudnn
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cuda.enable_cudnn_sdp(before[1])
 
 
 def test_a_whole_interval_of_validations_is_in_steps_a_share_is_of_an_epoch(tmp_path):

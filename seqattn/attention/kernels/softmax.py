@@ -14,6 +14,7 @@ from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfol
 from seqattn.attention.masks import Mask
 from seqattn.ops.dropout import drop
 from seqattn.ops.flash_attention import flash_attention, tiles_are_quicker
+from seqattn.ops.gpu import for_all_heads, groups_are_fused
 from seqattn.ops.precision import wide
 from seqattn.ops.products import product
 from seqattn.ops.row_products import row_products
@@ -221,6 +222,8 @@ def fused_attention(
             return fused_attention(*wide, is_causal, dropout, scale).to(q.dtype)
     if on_cpu and keys.shape[1] == 1:  # its grouped backward pass is slower
         keys, values = (part.expand(-1, q.shape[1], -1, -1) for part in (keys, values))
+    if q.shape[1] != keys.shape[1] and not groups_are_fused(q, bias):
+        keys, values = (for_all_heads(part, q.shape[1]) for part in (keys, values))
     return F.scaled_dot_product_attention(
         q,
         keys,

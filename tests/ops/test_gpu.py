@@ -1,0 +1,55 @@
+"""Attention on a GPU, for which the meta device stands: groups and plans."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqattn.attention.kernels.softmax import fused_attention
+from seqattn.generation.base import inference
+from seqattn.ops.gpu import for_all_heads
+
+HALF = torch.bfloat16
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "masked", "heads"), [(HALF, False, None), (HALF, True, 6), (torch.float32, False, 6)]
+)
+def test_heads_that_share_keys_get_their_own_where_fused_kernels_know_no_groups(
+    monkeypatch, groups, kind, masked, heads
+):
+    calls = []
+
+    def attend(q, keys, values, **options):
+        calls.append((keys.shape[1], values.shape[1], options["enable_gqa"]))
+        return q
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attend)
+    q = torch.empty(2, 6, 5, 8, dtype=kind, device="meta")
+    keys = values = torch.empty(2, groups, 7, 8, dtype=kind, device="meta")
+    bias = torch.empty(2, 1, 1, 7, dtype=torch.bool, device="meta") if masked else None
+    fused_attention(q, keys, values, bias, False, 0.0, 1.0)
+    assert calls == [(heads or groups, heads or groups, heads is None)]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_keys_for_all_heads_are_those_of_their_groups(groups):
+    q = torch.randn(2, 6, 5, 4, dtype=torch.float64)
+    keys, values = torch.randn(2, 2, groups, 7, 4, dtype=torch.float64).unbind()
+    each = (for_all_heads(part, 6) for part in (keys, values))
+    torch.testing.assert_close(
+        F.scaled_dot_product_attention(q, *each),
+        F.scaled_dot_product_attention(q, keys, values, enable_gqa=True),
+    )
+
+
+def test_decoding_leaves_out_the_attention_that_plans_each_shape():
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        for allowed in (True, False):
+            torch.backends.cuda.enable_cudnn_sdp(allowed)
+            with inference(torch.nn.Linear(2, 3)):
+                assert not torch.backends.cuda.cudnn_sdp_enabled()
+            assert torch.backends.cuda.cudnn_sdp_enabled() == allowed
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
