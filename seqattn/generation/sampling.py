@@ -98,7 +98,7 @@ class Sampling(Search):
         if self.top_p < 1:
             probabilities, places = _nucleus(probabilities, self.top_p)
             order = places if order is None else order.gather(1, places)
-        reached = probabilities.cumsum(dim=-1)
+        reached = running_sums(probabilities)
         most = reached[:, -1:]
         below = torch.nextafter(most, torch.zeros_like(most))  # rounding may reach the most itself
         threshold = (uniform[:, None] * most).minimum(below)
@@ -122,8 +122,15 @@ def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:
         ordered, order = torch.zeros_like(probabilities), torch.zeros_like(probabilities).long()
         ordered[:, : few.shape[1]], order[:, : few.shape[1]] = few, first
         ordered[wide], order[wide] = probabilities[wide].sort(dim=-1, descending=True, stable=True)
-    before = ordered.cumsum(dim=-1) - ordered
+    before = running_sums(ordered) - ordered
     return ordered.masked_fill((before >= share) & (before > 0), 0), order
+
+
+def running_sums(x: Tensor) -> Tensor:
+    """`x.cumsum(dim=-1)`; by the CPU where a GPU may add in one order alone, which it cannot."""
+    if x.is_cuda and torch.are_deterministic_algorithms_enabled():
+        return x.cpu().cumsum(dim=-1).to(x.device)
+    return x.cumsum(dim=-1)
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

@@ -7,7 +7,7 @@ import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor
-from torch.optim.swa_utils import get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from seqattn.checking import Share, check
 
@@ -47,12 +47,36 @@ class MovingAverage(WeightAveraging):
 
     def __init__(self, decay: Share = 0.999) -> None:
         check(MovingAverage, {"decay": decay})
-        super().__init__(use_buffers=False, multi_avg_fn=get_ema_multi_avg_fn(decay))
+        self._move = get_ema_multi_avg_fn(decay)
+        super().__init__(use_buffers=False, multi_avg_fn=self._move)
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._device = trainer.strategy.root_device  # where the model is not yet
         super().setup(trainer, pl_module, stage)
         self._swapped = False
+        self._model, self._updated = pl_module, 0
+        """The last optimizer step that was averaged; 0 for none since the start."""
+
+    def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
+        """Averages a step; True for the first one alone, which Lightning does then.
+
+        PyTorch's own update reads from the device, at each step, whether it is the first.
+        """
+        if step_idx is None or step_idx + 1 == self._updated:
+            return False
+        began, self._updated = self._updated > 0, step_idx + 1
+        if not began:
+            return True
+        [average] = [part for part in vars(self).values() if isinstance(part, AveragedModel)]
+        pairs = zip(average.module.parameters(), self._model.parameters(), strict=True)
+        ours, theirs = zip(*[(one.detach(), other.detach()) for one, other in pairs])
+        self._move(ours, theirs, average.n_averaged)
+        average.n_averaged += 1
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        known = super().state_dict()
+        return {**known, "latest_update_step": max(self._updated, known["latest_update_step"])}
 
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_epoch_start(trainer, pl_module)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
@@ -17,13 +17,17 @@ from seqattn.training.optim import table_ids
 class Muon(Optimizer):
     """Two optimizers as one, whose state is saved and loaded as one's.
 
+    Where `found_inf` is set, as on PyTorch's fused optimizers, a step changes nothing if it is 1;
+    it lies on the device and is not read from there.
+
     Args:
         parts: PyTorch's Muon for matrices, its AdamW for all else, of one group of weights each.
     """
 
     def __init__(self, *parts: Optimizer) -> None:
-        self._parts = parts
-        super().__init__([group for part in parts for group in part.param_groups], {})
+        self._parts, self.found_inf = parts, None
+        fused = all(part.defaults.get("fused", True) for part in parts)
+        super().__init__([group for part in parts for group in part.param_groups], {"fused": fused})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
@@ -32,8 +36,26 @@ class Muon(Optimizer):
                 loss = closure()
         for part, group in zip(self._parts, self.param_groups, strict=True):
             part.param_groups, part.state = [group], self.state  # a loaded state is a new one
-            part.step()
+            if self.found_inf is None or part.defaults.get("fused"):
+                part.found_inf, part.grad_scale = self.found_inf, None  # type: ignore[attr-defined]
+                part.step()
+            else:
+                self._step_if(self.found_inf == 0, part)
         return loss
+
+    @torch.no_grad()
+    def _step_if(self, goes: Tensor, part: Optimizer) -> None:
+        """A step of a part that asks for no `found_inf`, undone on the device where it must be."""
+        weights = [w for group in part.param_groups for w in group["params"] if w.grad is not None]
+        before = [(weight.clone(), dict(self.state[weight])) for weight in weights]
+        for _, state in before:
+            state.update({name: x.clone() for name, x in state.items() if isinstance(x, Tensor)})
+        part.step()
+        for weight, (old, state) in zip(weights, before, strict=True):
+            weight.copy_(torch.where(goes, weight, old))
+            for name, x in self.state[weight].items():
+                if isinstance(x, Tensor):  # which begins at 0
+                    x.copy_(torch.where(goes, x, state.get(name, 0.0)))
 
 
 def muon(

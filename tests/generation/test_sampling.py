@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqattn.generation import Generator, LengthLimit, Sampling
-from seqattn.generation.sampling import _nucleus
+from seqattn.generation.sampling import _nucleus, running_sums
 from seqattn.generation.windows import generate_from_windows
 from seqattn.tokens import EOS, PAD
 from tests.builders import POSITIONS, make_transformer
@@ -146,3 +146,25 @@ def test_a_nucleus_is_that_of_the_whole_vocabulary_sorted(spreads, share):
         of = found[row] > 0
         assert tokens[row][of].tolist() == order[row][kept[row]].tolist()
         assert found[row][of].tolist() == ordered[row][kept[row]].tolist()
+
+
+class OnGPU(torch.Tensor):
+    """Numbers of a CPU that say they are a GPU's, which adds in no order of its own."""
+
+    is_cuda = True
+
+    def cumsum(self, dim):
+        raise RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation")
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
+def test_running_sums_have_one_order_where_that_is_asked_for():
+    x = torch.rand(2, 5)
+    assert torch.equal(running_sums(x), x.cumsum(-1))
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.equal(running_sums(x.as_subclass(OnGPU)), x.cumsum(-1))
+    finally:
+        torch.use_deterministic_algorithms(False)

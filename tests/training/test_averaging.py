@@ -7,6 +7,7 @@ import torch
 from lightning import LightningModule
 
 from seqattn.training.averaging import MovingAverage, average_weights
+from tests.operations import operations
 
 
 def state(seed, steps):
@@ -59,3 +60,41 @@ def test_a_moving_average_lies_where_the_weights_will_be_not_where_they_are_made
     average.setup(trainer, module, "fit")
     assert [weight.device for weight in average._average_model.parameters()] == [device]
     assert module.weight.device.type == "cpu"
+
+
+def averaging(device):
+    """A module, its average and what tells it that a batch of step `step` has ended."""
+    module = LightningModule()
+    module.weight = torch.nn.Parameter(torch.zeros(3, device=device))
+    module.register_buffer("seen", torch.zeros((), device=device))
+    average = MovingAverage(decay=0.75)
+    trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)))
+    average.setup(trainer, module, "fit")
+
+    def ended(step):
+        average.on_train_batch_end(SimpleNamespace(global_step=step), module, None, None, 0)
+
+    return module, average, ended
+
+
+def test_a_moving_average_is_of_each_step_once_from_the_first_on():
+    module, average, ended = averaging("cpu")
+    expected = None
+    for step, value in enumerate([4.0, 4.0, 8.0, -2.0]):
+        with torch.no_grad():
+            module.weight.fill_(value)
+        for _ in range(2):  # batches of one step
+            ended(step + 1)
+        expected = value if expected is None else 0.75 * expected + 0.25 * value
+        averaged = average._average_model
+        torch.testing.assert_close(averaged.module.weight.detach(), torch.full((3,), expected))
+        assert averaged.n_averaged == step + 1
+        assert average.state_dict() == {"latest_update_step": step + 1}
+
+
+def test_a_moving_average_goes_on_reading_nothing_back():
+    _, average, ended = averaging("meta")
+    average._updated = 1  # the first step is asked about
+    with operations() as names:
+        ended(2)
+    assert names["_foreach_lerp_"] == 1

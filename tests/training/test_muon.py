@@ -93,3 +93,50 @@ def test_weights_in_shards_are_refused(monkeypatch):
     monkeypatch.setattr(module, "DTensor", torch.nn.Parameter)
     with pytest.raises(UserError, match=r"choose optimizer=adamw$"):
         muon(make_transformer(), lr=0.1)
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_a_step_whose_gradients_are_not_finite_changes_nothing_and_reads_nothing(first):
+    model = make_transformer()
+    optimizer = muon(model, lr=0.05)
+    for seed in range(first):
+        gradients(model, seed)
+        optimizer.step()
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict()["state"]))
+    gradients(model, seed=5)
+    for weight in model.parameters():
+        weight.grad.fill_(torch.nan)
+    optimizer.found_inf = torch.ones(())
+    optimizer.step()
+    after = model.state_dict(), optimizer.state_dict()["state"]
+    for name, weight in before[0].items():
+        assert torch.equal(after[0][name], weight), name
+    for number, state in after[1].items():
+        for name, x in state.items():
+            assert torch.equal(x, before[1].get(number, {}).get(name, torch.zeros_like(x))), name
+    optimizer.found_inf = torch.zeros(())
+    other = copy.deepcopy(model)
+    theirs = muon(other, lr=0.05)
+    theirs.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for one, taken in ((model, optimizer), (other, theirs)):
+        gradients(one, seed=7)
+        taken.step()
+    for got, want in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(got, want)
+
+
+def test_muon_says_that_it_asks_for_no_wait():
+    assert muon(make_transformer(), lr=0.1).defaults["fused"]
+    assert not muon(make_transformer(), lr=0.1, fused=False).defaults["fused"]
+
+
+def test_a_step_on_a_device_reads_no_number_back():
+    model = make_transformer().to("meta")
+    optimizer = muon(model, lr=0.05, fused=False)
+    for weight in model.parameters():
+        weight.grad = torch.empty_like(weight)
+    optimizer.step()
+    optimizer._parts = optimizer._parts[:1]  # AdamW's fused step is for real devices
+    optimizer.param_groups = optimizer.param_groups[:1]
+    optimizer.found_inf = torch.ones((), device="meta")
+    optimizer.step()
