@@ -1,4 +1,5 @@
-# make demo: everything in minutes; make test: what CI runs. Both set up .venv at first use.
+# make demo: everything in minutes; make test: what CI runs; make gpu: checks on a machine with a GPU.
+# All set up .venv at first use.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +8,7 @@ DEMO := runs/demo
 # a process for each core, each with one thread
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test style types suite exhaustive lint clean
+.PHONY: demo test gpu style types suite exhaustive lint clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -20,6 +21,9 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	$(MAKE) --jobs=2 style types suite  # types are checked while the tests run
+
+gpu: $(INSTALLED)
+	$(BIN)/python -m benchmarks.gpu
 
 style:
 	$(BIN)/ruff check .

@@ -237,6 +237,7 @@ def _quieten() -> None:
     for message in (
         "does not have many workers",
         "litlogger",
+        "You have overridden `transfer_batch_to_device`",  # which the data module leaves to it
         "Starting from v1.9.0",
         "isinstance.treespec",
         "FSDP2-wrapped module",  # that it gives views, which nothing here writes to

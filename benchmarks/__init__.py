@@ -1,0 +1,1 @@
+"""Programs that measure and check, and are not installed."""

@@ -1,0 +1,143 @@
+"""Checks all that training and decoding do on one GPU, in some minutes.
+
+    python -m benchmarks.gpu [--cpu] [--only parity,decode,waits,resume,compile,shapes,train,search]
+
+Results are compared with the CPU's, waits for the GPU are counted, a training is stopped and goes
+on, and speeds are printed. `--cpu` tries the program itself, in a tiny form. Exits with 1 where a
+check has failed.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first product
+
+import torch
+
+import seqattn
+from benchmarks.gpu_machine import Machine
+from benchmarks.gpu_models import CHOOSING, DECODERS, MODELS, Make, batch, loss_of, transformer
+from benchmarks.gpu_speed import compiled, decoding_speed, new_shapes, training_speed, waits
+from benchmarks.gpu_training import resumed
+from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.generation.base import Search
+from seqattn.generation.beam import BeamSearch
+from seqattn.models.base import Seq2SeqModel
+from seqattn.positions import RotaryPosition
+
+Kind = torch.dtype | None
+"""What autocast multiplies in; None for float32."""
+_MOST: dict[Kind, float] = {None: 2e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
+"""How far a gradient may be from the CPU's, as a share of its norm."""
+
+
+def gradient(
+    model: Seq2SeqModel, machine: Machine, kind: Kind, device: torch.device
+) -> tuple[float, torch.Tensor]:
+    """The loss of a batch and the gradients of all weights, on the host in float64."""
+    pairs = batch(3, 20 if machine.tiny else 90).to(device)
+    model = model.to(device).train()
+    with torch.autocast(device.type, dtype=kind or torch.bfloat16, enabled=kind is not None):
+        loss = loss_of(model, pairs)
+    scale = 1024 if kind == torch.float16 else 1
+    (scale * loss).backward()
+    found = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    return float(loss.detach()), torch.cat([x.flatten().double().cpu() / scale for x in found])
+
+
+def check_parity(machine: Machine) -> None:
+    """Losses and gradients of every mechanism are the CPU's."""
+    for name, make in MODELS.items():
+        machine.guarded(f"parity {name}", partial(_parity, machine, name, make))
+
+
+def _parity(machine: Machine, name: str, make: Make) -> None:
+    wanted_loss, wanted = gradient(make(), machine, None, torch.device("cpu"))
+    good, said = True, []
+    for kind, most in _MOST.items():
+        if machine.tiny and kind and "recurrent" in name:
+            continue  # a CPU has none in half precision
+        loss, found = gradient(make(), machine, kind, machine.device)
+        off = float((found - wanted).norm() / wanted.norm())
+        near = off < most or (kind is not None and name in CHOOSING)
+        good &= near and abs(loss - wanted_loss) < (0.05 if kind else 2e-4)
+        good &= bool(found.isfinite().all())
+        said.append(f"{str(kind or torch.float32)[6:]} {off:.1e}")
+    machine.say(good, f"parity {name}", ", ".join(said))
+
+
+def check_decoding(machine: Machine) -> None:
+    """Searches find what they find on the CPU; nearly equal scores may change an output."""
+    ids = batch(8, 8 if machine.tiny else 24, seed=3).source.tolist()
+    sources = [[token for token in row if token] for row in ids]
+    limit = LengthLimit(1.0, 4)
+    searches: list[Search] = [
+        GreedySearch(limit, workers=1), BeamSearch(limit, beam_size=3, workers=1)
+    ]  # fmt: skip
+    for name in DECODERS:
+        for search in searches:
+            machine.guarded(f"decode {name}", partial(_decoding, machine, name, search, sources))
+
+
+def _decoding(machine: Machine, name: str, search: Search, sources: list[list[int]]) -> None:
+    model = transformer(decoder=DECODERS[name], position=RotaryPosition).eval()
+    ours, theirs = (
+        search.over(model.to(device)).generate(sources)
+        for device in (torch.device("cpu"), machine.device)
+    )
+    firsts = [(one[0], other[0]) for one, other in zip(ours, theirs, strict=True)]
+    gaps = [abs(x.log_probability - y.log_probability) for x, y in firsts if x.ids == y.ids]
+    good = len(gaps) >= 7 and max(gaps) < 1e-2
+    text = f"{len(gaps)} of {len(firsts)} the same, {max(gaps, default=9):.0e} apart"
+    machine.say(good, f"decode {name} {type(search).__name__}", text)
+
+
+def check_resuming(machine: Machine) -> None:
+    """A training that stops and goes on is the uninterrupted one: to the bit if deterministic."""
+    for strict in (False, True):
+        whole, again, stopped = resumed(machine, strict)
+        same = torch.equal(whole, again), torch.equal(whole, stopped)
+        name = "resume, deterministic" if strict else "resume"
+        gap = float((whole - stopped).abs().max())
+        good = all(same) if strict else gap < 1e-2
+        machine.say(good, name, f"bits: again {same[0]}, resumed {same[1]}; gap {gap:.1e}")
+
+
+CHECKS: dict[str, Callable[[Machine], Any]] = {
+    "parity": check_parity,
+    "decode": check_decoding,
+    "waits": waits,
+    "resume": check_resuming,
+    "compile": compiled,
+    "shapes": new_shapes,
+    "train": training_speed,
+    "search": decoding_speed,
+}
+
+
+def main() -> int:
+    """Runs the checks that were asked for; the exit code."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    arguments.add_argument("--cpu", action="store_true", help="try it on the CPU, in a tiny form")
+    arguments.add_argument("--only", default=",".join(CHECKS), help="which checks, as a,b")
+    given = arguments.parse_args()
+    unknown = set(given.only.split(",")) - CHECKS.keys()
+    if unknown:
+        arguments.error(f"--only takes {','.join(CHECKS)}, got {','.join(sorted(unknown))}")
+    if not given.cpu and not torch.cuda.is_available():
+        arguments.error("there is no GPU here; --cpu tries the program")
+    machine = Machine(given.cpu)
+    torch.backends.cudnn.allow_tf32 = False  # on for recurrent layers, it would hide faults
+    print(f"seqattn {seqattn.__version__}, torch {torch.__version__}, {machine.name}")
+    for name in given.only.split(","):
+        machine.guarded(name, partial(CHECKS[name], machine))
+    print(f"{len(machine.failed)} failed: {machine.failed}" if machine.failed else "all passed")
+    return bool(machine.failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Waits, compiling and speeds of the check on a GPU."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.gpu_machine import Machine
+from benchmarks.gpu_models import batch, heads, loss_of, transformer
+from benchmarks.gpu_training import fitted
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.data.batch import Batch
+from seqattn.generation import GreedySearch, LengthLimit
+from seqattn.generation.base import Search
+from seqattn.generation.beam import BeamSearch
+from seqattn.models.stack import compile_layers
+from seqattn.positions import RotaryPosition
+
+_RATE = 989e12
+"""Dense bfloat16 multiplications and additions a second of an H100 or H200."""
+
+
+def waits(machine: Machine) -> None:
+    """At most one wait in four steps: where Lightning looks at the last batch's progress."""
+    rows, longest, size, dim = (4, 8, 64, 64) if machine.tiny else (64, 40, 32_000, 512)
+    pairs = batch(rows, longest, size)
+
+    def one(name: str, options: dict[str, Any]) -> None:
+        model = transformer(size, dim, dropout=0.1)
+        found = fitted(machine, model, [pairs], 8, watches=True, **options).waits
+        text = f"{len(found)} in 4 steps {sorted(set(found))[:6]}"
+        machine.say(len(found) <= 1, f"waits {name}", text)
+
+    for name, options in {
+        "float32": {"precision": 32},
+        "bfloat16": {"precision": "bf16-mixed"},
+        "muon": {"optimizer": "muon"},
+        "ema": {"averages": True},
+    }.items():
+        machine.guarded(f"waits {name}", partial(one, name, options))
+
+
+def compiled(machine: Machine) -> None:
+    """Compiled layers give the same loss, from few graphs for any shapes and without breaks."""
+    shapes = [(3, 9), (4, 14)]
+    if not machine.tiny:
+        shapes = [*((16, n) for n in (20, 33, 47, 64, 90, 128)), (40, 37), (9, 111)]
+    graphs: list[Any] = []
+
+    def counting(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def gap(options: dict[str, Any], **how: Any) -> float:
+        torch.compiler.reset()
+        plain, quick = (transformer(**options).train().to(machine.device) for _ in range(2))
+        compile_layers(quick, fullgraph=True, **how)
+        off = 0.0
+        for shape in shapes:
+            losses = [loss_of(model, batch(*shape).to(machine.device)) for model in (plain, quick)]
+            losses[1].backward()
+            off = max(off, abs(float((losses[0] - losses[1]).detach())))
+        return off
+
+    def one(name: str, options: dict[str, Any]) -> None:
+        graphs.clear()
+        gaps = [gap(options, backend=counting), *([] if machine.tiny else [gap(options)])]
+        text = f"{len(graphs)} graphs, losses {max(gaps):.0e} apart"
+        machine.say(max(gaps) < 1e-3 and len(graphs) <= 8, f"compile {name}", text)
+
+    gqa = heads(SoftmaxKernel, num_kv_heads=2)
+    rotary = {"encoder": gqa, "decoder": gqa, "position": RotaryPosition}
+    for name, options in {"mha": {}, "gqa, rope": rotary}.items():
+        machine.guarded(f"compile {name}", partial(one, name, options))
+
+
+def new_shapes(machine: Machine) -> None:
+    """Batches of ever new shapes take no longer than known ones; with cuDNN's attention beside."""
+    size, dim, count = (64, 64, 3) if machine.tiny else (32_000, 512, 30)
+    model = transformer(size, dim, dropout=0.1).train().to(machine.device)
+    seconds: dict[str, float] = {}
+    cases = {"new": (False, 50), "known": (False, 50), "cuDNN, new": (True, 0)}
+    for name, (cudnn, seed) in cases.items():
+        torch.backends.cuda.enable_cudnn_sdp(cudnn)
+        made = (batch(5 + n, 9 + 2 * n, size, seed=n + seed) for n in range(count))
+        parts = iter([pairs.to(machine.device) for pairs in made])
+
+        def step(parts: Any = parts) -> None:
+            with torch.autocast(machine.device.type, dtype=torch.bfloat16):
+                loss = loss_of(model, next(parts))
+            loss.backward()
+
+        seconds[name] = machine.seconds(step, count - 1, 1)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    text = ", ".join(f"{name} {1e3 * took:.1f} ms a step" for name, took in seconds.items())
+    machine.say(machine.tiny or seconds["new"] < 1.5 * seconds["known"], "shapes", text)
+
+
+class _Plain(nn.Module):
+    """`torch.nn.Transformer` with one table, for comparison."""
+
+    def __init__(self, size: int, dim: int, layers: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(size, dim)
+        self.body = nn.Transformer(
+            dim, 8, layers, layers, 4 * dim, 0.1, batch_first=True, norm_first=True
+        )
+
+    def forward(self, pairs: Batch) -> Tensor:
+        length, device = pairs.target_input.shape[1], pairs.target_input.device
+        causal = nn.Transformer.generate_square_subsequent_mask(length, device)
+        sides = self.table(pairs.source), self.table(pairs.target_input)
+        logits = self.body(*sides, tgt_mask=causal, tgt_is_causal=True) @ self.table.weight.T
+        gold = pairs.target_output.flatten()
+        return F.cross_entropy(logits.flatten(0, 1), gold, ignore_index=0, label_smoothing=0.1)
+
+
+def training_speed(machine: Machine) -> None:
+    """A step of a base model by Lightning and by a plain loop, beside `torch.nn.Transformer`."""
+    layers, dim, size = (2, 64, 64) if machine.tiny else (6, 512, 32_000)
+    rows, longest, steps = (4, 9, 4) if machine.tiny else (500, 50, 40)
+    pairs = batch(rows, longest, size, even=True)
+    on_device = pairs.to(machine.device)
+    work = 6 * pairs.source_tokens * 12 * layers * dim**2
+    work += 6 * pairs.target_tokens * (16 * layers * dim**2 + size * dim)
+    work += 12 * layers * dim * longest * pairs.target_tokens * 5 // 2
+
+    def said(name: str, seconds: float) -> None:
+        rate, share = pairs.target_tokens / seconds, work / seconds / _RATE
+        text = f"{1e3 * seconds:.1f} ms a step, {rate:,.0f} target tokens/s, {share:.1%} of bf16"
+        machine.say(True, f"train {name}", f"{text}, {machine.peak_memory()}")
+
+    def by_lightning(precision: Any, tf32: bool) -> None:
+        model = transformer(size, dim, layers, dropout=0.1)
+        found = fitted(machine, model, [pairs], steps, precision, tf32=tf32)
+        said(f"Lightning {precision}{', TF32' * tf32}", found.seconds)
+
+    def by_loop(name: str, model: nn.Module, loss: Callable[..., Tensor]) -> None:
+        model = model.train().to(machine.device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+        def step() -> None:
+            with torch.autocast(machine.device.type, dtype=torch.bfloat16):
+                total = loss(model, on_device)
+            total.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+        said(f"bf16 {name}", machine.seconds(step, steps // 2, steps // 4))
+
+    for precision, tf32 in ((32, False), (32, True), ("bf16-mixed", True)):
+        machine.guarded(f"train Lightning {precision}", partial(by_lightning, precision, tf32))
+    ours = transformer(size, dim, layers, dropout=0.1)
+    machine.guarded("train plain loop", partial(by_loop, "plain loop", ours, loss_of))
+    quick = transformer(size, dim, layers, dropout=0.1)
+    compile_layers(quick, **({"backend": "eager"} if machine.tiny else {}))
+    machine.guarded("train compiled", partial(by_loop, "compiled layers", quick, loss_of))
+    plain = _Plain(size, dim, layers)
+    call = partial(by_loop, "torch.nn.Transformer", plain, lambda model, given: model(given))
+    machine.guarded("train torch.nn.Transformer", call)
+
+
+def decoding_speed(machine: Machine) -> None:
+    """Greedy search and a beam of five, of a base model."""
+    layers, dim, size = (2, 64, 64) if machine.tiny else (6, 512, 32_000)
+    count, length = (8, 6) if machine.tiny else (512, 30)
+    sources = batch(count, length, size, seed=1, even=True).source.tolist()
+    model = transformer(size, dim, layers).eval().to(machine.device)
+    limit = LengthLimit(1.0, 0, minimum=length)
+    searches: list[Search] = [
+        GreedySearch(limit, batch_size=256, workers=1),
+        BeamSearch(limit, beam_size=5, batch_size=128, workers=1),
+    ]
+
+    def one(search: Search, kind: torch.dtype | None) -> None:
+        autocast = torch.autocast(
+            machine.device.type, dtype=torch.bfloat16, enabled=kind is not None
+        )
+        with autocast:
+            seconds = machine.seconds(lambda: search.over(model).generate(sources), 1, 1)
+        step = 1e3 * seconds / length / -(-count // search.batch_size)
+        text = f"{count / seconds:,.0f} sentences/s, {step:.2f} ms a step of {search.batch_size}"
+        machine.say(True, f"search {type(search).__name__} {kind or 'float32'}", text)
+
+    for kind in (None, torch.bfloat16):
+        for search in searches:
+            machine.guarded("search", partial(one, search, kind))

@@ -1,0 +1,145 @@
+"""Trainings of the check on a GPU: one that stops and goes on, and Lightning's loop, timed."""
+
+import io
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW
+from torch.utils.data import DataLoader
+
+from benchmarks.gpu_machine import Machine
+from benchmarks.gpu_models import batch, loss_of, transformer
+from seqattn.data.batch import Batch
+from seqattn.models.base import Seq2SeqModel
+from seqattn.runs.trainer_options import TrainerOptions
+from seqattn.tasks.seq2seq import Seq2SeqTask
+from seqattn.tasks.settings import Optimization
+from seqattn.training.averaging import MovingAverage
+from seqattn.training.muon import muon
+from seqattn.training.optim import adamw
+from seqattn.training.place import draw_seed
+from seqattn.training.schedules import inverse_sqrt
+
+OPTIMIZERS: dict[str, Any] = {"adamw": partial(adamw, lr=1e-4), "muon": partial(muon, lr=1e-4)}
+
+
+def resumed(machine: Machine, strict: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The weights after six steps: of two same trainings, and of one that stops after three.
+
+    Args:
+        machine: whose device trains.
+        strict: whether PyTorch keeps to deterministic algorithms.
+    """
+    torch.use_deterministic_algorithms(strict)
+    try:
+        whole, again, stopped = (_trained(machine, stops) for stops in (False, False, True))
+        return whole, again, stopped
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def _trained(machine: Machine, stops: bool) -> Tensor:
+    def fresh() -> tuple[Seq2SeqModel, AdamW]:
+        dim = 64 if machine.tiny else 256
+        model = transformer(dim=dim, dropout=0.1).to(machine.device).train()
+        return model, adamw(model, lr=1e-3)
+
+    model, optimizer = fresh()
+    _steps(machine, model, optimizer, range(3))
+    if stops:
+        saved = io.BytesIO()
+        torch.save([model.state_dict(), optimizer.state_dict()], saved)
+        saved.seek(0)
+        model, optimizer = fresh()
+        torch.rand(17, device=machine.device)  # a new process has drawn other numbers
+        weights, moments = torch.load(saved, map_location="cpu", weights_only=True)
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(moments)
+    _steps(machine, model, optimizer, range(3, 6))
+    return torch.cat([weight.detach().flatten().cpu() for weight in model.parameters()])
+
+
+def _steps(machine: Machine, model: Seq2SeqModel, optimizer: AdamW, numbers: range) -> None:
+    sizes = (4, 9) if machine.tiny else (32, 60)
+    for step in numbers:
+        torch.manual_seed(draw_seed(1, 0, step, 0))
+        with torch.autocast(machine.device.type, dtype=torch.bfloat16):
+            loss = loss_of(model, batch(*sizes, seed=step).to(machine.device))
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+class Fitted(NamedTuple):
+    """What Lightning's loop took: seconds of a step, and waits for the GPU in its second half."""
+
+    seconds: float
+    waits: list[str]
+
+
+class _Clock(lightning.Callback):
+    """Times the second half of `steps`; waits are warned of in it where `watches`."""
+
+    def __init__(self, machine: Machine, steps: int, watches: bool) -> None:
+        self.machine, self.steps = machine, steps
+        self.watches = watches and not machine.tiny
+        self.ends: list[float] = []
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step not in (self.steps // 2, self.steps):
+            return
+        self._watch("default")
+        self.machine.wait()
+        self.ends.append(time.perf_counter())
+        if trainer.global_step < self.steps:
+            self._watch("warn")
+
+    def _watch(self, mode: str) -> None:
+        if self.watches:
+            torch.cuda.set_sync_debug_mode(mode)
+
+
+def fitted(
+    machine: Machine,
+    model: Seq2SeqModel,
+    batches: Sequence[Batch],
+    steps: int,
+    precision: Any = None,
+    optimizer: str = "adamw",
+    watches: bool = False,
+    averages: bool = False,
+    **options: Any,
+) -> Fitted:
+    """Trains by Lightning's loop and our task. Args: options: further ones of `TrainerOptions`."""
+    task = Seq2SeqTask(model, Optimization(OPTIMIZERS[optimizer], inverse_sqrt(100)))
+    clock = _Clock(machine, steps, watches)
+    trainer = TrainerOptions(
+        accelerator="cpu" if machine.tiny else "gpu",
+        precision=precision,
+        max_steps=steps,
+        log_every_n_steps=10**6,
+        lightning={"enable_checkpointing": False, "limit_val_batches": 0},
+        **options,
+    ).trainer(Path(tempfile.mkdtemp()), [clock, *([MovingAverage()] if averages else [])])
+    loader: Any = DataLoader(
+        [*batches] * steps, batch_size=None, collate_fn=_same, pin_memory=not machine.tiny
+    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        trainer.fit(task, loader)
+    waits = [w for w in warned if "synchroniz" in str(w.message)]
+    seconds = (clock.ends[1] - clock.ends[0]) / (steps - steps // 2)
+    return Fitted(seconds, [f"{Path(w.filename).name}:{w.lineno}" for w in waits])
+
+
+def _same(pairs: Batch) -> Batch:
+    return pairs
