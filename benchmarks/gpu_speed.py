@@ -34,12 +34,13 @@ def waits(machine: Machine) -> None:
         text = f"{len(found)} in 4 steps {sorted(set(found))[:6]}"
         machine.say(len(found) <= 1, f"waits {name}", text)
 
-    for name, options in {
+    cases: dict[str, dict[str, Any]] = {
         "float32": {"precision": 32},
         "bfloat16": {"precision": "bf16-mixed"},
         "muon": {"optimizer": "muon"},
         "ema": {"averages": True},
-    }.items():
+    }
+    for name, options in cases.items():
         machine.guarded(f"waits {name}", partial(one, name, options))
 
 

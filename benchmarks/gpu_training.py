@@ -130,16 +130,11 @@ def fitted(
         lightning={"enable_checkpointing": False, "limit_val_batches": 0},
         **options,
     ).trainer(Path(tempfile.mkdtemp()), [clock, *([MovingAverage()] if averages else [])])
-    loader: Any = DataLoader(
-        [*batches] * steps, batch_size=None, collate_fn=_same, pin_memory=not machine.tiny
-    )
+    rows: Any = [*batches] * steps
+    loader: Any = DataLoader(rows, batch_size=None, pin_memory=not machine.tiny)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         trainer.fit(task, loader)
     waits = [w for w in warned if "synchroniz" in str(w.message)]
     seconds = (clock.ends[1] - clock.ends[0]) / (steps - steps // 2)
     return Fitted(seconds, [f"{Path(w.filename).name}:{w.lineno}" for w in waits])
-
-
-def _same(pairs: Batch) -> Batch:
-    return pairs
