@@ -14,6 +14,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
+from seqattn.attention.base import Attention
 from seqattn.errors import UserError
 from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer
 
@@ -44,7 +45,8 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
     """
     for layer in list(model.modules()):
         if isinstance(layer, DecoderLayer):  # its keys and values are made before it is called
-            fully_shard(layer.cross_attention, mesh=mesh)
+            # and both in one gathering
+            fully_shard(layer.cross_attention, mesh=mesh, reshard_after_forward=False)
             register_fsdp_forward_method(layer.cross_attention, "project")
         if isinstance(layer, EncoderLayer | DecoderLayer):
             fully_shard(layer, mesh=mesh)
@@ -100,7 +102,8 @@ class FullySharded(ModelParallelStrategy):
     def on_validation_end(self) -> None:
         model = self._task.model
         for part in self._parts():
-            part.set_reshard_after_forward(part is not model, recurse=False)
+            kept = part is model or isinstance(part, Attention)  # as `shard` has it
+            part.set_reshard_after_forward(not kept, recurse=False)
         # gives up what was gathered, and forgets the order of calls, by which the next backward
         # pass would gather: ranks have made different ones
         model.reset_iter_state()

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from lightning import Callback
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 
@@ -28,6 +29,7 @@ from tests.builders import (
 )
 from tests.models import spans
 from tests.models.recurrents import MODELS, make_recurrent
+from tests.operations import operations
 from tests.ranks import join, run_ranks
 from tests.tasks.test_effective_batch import batch_of, rows
 
@@ -101,6 +103,24 @@ def test_the_mean_gradient_of_two_ranks_in_shards_is_that_of_the_whole_model():
 @pytest.mark.exhaustive
 def test_it_is_so_of_every_kind_of_model():
     run_ranks(_gradients, 2, list(all_kinds()))
+
+
+def _gatherings(rank, port):
+    join(rank, port, 2)
+    dist.init_process_group("gloo")
+    model = make_transformer().train()
+    shard(model, init_device_mesh("cpu", (2,)))
+    parts = sum(isinstance(part, FSDPModule) for part in model.modules())
+    for _ in range(2):
+        with operations() as names:
+            loss = loss_of(model, rank)
+        assert names["_allgather_base_"] == parts
+        loss.backward()
+    dist.destroy_process_group()
+
+
+def test_each_part_is_gathered_once_in_a_forward_pass():
+    run_ranks(_gatherings, 2)
 
 
 class Searching(Seq2SeqTask):
