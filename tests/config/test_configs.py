@@ -211,3 +211,23 @@ def test_a_run_of_another_alphabet_is_found(tmp_path):
         words = complete("train", [f"resume={tmp_path / name}"])
         assert words[0] == "seed=3"
         assert parsed(words[1]).value() == str(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "workers"),
+    [
+        (["trainer=auto"], 4096, 0),
+        (["trainer=gpu"], 16384, 4),
+        (["trainer=gpu", "task=qa"], 16384, 4),
+        (["trainer=gpu", "experiment=demo"], 768, 4),
+        (["loader.max_tokens=300", "trainer=gpu", "loader.num_workers=1"], 300, 1),
+    ],
+)
+def test_gpus_take_larger_batches_unless_others_are_chosen(words, tokens, workers):
+    settings = composed("train", *words)[0]
+    assert (settings["loader"]["max_tokens"], settings["loader"]["num_workers"]) == (
+        tokens,
+        workers,
+    )
+    assert settings["trainer"]["precision"] is None
+    assert settings["trainer"]["max_epochs"] is None or "experiment=demo" in words
