@@ -391,7 +391,7 @@ SEARCH_FAULTS = [
           "manual_seed(self.seed * 1_000_003 + number)",
           "manual_seed(self.seed * 1_000_003 + len(drawn))", SEARCH),
     Fault("s13", "the token that reaches top_p is left out",
-          "before = ordered.cumsum(dim=-1) - ordered", "before = ordered.cumsum(dim=-1)",
+          "before = running_sums(ordered) - ordered", "before = ordered.cumsum(dim=-1)",
           SEARCH),
     Fault("s14", "a sample's probability is the sharpened one",
           "scores.gather(1, drawn)[:, 0]", "(scores / self.temperature).gather(1, drawn)[:, 0]",
