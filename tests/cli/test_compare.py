@@ -27,6 +27,7 @@ CONFIG = {
     "name": "study",
     "model": {"dim": 16},
     "optimizer": {"lr": 0.01},
+    **{node: {} for node in ("data", "loader", "task", "trainer", "checkpoint", "generation")},
 }
 
 

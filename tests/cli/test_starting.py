@@ -147,7 +147,8 @@ def test_trials_of_a_study_that_goes_on_stand_beside_those_that_it_has(capfd, co
 def test_a_study_lowers_losses_and_raises_scores(monitor, way):
     register_resolvers()
     study = yaml.safe_load((CONF / "search" / "optimizer.yaml").read_text())["hydra"]["sweeper"]
-    config = {"checkpoint": {"monitor": monitor}, "direction": study["direction"]}
+    task = yaml.safe_load((CONF / "task" / "translation.yaml").read_text())
+    config = {"checkpoint": {"monitor": monitor}, "task": task, "direction": study["direction"]}
     assert OmegaConf.create(config).direction == way
 
 

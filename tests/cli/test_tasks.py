@@ -157,7 +157,7 @@ def test_a_question_gets_a_span_with_its_characters_and_probability(folder, capf
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = [f"bundle={run_dir / 'model'}", f"input={source}", "generation.answers=2"]
     first, second = json_lines(succeed(capfd, "generate", *words))
-    assert (first["id"], first["question"]) == ("7", "Who met Dan?")
+    assert (first["id"], first["question"]) == (7, "Who met Dan?")
     assert first["answer"] == context[first["start"] : first["end"]] != ""
     assert 0 < first["others"][0]["probability"] <= first["probability"] < 1
     assert 0 < first["no_answer"] < 1

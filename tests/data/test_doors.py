@@ -214,7 +214,7 @@ def test_questions_are_read_and_tokenised_once(tmp_path, monkeypatch):
     told = first.source.report()
     assert told[0].startswith("2 train questions, 1 answers moved to where they stand, 1 answers")
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
-    assert len([path for path in files if path.parent.name == "tokens"]) == 2
+    assert len([path for path in files if path.parent.name == "tokens"]) == 4
 
     def never(*_, **__):
         raise AssertionError("read again")

@@ -437,7 +437,7 @@ def test_two_preparations_of_one_directory_are_refused(tmp_path):
     from seqattn.runs.prepared import held
 
     made = prepare(tmp_path)
-    with held(made.home), pytest.raises(UserError, match="is in use by another process"):
+    with held(made.home), pytest.raises(UserError, match="is in use by process"):
         again(tmp_path).run()
 
 
