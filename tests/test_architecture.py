@@ -1,6 +1,8 @@
 """Who imports whom, read from the source: no later folder is known to an earlier one."""
 
 import ast
+import graphlib
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -26,27 +28,26 @@ MAY_IMPORT = {
     "tasks": {*BELOW_TASKS, "data.batch", "data.span_batch", "metrics"},
     "bundle": {*BELOW_TASKS, "tasks", "analysis", "data", "metrics"},
     "analysis": BELOW_TASKS,
-    "server": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "report"},
-    "benchmarks": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
-    "report": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
-    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "server", "report"},
+    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
     "config": {"runs", "bundle"},
     "cli": {"config", "runs", "benchmarks", "bundle"},
+    "extras": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "runs"},
+    "benchmarks": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "extras"},
 }
 """Beside itself and the ground. A dotted name allows that one module."""
 HOMES_OF_OTHERS = {
     "hydra": {"cli", "config"},
     "omegaconf": {"cli", "config"},
-    "matplotlib": {"analysis", "runs"},
+    "matplotlib": {"analysis", "extras", "runs"},
     "datasets": {"data"},
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
     "rouge_score": {"metrics"},
     "torchmetrics": {"metrics"},
     "transformers": {"benchmarks"},
-    "fastapi": {"server"},
-    "starlette": {"server"},
-    "uvicorn": {"server"},
+    "fastapi": {"extras"},
+    "starlette": {"extras"},
+    "uvicorn": {"extras"},
 }
 
 
@@ -115,6 +116,29 @@ def test_the_order_has_no_way_back():
 
     for folder in MAY_IMPORT:
         reached(folder)
+
+
+EXTRAS = sorted(path.parent.name for path in HOME.glob("extras/*/__init__.py"))
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_imports_the_others_that_it_needs_and_no_more(extra):
+    used = {
+        name.split(".")[2]
+        for path in (HOME / "extras" / extra).rglob("*.py")
+        for name in edges(path)
+        if name.startswith("seqattn.extras.")
+    }
+    assert used - {extra} == needs(extra)
+
+
+def needs(extra):
+    return set(importlib.import_module(f"seqattn.extras.{extra}").NEEDS)
+
+
+def test_extras_need_each_other_in_no_circle():
+    order = graphlib.TopologicalSorter({extra: needs(extra) for extra in EXTRAS})
+    assert set(order.static_order()) == set(EXTRAS)
 
 
 @pytest.mark.parametrize("library", HOMES_OF_OTHERS)

@@ -9,8 +9,8 @@ from pathlib import Path
 from seqattn.benchmarks.suite import Figures, Row, Spread, Suite
 from seqattn.checking import checked
 from seqattn.data.base import Source, Texts
-from seqattn.data.retrieval import TfidfIndex
 from seqattn.data.span_batch import Questions
+from seqattn.extras.corpora.retrieval import TfidfIndex
 from seqattn.metrics.qa import QaScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.text import TextScore

@@ -15,7 +15,6 @@ from seqattn.data.arrow_tables import NUMBER, NUMBERS, table_of
 from seqattn.data.batch import Batch
 from seqattn.data.loader import BatchLoader, TokenRows
 from seqattn.data.options import LoaderOptions
-from seqattn.data.preparing import shard_name
 from seqattn.data.shard_files import (
     FORMAT,
     Manifest,
@@ -29,6 +28,7 @@ from seqattn.data.shard_windows import ShardedCorpus
 from seqattn.data.shards import ShardRows
 from seqattn.data.token_dataset import TokenDataset
 from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.extras.shards.preparing import shard_name
 from seqattn.storage import write_whole
 from seqattn.tokens import EOS
 

@@ -25,10 +25,10 @@ from seqattn.benchmarks.random_shards import PAIRS, VOCABULARY, epochs, load, lo
 from seqattn.benchmarks.suite import Figures, Row, Sample, Spread, Suite, rates, take_turns
 from seqattn.benchmarks.transformer_models import Shape, own_transformer
 from seqattn.checking import Count, CountOrNone, checked
-from seqattn.data.cleaning import Cleaning
-from seqattn.data.preparing import Plan, count_chunks, make_shards, read_chunks
 from seqattn.data.shard_files import TOKENIZER, WORK
 from seqattn.errors import UserError
+from seqattn.extras.shards.cleaning import Cleaning
+from seqattn.extras.shards.preparing import Plan, count_chunks, make_shards, read_chunks
 from seqattn.ops.memory import keep_freed_memory
 
 _KINDS = ("shards", "memory")

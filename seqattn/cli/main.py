@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.cli.jobs import tell_jobs
-from seqattn.cli.verbs import VERBS, Action, run_home
+from seqattn.cli.verbs import VERBS, Action, require_extra, run_home
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, register_resolvers
 from seqattn.config.overrides import complete
@@ -87,6 +87,7 @@ class _Jobs:
 def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
     if verb not in VERBS:
         raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(VERBS)}")
+    require_extra(verb)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every exception on, to be worded here
     made = register_resolvers()
     options, overrides = _parted(arguments)

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -24,15 +25,30 @@ Action = Callable[[DictConfig], float | None]
 
 
 def _as_run(verb: str, name: str) -> Action:
-    """A verb that is a run of `seqattn.runs`."""
+    """Return the action of a verb that is a class with `run`. Args: name: its path in seqattn."""
 
     def run(config: DictConfig) -> None:
         settings = settle(verb, config)
         if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
             print(f"loading {settings['bundle']}", file=sys.stderr)
-        build({TARGET: f"seqattn.runs.{name}", **settings}).run()  # where torch is imported
+        build({TARGET: f"seqattn.{name}", **settings}).run()  # where torch is imported
 
     return run
+
+
+def require_extra(verb: str) -> None:
+    """Check that the extra of a verb is installed, and the extras that it needs.
+
+    Raises:
+        UserError: one is not.
+    """
+    waiting = [EXTRAS_OF_VERBS[verb]] if verb in EXTRAS_OF_VERBS else []
+    while waiting:
+        name = f"seqattn.extras.{waiting.pop()}"
+        try:
+            waiting += import_module(name).NEEDS
+        except ModuleNotFoundError as error:
+            raise UserError(f"{name} is not installed, and {verb} needs it") from error
 
 
 def run_home() -> Path:
@@ -84,7 +100,7 @@ def search(config: DictConfig) -> None:
         others = HydraConfig.get().overrides.hydra
         paths = [one for one in others if one.startswith("hydra.searchpath=")]
         own |= {
-            TARGET: "seqattn.runs.search.ModelSearch",
+            TARGET: "seqattn.extras.search.search.ModelSearch",
             "run_dir": str(home),
             "seed": settings["seed"],
             "overrides": words,
@@ -123,22 +139,27 @@ def benchmark(config: DictConfig) -> None:
 
 
 _RUNS = {
-    "prepare": "prepare.Preparation",
-    "generate": "generate.Generation",
-    "evaluate": "evaluate.Evaluation",
-    "compare": "compare.Comparison",
-    "distil": "distil.Distillation",
-    "backtranslate": "backtranslate.BackTranslation",
-    "retrieve": "retrieve.Retrieval",
-    "analyze": "analyze.Analysis",
-    "report": "report.Report",
-    "heads": "analyze_heads.HeadAnalysis",
-    "probe": "probe.Probing",
-    "explain": "explain.Explaining",
-    "convert": "convert.Conversion",
-    "export": "export.Export",
-    "serve": "serve.Serving",
+    "prepare": "extras.shards.prepare.Preparation",
+    "generate": "runs.generate.Generation",
+    "evaluate": "runs.evaluate.Evaluation",
+    "compare": "extras.compare.compare.Comparison",
+    "distil": "extras.corpora.distil.Distillation",
+    "backtranslate": "extras.corpora.backtranslate.BackTranslation",
+    "retrieve": "extras.corpora.retrieve.Retrieval",
+    "analyze": "runs.analyze.Analysis",
+    "report": "extras.report.report.Report",
+    "heads": "extras.explain.heads.HeadAnalysis",
+    "probe": "extras.explain.probe.Probing",
+    "explain": "extras.explain.explain.Explaining",
+    "convert": "extras.convert.convert.Conversion",
+    "export": "extras.exchange.export.Export",
+    "serve": "extras.serve.serve.Serving",
 }
+EXTRAS_OF_VERBS = {
+    "search": "search",
+    **{verb: path.split(".")[1] for verb, path in _RUNS.items() if path.startswith("extras.")},
+}
+"""The extra that each verb belongs to, but for those of the core."""
 VERBS: dict[str, Action] = {
     "train": train,
     "search": search,

@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seqattn.bundle.documents import CONFIG
-from seqattn.report.document_types import TableDocument
-from seqattn.report.run_tables import write_table
+from seqattn.runs.run_tables import TableDocument, write_table
 from seqattn.storage import user_path
 
 

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from seqattn.analysis.capture import capture
-from seqattn.analysis.head_figures import head_figures
 from seqattn.analysis.head_statistics import relative_entropy
 from seqattn.analysis.health_callback import (
     AttentionHealth,
@@ -15,6 +14,7 @@ from seqattn.analysis.health_callback import (
     statistics_of,
 )
 from seqattn.analysis.pairs import Pair
+from seqattn.extras.explain.head_figures import head_figures
 from seqattn.tokens import EOS, PAD
 from tests.builders import load_choice, load_variant, make_transformer, padded
 from tests.models.recurrents import make_recurrent

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.analysis import capture
-from seqattn.analysis.explanations.parts import opened
 from seqattn.attention.base import LAWS
 from seqattn.attention.masks import Mask, positions_of
+from seqattn.extras.explain.explanations.parts import opened
 from seqattn.positions import ShawPosition
 from tests.builders import (
     DIM,

@@ -8,11 +8,11 @@ import matplotlib.pyplot  # noqa: F401
 import pytest
 
 import seqattn.benchmarks.suite
+import seqattn.extras.compare.compare
+import seqattn.extras.convert.convert
+import seqattn.extras.corpora.distil
+import seqattn.extras.explain.explain
 import seqattn.runs.analyze
-import seqattn.runs.compare
-import seqattn.runs.convert
-import seqattn.runs.distil
-import seqattn.runs.explain
 import seqattn.runs.fit  # noqa: F401
 from seqattn.cli.main import run_verb
 from tests.cli.small import data_of, train, train_arguments, write_corpus, write_questions

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from seqattn.analysis.comparison_plots import Point, pareto_front
 from seqattn.cli.jobs import _best
 from seqattn.config.compose import register_resolvers
+from seqattn.extras.compare.compared_runs import ComparedRun
+from seqattn.extras.compare.comparison_plots import Point, pareto_front
+from seqattn.extras.compare.judging import judge
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import TextScorer
-from seqattn.runs.comparing.compared_runs import ComparedRun
-from seqattn.runs.comparing.judging import judge
 from seqattn.runs.task_options import TextGeneration
 from tests.cli.small import checkpoint, data_of, logged, succeed, train, train_arguments
 from tests.metrics.error_scorer import ErrorScorer

@@ -7,9 +7,9 @@ import yaml
 
 from seqattn.config.overrides import complete
 from seqattn.errors import UserError
+from seqattn.extras.search.search_trials import SearchState
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.resuming import settings_before
-from seqattn.runs.searching.search_trials import SearchState
 from tests.cli.small import run
 
 MADE = "{_target_: os.mkdir, path: ran}"

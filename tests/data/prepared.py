@@ -4,7 +4,7 @@ import numpy as np
 
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
-from seqattn.runs.prepare import Preparation
+from seqattn.extras.shards.prepare import Preparation
 
 CONFIG = TokenizerConfig(kind="bpe", vocab_size=60)
 WORDS = ("sun", "moon", "sees", "the", "red", "a", "stone", "falls", "not", "tree")

@@ -9,7 +9,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
-from seqattn.metrics.multiple_comparisons import groups, holm
+from seqattn.extras.compare.multiple_comparisons import groups, holm
 from seqattn.metrics.qa import AnswerScorer
 from seqattn.metrics.rouge import RougeScorer
 from seqattn.metrics.significance import (

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from seqattn.errors import UserError
+from seqattn.extras.explain.explain import Explaining
+from seqattn.extras.explain.heads import HeadAnalysis
+from seqattn.extras.explain.probe import Probing
 from seqattn.generation import GreedySearch
-from seqattn.runs.analyze_heads import HeadAnalysis
-from seqattn.runs.explain import Explaining
-from seqattn.runs.probe import Probing
 from seqattn.runs.run_directory import distinct_names
 
 

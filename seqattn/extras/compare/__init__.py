@@ -1,0 +1,4 @@
+"""Systems compared over seeds, with intervals and tests: the verb compare."""
+
+NEEDS: tuple[str, ...] = ()
+"""Extras that it imports."""

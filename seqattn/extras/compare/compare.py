@@ -1,0 +1,210 @@
+"""Runs side by side: what can be said of the systems, and what cannot."""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
+
+from seqattn.analysis.plots import save
+from seqattn.bundle.nodes import build
+from seqattn.checking import Count, CountOrNone, checked
+from seqattn.errors import UserError
+from seqattn.extras.compare.compared_runs import ComparedRun, Reading, config_of, find_runs
+from seqattn.extras.compare.comparison_figures import figures_of
+from seqattn.extras.compare.comparison_files import (
+    as_csv,
+    as_latex,
+    as_markdown,
+    as_page,
+    cells,
+    file_name,
+)
+from seqattn.extras.compare.comparison_tables import (
+    METHODS,
+    differing_sentences,
+    pair_table,
+    plain_table,
+    system_table,
+)
+from seqattn.extras.compare.costs import Cost, measure_costs
+from seqattn.extras.compare.judging import MetricFigures, judge
+from seqattn.extras.compare.systems import Systems, check_alike, systems_of
+from seqattn.runs.bundle_run import Split
+from seqattn.runs.run_directory import room_for_files
+from seqattn.runs.run_tables import TableDocument
+from seqattn.runs.tables import print_table
+from seqattn.runs.task_options import task_class
+from seqattn.storage import user_path, write_whole
+
+_OF_SPEED = ("accelerator", "devices", "num_nodes")
+"""Settings of the trainer that change how long training takes and nothing else."""
+
+
+@checked
+@dataclass(frozen=True)
+class Comparison:
+    """Systems side by side, each of one run or several with other seeds.
+
+    Args:
+        runs: runs, folders of a multirun, or directories that an evaluation wrote.
+        split: whose sentences.
+        output: a folder for tables, pictures, a page and all figures; None for the screen alone.
+        evaluate: whether runs without an evaluation of the split, or trained on since, get one.
+        unfinished: what becomes of runs that are unfinished or damaged: an error, or skip.
+        rounds: how often all systems decode the same sentences in turns; 0 measures no speed.
+        speed_sentences: the first so many, for `rounds`.
+        frequencies: whether words of the training data are counted, for a picture in `output`.
+        pool: whether seeds are taken to vary alike in all systems, which finds more with few seeds
+            and holds its level only where that is so.
+        differing: sentences that are shown of each two systems.
+        resamples, trials: of the paired bootstrap and of the randomization.
+        device: where models run.
+        trust: packages, beside this one, that parts of a run may come from.
+
+    Raises:
+        UserError: for no run.
+    """
+
+    runs: list[str]
+    split: Split = "test"
+    output: str | None = None
+    evaluate: bool = True
+    unfinished: Literal["error", "skip"] = "error"
+    rounds: CountOrNone = 0
+    speed_sentences: Count = 200
+    frequencies: bool = True
+    pool: bool = False
+    differing: CountOrNone = 5
+    resamples: Annotated[int, Ge(100), Le(100_000)] = 1000
+    trials: Annotated[int, Ge(100), Le(100_000)] = 10_000
+    device: str = "cpu"
+    trust: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise UserError("runs must name some directories, got []")
+
+    def run(self) -> list[MetricFigures]:
+        """Reads, evaluates where needed, compares, prints, and writes where that is asked for.
+
+        Raises:
+            UserError: where a run cannot be used, or they were not scored alike.
+        """
+        if self.output is None:
+            return self._run(None)
+        with room_for_files(user_path(self.output)):
+            return self._run(user_path(self.output))
+
+    def _run(self, home: Path | None) -> list[MetricFigures]:
+        found = self._read()
+        check_alike(found)
+        systems = systems_of(found)
+        rows, results = found[0].rows, found[0].results
+        sources = [row.source for row in rows[: self.speed_sentences]]
+        costs = measure_costs(systems.runs, sources, self.rounds, self.device, self.trust)
+        judged = judge(systems.runs, self.resamples, self.trials, self.pool)
+        title = f"{len(rows):,} sentences of the {results.split} split"
+        words = [*(line for one in judged for line in one.words), *_notes(systems, self.pool)]
+        tables = [
+            system_table(title, results.data, judged, costs),
+            *(pair_table(one) for one in judged),
+        ]
+        if home is not None:
+            self._write(home, title, systems, judged, costs, words, tables)
+        for table in tables:
+            if table["rows"]:
+                shown = {row[0]: row[1:] for row in cells(table)}
+                print_table(table["title"], shown, table["columns"][1:], table["notes"])
+        print(*words, sep="\n")
+        return judged
+
+    def _read(self) -> list[ComparedRun]:
+        reading = Reading(self.split, self.evaluate, self.device, self.trust)
+        found = []
+        for path in find_runs(self.runs):
+            try:
+                found.append(reading.read(path))
+            except UserError as error:
+                if self.unfinished == "error":
+                    raise UserError(f"{error}; or leave it out by unfinished=skip") from error
+                print(f"left out: {error}", file=sys.stderr)
+        if not found:
+            raise UserError("no run is left to compare")
+        return found
+
+    def _write(
+        self,
+        home: Path,
+        title: str,
+        systems: Systems,
+        judged: Sequence[MetricFigures],
+        costs: Mapping[str, Cost],
+        words: Sequence[str],
+        tables: Sequence[TableDocument],
+    ) -> None:
+        first = next(iter(systems.runs.values()))[0]
+        counts = _word_counts(first, self.trust) if self.frequencies else None
+        drawn, measured = figures_of(systems.runs, judged, costs, counts)
+        pictures = {name: save(one, home / f"{file_name(name)}.png") for name, one in drawn.items()}
+        texts = differing_sentences(systems.runs, judged, self.differing)
+        figures: dict[str, Any] = {
+            "title": title,
+            "methods": METHODS,
+            "words": words,
+            "runs": {name: [str(run.path) for run in runs] for name, runs in systems.runs.items()},
+            "metrics": [asdict(one) for one in judged],
+            "costs": {name: asdict(cost) for name, cost in costs.items()},
+            "curves": measured,
+            "differing": texts,
+        }
+        for name, content in {
+            "table.md": as_markdown(tables),
+            "table.tex": as_latex(tables),
+            "table.csv": as_csv(plain_table(judged, costs)),
+            "index.html": as_page(title, words, METHODS, tables, pictures, texts),
+            "figures.json": json.dumps(figures, indent=1, ensure_ascii=False) + "\n",
+        }.items():
+            write_whole(home / name, content.encode())
+        print(f"written to {home}", file=sys.stderr)
+
+
+def _notes(systems: Systems, pool: bool) -> list[str]:
+    """What a reader must know of the systems."""
+    numbers = {name: len(runs) for name, runs in systems.runs.items()}
+    first = next(iter(systems.runs.values()))[0]  # all have the same references
+    notes = [*systems.notes, *first.doubts]
+    if pool:
+        notes.append("p of pool=true: right only where the seeds of all systems vary alike")
+    trained = {
+        str([run.settings.get("threads"), *map(run.settings.get("trainer", {}).get, _OF_SPEED)])
+        for runs in systems.runs.values()
+        for run in runs
+        if run.home is not None
+    }
+    if len(trained) > 1:
+        notes.append("runs were trained with other threads or devices: their times do not compare")
+    if len(set(numbers.values())) > 1:
+        told = ", ".join(f"{name} {number}" for name, number in numbers.items())
+        notes.append(f"numbers of seeds differ: {told}")
+    return notes
+
+
+def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | None:
+    """Words of the training targets of a run; None where it has none or they cannot be read."""
+    if run.home is None or run.bundle is None:
+        return None
+    try:
+        config = config_of(run.bundle, trust)
+        source = task_class(config).source(build(config["data"], "data"))
+        if source.yields != "pairs":
+            return None
+        print(f"counting the words of {source.origin('train')}", file=sys.stderr)
+        return Counter(word for _, target in source.stream("train") for word in target.split())
+    except UserError as error:
+        print(f"no picture by frequency: {error}", file=sys.stderr)
+        return None

@@ -1,0 +1,167 @@
+"""The pictures of a comparison, and the numbers in them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from seqattn.analysis.lengths import length_bins
+from seqattn.extras.compare.compared_runs import ComparedRun
+from seqattn.extras.compare.comparison_plots import Point, band_panels, cost_panels, interval_panels
+from seqattn.extras.compare.costs import Cost
+from seqattn.extras.compare.judging import MetricFigures, SystemScore
+from seqattn.metrics.significance import seed_interval
+from seqattn.metrics.text import TextScore
+from seqattn.metrics.word_frequency import BINS, f1_by_frequency, words_by_frequency
+from seqattn.training.measurements import read_figures
+
+Runs = Mapping[str, Sequence[ComparedRun]]
+Curves = dict[str, dict[str, list[Point]]]
+_MOST_BINS = 5
+DECODING = "milliseconds of decoding a sentence"
+
+
+def figures_of(
+    systems: Runs,
+    metrics: Sequence[MetricFigures],
+    costs: Mapping[str, Cost],
+    counts: Mapping[str, int] | None,
+) -> tuple[dict[str, Figure], dict[str, Any]]:
+    """Pictures by what they show, and the points of their curves.
+
+    Args:
+        systems: runs by system.
+        metrics: in the order in which they are shown.
+        costs: by system.
+        counts: of words in the training targets; None for no picture of them.
+    """
+    systems = {name: systems[name] for name in metrics[0].systems}
+    first, rows = metrics[0].name, next(iter(systems.values()))[0].rows
+    scores = {
+        metric.name: {name: (_quality(one), one.seeds) for name, one in metric.systems.items()}
+        for metric in metrics
+    }
+    drawn = {"Scores": interval_panels(scores, "Mean over seeds, 95 % interval, and each seed")}
+    measured: dict[str, Any] = {}
+    if panels := against_cost(metrics[0], costs):
+        drawn["Quality against cost"] = cost_panels(
+            panels,
+            f"{first} against cost; dashed: what no other beats in both",
+            first,
+            metrics[0].lower,
+        )
+    ticks, curves = _by_length(systems, first)
+    measured["by length"] = {"bins": ticks, "points": curves}
+    across = "words of the source; sentences of that length"
+    drawn["By length of the source"] = band_panels(
+        curves, f"{first} by length of the source", across, ticks
+    )
+    if counts is not None:
+        curves = _by_frequency(systems, counts)
+        wanted = words_by_frequency([row.references for row in rows], counts)
+        ticks = [f"{words}\n{number:,}" for words, number in zip(BINS, wanted, strict=True)]
+        measured["by frequency"] = {"bins": ticks, "points": curves}
+        across = "times in the training targets; words in the references"
+        title = "Words produced, by how often training saw them"
+        drawn["By frequency of target words"] = band_panels(curves, title, across, ticks)
+    if curves := _learning(systems, first):
+        measured["learning"] = curves
+        drawn["Learning curves"] = band_panels(
+            curves, "Validation while training, mean over seeds", "optimizer steps"
+        )
+    return drawn, measured
+
+
+def _point(x: float, values: Sequence[float]) -> Point:
+    low, high = seed_interval(values) or (None, None)
+    return Point(x, float(np.mean(values)), low and max(0.0, low), high)  # no figure is below 0
+
+
+def against_cost(
+    metric: MetricFigures, costs: Mapping[str, Cost]
+) -> dict[str, dict[str, tuple[float, Point]]]:
+    """Cost and score of each system, by what costs; costs that all systems have and that differ."""
+    words = {
+        "parameters": "parameters",
+        "training_seconds": "seconds of training",
+        "milliseconds": DECODING,
+        "cache_bytes": "bytes of the cache of a sentence",
+    }
+    found = {}
+    for key, what in words.items():
+        values = {name: getattr(costs[name], key) for name in metric.systems}
+        if None not in values.values() and len(set(values.values())) > 1:
+            found[what] = {
+                name: (float(values[name]), _quality(score))
+                for name, score in metric.systems.items()
+            }
+    return found
+
+
+def _quality(score: SystemScore) -> Point:
+    return Point(0, score.mean, *(score.interval or ()))
+
+
+def _by_length(systems: Runs, metric: str) -> tuple[list[str], Curves]:
+    """Scores of sentences of like length, about as many in each bin."""
+    sources = [row.source for row in next(iter(systems.values()))[0].rows]
+    words = [len(source.split()) for source in sources]
+    shares = np.linspace(0, 1, _MOST_BINS + 1)[1:-1]
+    edges = sorted({max(1, int(edge)) for edge in np.quantile(words, shares)})
+    bins = length_bins(sources, edges)
+    ticks = [f"{one.words}\n{len(one.rows):,}" for one in bins]
+    curves = {
+        name: [
+            _point(place, [_part(run, metric, one.rows) for run in runs])
+            for place, one in enumerate(bins)
+        ]
+        for name, runs in systems.items()
+    }
+    return ticks, {metric: curves}
+
+
+def _part(run: ComparedRun, metric: str, rows: Sequence[int]) -> float:
+    counts = run.sentences[metric]
+    return counts.compute(counts.counts[list(rows)].sum(0).tolist())
+
+
+def _by_frequency(systems: Runs, counts: Mapping[str, int]) -> Curves:
+    curves = {}
+    for name, runs in systems.items():
+        each = [
+            f1_by_frequency(
+                [row.output for row in run.rows], [row.references for row in run.rows], counts
+            )
+            for run in runs
+        ]
+        curves[name] = [
+            _point(place, [value for value in values if value is not None])
+            for place, values in enumerate(zip(*each, strict=True))
+            if any(value is not None for value in values)
+        ]
+    return {"F1 of words": curves}
+
+
+def _learning(systems: Runs, metric: str) -> Curves:
+    """Validation figures by step, of the steps that all seeds of a system have."""
+    keys = {
+        "val/loss": "val/loss",
+        f"val/{TextScore(metric, 0, '').key}": f"{metric} of validation",
+    }
+    found: Curves = {}
+    for key, title in keys.items():
+        for name, runs in systems.items():
+            seeds = [
+                {
+                    int(row["step"]): float(row[key])
+                    for row in read_figures(run.home)
+                    if row.get(key)
+                }
+                for run in runs
+            ]
+            steps = sorted(set.intersection(*map(set, seeds)))
+            if len(steps) > 1:  # of one there is no curve
+                points = [_point(step, [one[step] for one in seeds]) for step in steps]
+                found.setdefault(title, {})[name] = points
+    return found

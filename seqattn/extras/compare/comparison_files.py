@@ -1,0 +1,126 @@
+"""Tables of a comparison as Markdown, LaTeX and CSV, and all of it as one page."""
+
+import base64
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+from seqattn.runs.run_tables import TableDocument
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "±": r"$\pm$",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}  # fmt: skip
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:86rem;padding:0 1rem;color:#222}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}
+.wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+td,th{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
+td:first-child,th:first-child{text-align:left}
+th{border-bottom:2px solid #888;white-space:normal;vertical-align:bottom}
+.texts td,.texts th{text-align:left;white-space:normal;vertical-align:top}
+.note{color:#555;font-size:.9em}img{max-width:100%;height:auto}
+summary{cursor:pointer;margin:.5rem 0}
+"""
+
+
+def cells(table: TableDocument) -> list[list[str]]:
+    """The rows as texts."""
+    return [["-" if cell is None else str(cell) for cell in row] for row in table["rows"]]
+
+
+def as_markdown(tables: Sequence[TableDocument]) -> str:
+    """Tables under headings, their notes below."""
+    parts = []
+    for table in tables:
+        rows = [table["columns"], ["---", *["---:"] * (len(table["columns"]) - 1)], *cells(table)]
+        lines = ["| " + " | ".join(c.replace("|", r"\|") for c in row) + " |" for row in rows]
+        notes = "".join(f"\n- {note}" for note in table["notes"])
+        parts.append(f"## {table['title']}\n\n" + "\n".join(lines) + "\n" + notes)
+    return "\n\n".join(parts) + "\n"
+
+
+def as_latex(tables: Sequence[TableDocument]) -> str:
+    """A `tabular` for each table, in the rules of the package booktabs."""
+    parts = []
+    for table in tables:
+        head, *rows = (
+            " & ".join(map(latex_escaped, row)) + r" \\"
+            for row in [table["columns"], *cells(table)]
+        )
+        body = [r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
+        columns = "l" + "r" * (len(table["columns"]) - 1)
+        notes = [rf"\par\footnotesize {latex_escaped(note)}" for note in table["notes"]]
+        parts.append("\n".join([
+            r"\begin{table}", r"\centering", rf"\caption{{{latex_escaped(table['title'])}}}",
+            rf"\begin{{tabular}}{{{columns}}}", *body, r"\end{tabular}", *notes, r"\end{table}",
+        ]))  # fmt: skip
+    return "% \\usepackage{booktabs}\n" + "\n\n".join(parts) + "\n"
+
+
+def latex_escaped(text: str) -> str:
+    """A text in which no sign is a command of LaTeX."""
+    return "".join(_LATEX.get(sign, sign) for sign in text)
+
+
+def as_csv(table: TableDocument) -> str:
+    """Rows of plain numbers, nothing where there is none."""
+    lines = io.StringIO(newline="")
+    csv.writer(lines).writerows([table["columns"], *table["rows"]])
+    return lines.getvalue()
+
+
+def as_page(
+    title: str,
+    words: Sequence[str],
+    methods: Sequence[str],
+    tables: Sequence[TableDocument],
+    pictures: Mapping[str, Path],
+    texts: Sequence[TableDocument],
+) -> str:
+    """One HTML file with its pictures in it.
+
+    Args:
+        title: at its head.
+        words: what the comparison says, in sentences.
+        methods: how its figures come about.
+        tables: of figures.
+        pictures: PNG files by what they show.
+        texts: tables of sentences, folded.
+    """
+    images = "".join(
+        f'<h2>{escape(name)}</h2><img alt="{escape(name)}" src="data:image/png;base64,'
+        f'{base64.b64encode(path.read_bytes()).decode()}">'
+        for name, path in pictures.items()
+    )
+    folded = "".join(
+        f"<details><summary>{escape(one['title'])}</summary>{_html(one, 'texts')}</details>"
+        for one in texts
+    )
+    said, how = ("".join(f"<li>{escape(one)}</li>" for one in lines) for lines in (words, methods))
+    shown = "".join(f"<h2>{escape(one['title'])}</h2>{_html(one)}" for one in tables)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
+        f"<body><h1>{escape(title)}</h1><ul>{said}</ul>{shown}{images}"
+        f"<h2>Sentences where two systems differ most</h2>{folded}"
+        f"<h2>Methods</h2><ul>{how}</ul></body></html>\n"
+    )
+
+
+def _html(table: TableDocument, kind: str = "") -> str:
+    def row(texts: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts) + "</tr>"
+
+    body = row(table["columns"], "th") + "".join(row(one, "td") for one in cells(table))
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table["notes"])
+    return f'<div class="wide"><table class="{kind}">{body}</table></div>{notes}'
+
+
+def file_name(words: str) -> str:
+    """A file's name of letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")

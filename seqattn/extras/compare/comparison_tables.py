@@ -1,0 +1,154 @@
+"""The tables of a comparison: systems, each two of them, and sentences where they differ."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations
+from statistics import median
+
+import numpy as np
+
+from seqattn.extras.compare.compared_runs import ComparedRun
+from seqattn.extras.compare.costs import CACHED, Cost
+from seqattn.extras.compare.judging import MetricFigures
+from seqattn.runs.run_tables import TableDocument
+from seqattn.training.screen import duration
+
+METHODS = [
+    "Intervals of a system are Student's t over its seeds, 95 %: of the mean that all seeds would "
+    "have on these sentences; with one seed there is none.",
+    "Systems are told apart where p of seeds and sentences together (two-way clustering, Cameron "
+    "et al. 2011; degrees of freedom of Welch and Satterthwaite) is below 0.05 after Holm's (1979) "
+    "correction for all pairs of a metric: a verdict for other seeds and other such sentences.",
+    "The paired bootstrap (Koehn 2004) and approximate randomization (Riezler and Maxwell 2005) "
+    "(sacrebleu's, of means over sentences our own) are of counts averaged over seeds. They take "
+    "the trained models as they are: as seeds vary they find differences too often, and "
+    "sacrebleu's bootstrap does at twice its level where they do not. No verdict rests on them.",
+]
+"""How the figures of a comparison come about."""
+_COLUMNS: Mapping[str, str] = {
+    "parameters": "parameters",
+    "training_seconds": "training",
+    "tokens_per_second": "training tokens/s",
+    "peak_memory_mb": "peak memory, MB",
+    "cache_bytes": f"cache at {CACHED} tokens, B",
+    "cache_bytes_per_token": "cache a token, B",
+    "sentences_per_second": "decoding sentences/s",
+}
+
+
+Cell = str | float | None
+
+
+def table(
+    title: str, columns: list[str], rows: Iterable[Sequence[Cell]], notes: Sequence[str] = ()
+) -> TableDocument:
+    """A document of a table."""
+    cells = [list(row) for row in rows]
+    return {"title": title, "columns": columns, "rows": cells, "notes": list(notes)}
+
+
+def system_table(
+    title: str, origin: str, metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]
+) -> TableDocument:
+    """A row for each system, the best by the first metric first; costs that any of them has."""
+    known = [key for key in _COLUMNS if any(getattr(cost, key) for cost in costs.values())]
+    rows = [
+        [
+            name,
+            str(len(score.seeds)),
+            *(_mean_told(metric, name) for metric in metrics),
+            *(_cost_told(costs[name], key) for key in known),
+        ]
+        for name, score in metrics[0].systems.items()
+    ]
+    columns = ["system", "seeds", *(metric.name for metric in metrics)]
+    notes = [f"sentences of {origin}", *(f"{one.name}: {one.signature}" for one in metrics)]
+    if "peak_memory_mb" in known:
+        notes.append(
+            "peak memory is that of the training's process, or its GPU; of several seeds, the least"
+        )
+    return table(title, [*columns, *(_COLUMNS[key] for key in known)], rows, notes)
+
+
+def plain_table(metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]) -> TableDocument:
+    """The figures of `system_table` as plain numbers, an interval as its two ends."""
+    ends = ("", " low", " high")
+    rows = []
+    for name, first in metrics[0].systems.items():
+        row: list[Cell] = [name, len(first.seeds)]
+        for metric in metrics:
+            score = metric.systems[name]
+            row += [score.mean, *(score.interval or (None, None))]
+        figures = asdict(costs[name])
+        rates = figures.pop("sentences_per_second")
+        rows.append([*row, *figures.values(), median(rates) if rates else None])
+    scores = [f"{metric.name}{end}" for metric in metrics for end in ends]
+    return table("", ["system", "seeds", *scores, *_COLUMNS], rows)
+
+
+def _mean_told(metric: MetricFigures, name: str) -> str:
+    score = metric.systems[name]
+    if score.interval is None:
+        return f"{score.mean:.2f}"
+    return f"{score.mean:.2f} ± {(score.interval[1] - score.interval[0]) / 2:.2f}"
+
+
+def _cost_told(cost: Cost, key: str) -> str | None:
+    value = getattr(cost, key)
+    if value is None or value == ():
+        return None
+    if key == "training_seconds":
+        return duration(value)
+    if key == "sentences_per_second":
+        return f"{median(value):,.1f} ({min(value):,.1f} to {max(value):,.1f})"
+    return f"{value:,.0f}"
+
+
+def pair_table(metric: MetricFigures) -> TableDocument:
+    """A row for each two systems."""
+    rows = [
+        [
+            f"{pair.first} - {pair.second}",
+            f"{pair.difference:.2f}",
+            None if pair.interval is None else f"{pair.interval[0]:.2f} to {pair.interval[1]:.2f}",
+            None if pair.p is None else f"{pair.p:.4f}",
+            f"{pair.p_bootstrap:.4f}",
+            f"{pair.p_randomization:.4f}",
+            "one seed" if pair.p is None else "not " * (not pair.told_apart) + "told apart",
+        ]
+        for pair in metric.pairs
+    ]
+    columns = ["systems", "difference", "95 % interval", "p, seeds and sentences",
+               "p, bootstrap", "p, randomization", "verdict"]  # fmt: skip
+    notes = [
+        "each p is corrected for all pairs (Holm), intervals are not; bootstrap and randomization "
+        "are of sentences, the trained models as they are"
+    ]
+    return table(f"{metric.name} of each two systems", columns, rows, notes)
+
+
+def differing_sentences(
+    systems: Mapping[str, Sequence[ComparedRun]], metrics: Sequence[MetricFigures], count: int
+) -> list[TableDocument]:
+    """For each two systems the sentences whose scores, means over seeds, differ most.
+
+    The score is chrF where there is one, else the first metric; outputs are of the first seed.
+    """
+    names = [metric.name for metric in metrics]
+    name = "chrF" if "chrF" in names else names[0]
+    scores = {
+        system: np.mean([run.sentences[name].each for run in runs], 0)
+        for system, runs in systems.items()
+    }
+    found = []
+    for first, second in combinations(metrics[0].systems, 2):
+        gaps = scores[first] - scores[second]
+        rows = []
+        for number in np.argsort(-np.abs(gaps), kind="stable")[:count].tolist():
+            row = systems[first][0].rows[number]
+            outputs = (systems[system][0].rows[number].output for system in (first, second))
+            told = f"{gaps[number]:+.1f}"
+            rows.append([str(number + 1), row.source, " | ".join(row.references), *outputs, told])
+        columns = ["sentence", "source", "references", first, second, f"{name}, difference"]
+        found.append(table(f"{first} and {second}", columns, rows))
+    return found

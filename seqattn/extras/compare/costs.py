@@ -1,0 +1,131 @@
+"""What a system costs: parameters, training, decoding and memory."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import mean, median
+from typing import Any
+
+import torch
+
+from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.loading import load_bundle
+from seqattn.extras.compare.compared_runs import ComparedRun, trusted
+from seqattn.models.base import Seq2SeqModel
+from seqattn.runs.bundle_run import outputs_for
+from seqattn.tokens import BOS, EOS
+from seqattn.training.measurements import read_figures, training_of
+from seqattn.training.screen import progress
+
+CACHED = 32
+"""Target tokens after which a cache is measured."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a system; None where it is not known.
+
+    Args:
+        parameters: of its model.
+        training_seconds: validation left out, mean over seeds.
+        tokens_per_second: target tokens in training, mean over seeds.
+        peak_memory_mb: of the training's process, or of its GPU, in 10^6 bytes; of the seed that
+            took the least, since jobs of a multirun may share a process.
+        cache_bytes: of a sentence after `CACHED` target tokens, one hypothesis.
+        cache_bytes_per_token: what one more target token adds then.
+        sentences_per_second: of decoding in each round, batches as in its evaluation.
+    """
+
+    parameters: int | None = None
+    training_seconds: float | None = None
+    tokens_per_second: float | None = None
+    peak_memory_mb: float | None = None
+    cache_bytes: int | None = None
+    cache_bytes_per_token: int | None = None
+    sentences_per_second: tuple[float, ...] = ()
+
+    @property
+    def milliseconds(self) -> float | None:
+        """Of decoding a sentence, the median round."""
+        rates = self.sentences_per_second
+        return 1000 / median(rates) if rates else None
+
+    def decodes_faster(self, other: "Cost") -> bool:
+        """Whether its slowest round is faster than the fastest of another's."""
+        return min(self.sentences_per_second) > max(other.sentences_per_second)
+
+
+def measure_costs(
+    systems: Mapping[str, Sequence[ComparedRun]],
+    sources: Sequence[str],
+    rounds: int,
+    device: str,
+    trust: Sequence[str],
+) -> dict[str, Cost]:
+    """The cost of each system, by name.
+
+    Args:
+        systems: their runs; the model of the first stands for all.
+        sources: that are decoded.
+        rounds: how often all systems take turns at them; 0 for no decoding.
+        device, trust: of `load_bundle`.
+    """
+    bundles = {
+        name: load_bundle(runs[0].bundle, device, trust)
+        for name, runs in systems.items()
+        if runs[0].bundle is not None
+    }
+    decoders = {}
+    for name, bundle in bundles.items():
+        if not isinstance(bundle, TextBundle):
+            if rounds:
+                print(f"{name} answers by spans; its speed is not measured", file=sys.stderr)
+        elif rounds:
+            first = systems[name][0]
+            search = trusted(first.results.generation, "generation", first.path, trust)
+            decoders[name] = partial(outputs_for, bundle, search)
+    rates: dict[str, list[float]] = {name: [] for name in decoders}
+    with progress("decoding in turns", "rounds") as tell:
+        for number in range(rounds):
+            for name, decode in decoders.items():
+                if number == 0:
+                    decode(sources[:8])
+                rates[name].append(len(sources) / decode(sources).seconds)
+            tell(number + 1, rounds)
+    found = {}
+    for name, runs in systems.items():
+        sizes = sizes_of(bundles[name].model) if name in bundles else {}
+        training = _training([read_figures(run.home) for run in runs])
+        found[name] = Cost(**training, **sizes, sentences_per_second=tuple(rates.get(name, ())))
+    return found
+
+
+def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
+    each = [found for rows in seeds if (found := training_of(rows))]
+    seconds = [one for one, _ in each if one is not None]
+    key = "train/peak_memory_mb"
+    memory = [[float(row[key]) for row in rows if row.get(key)] for rows in seeds]
+    return {
+        "training_seconds": mean(seconds) if seconds and len(seconds) == len(each) else None,
+        "tokens_per_second": mean(rate for _, rate in each) if each else None,
+        "peak_memory_mb": min((max(one) for one in memory if one), default=None),
+    }
+
+
+@torch.inference_mode()
+def sizes_of(model: Any) -> dict[str, int]:
+    """Parameters and bytes of the cache, where the model has one and decodes so far."""
+    sizes = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
+    if not isinstance(model, Seq2SeqModel):
+        return sizes
+    if model.max_target_length is not None and model.max_target_length <= CACHED:
+        return sizes
+    device = next(model.parameters()).device
+    source, token = (torch.full((1, 1), mark, device=device) for mark in (EOS, BOS))
+    state = model.start(model.encode(source))
+    for _ in range(CACHED):
+        model.features(token, state)
+    sizes["cache_bytes"] = state.nbytes
+    model.features(token, state)
+    return {**sizes, "cache_bytes_per_token": state.nbytes - sizes["cache_bytes"]}

@@ -1,0 +1,170 @@
+"""What a metric says of systems: means, intervals, tests of each two, and a verdict in words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from seqattn.extras.compare.compared_runs import ComparedRun
+from seqattn.extras.compare.multiple_comparisons import groups, holm
+from seqattn.metrics.significance import (
+    LEVEL,
+    SeedVariance,
+    SentenceCounts,
+    SentenceTests,
+    difference,
+    seed_interval,
+    sentence_tests,
+)
+
+_NAMED = 12
+"""Pairs of single models that a sentence names at most; a table has all of them."""
+
+
+@dataclass(frozen=True)
+class SystemScore:
+    """The mean over seeds with its interval (Student's t over seeds); None for one seed."""
+
+    mean: float
+    interval: tuple[float, float] | None
+    seeds: list[float]
+
+
+@dataclass(frozen=True)
+class PairFigures:
+    """Score of `first`, the better, less that of `second`; each p is corrected for all pairs
+    (Holm 1979)."""
+
+    first: str
+    second: str
+    difference: float
+    interval: tuple[float, float] | None
+    p: float | None
+    """For other seeds and other sentences; None where one of them has one seed."""
+    p_bootstrap: float
+    p_randomization: float
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the systems differ, beyond these seeds and sentences."""
+        return self.p is not None and self.p < LEVEL
+
+    @property
+    def words(self) -> str:
+        """How far, how surely."""
+        low, high = sorted(map(abs, self.interval or (0.0, 0.0)))
+        p = "p < 0.001" if (self.p or 0) < 0.001 else f"p {self.p:.3f}"
+        return f"{self.second} by {abs(self.difference):.2f} ({low:.2f} to {high:.2f}, {p})"
+
+
+@dataclass(frozen=True)
+class MetricFigures:
+    """A metric of all systems, the best mean first."""
+
+    name: str
+    signature: str
+    systems: dict[str, SystemScore]
+    pairs: list[PairFigures]
+    groups: list[list[str]]
+    """Systems that cannot be told apart; empty where no system has two seeds."""
+    lower: bool = False
+    """True if a lower score is better."""
+
+    @property
+    def words(self) -> list[str]:
+        """What can be said of the systems, and what cannot."""
+        told = [
+            f"{self.name}: {_and(one)} cannot be told apart" for one in self.groups if len(one) > 1
+        ]
+        for name in self.systems:
+            found = [pair.words for pair in self.pairs if pair.first == name and pair.told_apart]
+            if found:
+                told.append(f"{self.name}: {name} is {self._better} {_and(found)}")
+        return told + self._words_of_single_seeds()
+
+    @property
+    def _better(self) -> str:
+        return "below" if self.lower else "above"
+
+    def _words_of_single_seeds(self) -> list[str]:
+        single = [name for name, score in self.systems.items() if score.interval is None]
+        if not single:
+            return []
+        told = f"{self.name}: one seed of {_and(single)}, so no interval and no rank"
+        differ = [
+            f"{one.first} {self._better} {one.second} ({abs(one.difference):.2f}, "
+            f"p {one.p_randomization:.4f})"
+            for one in self.pairs
+            if one.p is None and one.p_randomization < LEVEL
+        ]
+        if not differ:
+            return [told]
+        models = "these models differ on these sentences, which says nothing of other seeds"
+        more = f" and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
+        return [told, f"{self.name}: {models}: {', '.join(differ[:_NAMED])}{more}"]
+
+
+def judge(
+    systems: Mapping[str, Sequence[ComparedRun]],
+    resamples: int = 1000,
+    trials: int = 10_000,
+    pool: bool = False,
+) -> list[MetricFigures]:
+    """Compares all systems by each metric.
+
+    Args:
+        systems: runs of other seeds, by name.
+        resamples, trials: of the bootstrap and of the randomization.
+        pool: whether seeds are taken to vary alike in all systems.
+    """
+    first = next(iter(systems.values()))[0]
+    found = []
+    for name in first.sentences:
+        counts = {system: [run.sentences[name] for run in runs] for system, runs in systems.items()}
+        signature = first.results.scores[name].signature
+        found.append(_by_metric(name, signature, counts, (resamples, trials), pool))
+    return found
+
+
+def _by_metric(
+    name: str,
+    signature: str,
+    systems: Mapping[str, Sequence[SentenceCounts]],
+    draws: tuple[int, int],
+    pool: bool,
+) -> MetricFigures:
+    means = {one: float(np.mean([run.score for run in runs])) for one, runs in systems.items()}
+    lower = next(iter(systems.values()))[0].lower
+    ranked = {one: systems[one] for one in sorted(means, key=means.__getitem__, reverse=not lower)}
+    scores = {}
+    for system, runs in ranked.items():
+        seeds = [one.score for one in runs]
+        scores[system] = SystemScore(means[system], seed_interval(seeds), seeds)
+    several = [system for system, score in scores.items() if score.interval is not None]
+    pooled = SeedVariance.of(ranked.values()) if pool and several else None
+    pairs = _pairs(ranked, sentence_tests(ranked, *draws), pooled)
+    apart = {(pair.first, pair.second) for pair in pairs if pair.told_apart}
+    return MetricFigures(name, signature, scores, pairs, groups(several, apart), lower)
+
+
+def _pairs(
+    ranked: Mapping[str, Sequence[SentenceCounts]],
+    tests: Mapping[tuple[str, str], SentenceTests],
+    pooled: SeedVariance | None,
+) -> list[PairFigures]:
+    found = {(a, b): difference(ranked[a], ranked[b], pooled) for a, b in combinations(ranked, 2)}
+    p = holm({pair: one.p for pair, one in found.items() if one.p is not None})
+    bootstrap = holm({pair: one.bootstrap for pair, one in tests.items()})
+    randomization = holm({pair: one.randomization for pair, one in tests.items()})
+    return [
+        PairFigures(
+            *pair, one.value, one.interval, p.get(pair), bootstrap[pair], randomization[pair]
+        )
+        for pair, one in found.items()
+    ]
+
+
+def _and(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

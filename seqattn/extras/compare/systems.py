@@ -1,0 +1,141 @@
+"""Runs that were scored alike, grouped into systems by settings that differ, the seed aside."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seqattn.errors import UserError
+from seqattn.extras.compare.compared_runs import ComparedRun
+from seqattn.runs.resuming import leaves
+
+_ASIDE = re.compile(
+    r"(format|seed|run_dir|resume|overrides|choices|sweep|name|cache_dir|trust|logger|threads"
+    r"|task\.(final|validation|scorer)|data\.(test|alignments)|loader\.(num_workers|pin_memory)"
+    r"|trainer\.(threads|accelerator|log_every_n_steps|restarts|profiler)"
+    r"|checkpoint\.every_(steps|minutes)|model\.checkpoint_activations"
+    r"|generation\.(workers|threshold))\b"
+)
+"""Settings that make no other system. The threshold is each model's own, found on validation, and
+what was scored is compared sentence by sentence."""
+
+
+class Systems(NamedTuple):
+    """Runs by the name of their system, and what else differs between systems, in words."""
+
+    runs: dict[str, list[ComparedRun]]
+    notes: list[str]
+
+
+class _Trait(NamedTuple):
+    """A setting that differs, and its value in each system."""
+
+    key: str
+    values: list[Any]
+
+    def word(self, number: int, bare: bool) -> str:
+        value = "null" if self.values[number] is None else str(self.values[number])
+        return value if bare else f"{self.key}={value}"
+
+
+def check_alike(runs: Sequence[ComparedRun]) -> None:
+    """Refuses runs that were not scored alike.
+
+    Raises:
+        UserError: what differs: split, metrics, their signatures, or sentences.
+    """
+    _check_same("were evaluated on different splits", {r.path: r.results.split for r in runs})
+    _check_same("have different metrics", {r.path: " and ".join(r.sentences) for r in runs})
+    first = runs[0]
+    for run in runs[1:]:
+        ours, theirs = ([(row.source, row.references) for row in one.rows] for one in (first, run))
+        if ours != theirs:
+            raise UserError(
+                f"runs were scored on different sentences and cannot be compared: {first.path} on "
+                f"{len(ours):,} of {first.results.data}, {run.path} on {len(theirs):,} of "
+                f"{run.results.data}"
+            )
+    for name in first.sentences:
+        signatures = {run.path: run.results.scores[name].signature for run in runs}
+        _check_same(f"did not compute {name} alike", signatures)
+
+
+def _check_same(words: str, traits: Mapping[Path, str]) -> None:
+    found: dict[str, Path] = {}
+    for path, value in traits.items():
+        found.setdefault(value, path)
+    if len(found) > 1:
+        told = ", ".join(f"{path} has {value}" for value, path in found.items())
+        raise UserError(f"runs {words} and cannot be compared; evaluate them alike: {told}")
+
+
+def systems_of(runs: Sequence[ComparedRun]) -> Systems:
+    """Groups runs; a name has the settings that are needed to tell the systems apart.
+
+    Raises:
+        UserError: where a system has a seed twice.
+    """
+    grouped: dict[frozenset[tuple[str, str]], list[ComparedRun]] = {}
+    for run in runs:
+        grouped.setdefault(frozenset(_settings(run).items()), []).append(run)
+    each = list(grouped.values())
+    for same in each:
+        seeds: dict[object, ComparedRun] = {}
+        for run in same:
+            if run.seed in seeds:
+                raise UserError(
+                    f"{seeds[run.seed].path} and {run.path} are one system with seed={run.seed}; "
+                    "leave one out"
+                )
+            seeds[run.seed] = run
+    if len(each) == 1:
+        return Systems({str(runs[0].settings.get("name") or runs[0].path.name): each[0]}, [])
+    telling, others = _telling(_traits([same[0] for same in each]), len(each))
+    bare = len(telling) == 1 and isinstance(telling[0].values[0], str) and "." not in telling[0].key
+    names = [" ".join(one.word(n, bare) for one in telling) for n in range(len(each))]
+    notes = [
+        f"{one.key} differs, too: {', '.join(dict.fromkeys(map(str, one.values)))}"
+        for one in others
+    ]
+    return Systems(dict(zip(names, each, strict=True)), notes)
+
+
+def _settings(run: ComparedRun) -> dict[str, str]:
+    """Values by key; what is null is as if it were not there."""
+    found = (leaf for name, node in run.settings.items() for leaf in leaves(node, name))
+    return {k: str(v) for k, v in found if v is not None and not _ASIDE.match(k)}
+
+
+def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
+    """What differs: choices of groups first, then values that a choice does not bring with it."""
+    chosen: list[Mapping[str, str]] = [run.settings.get("choices") or {} for run in runs]
+    named = {group for one in chosen for group in one} - {"experiment", "generation"}
+    groups = sorted(group for group in named if not _ASIDE.match(group))
+    choices = [_Trait(group, [one.get(group) for one in chosen]) for group in groups]
+    settings = [_settings(run) for run in runs]
+    choices += [  # of what was evaluated with, whose name no run has
+        _Trait(root, [one.get(f"{root}._target_", "").rpartition(".")[2] for one in settings])
+        for root in ("generation", "scorer")
+    ]
+    choices = [one for one in choices if len(set(one.values)) > 1]
+    by_root = {one.key.rpartition("@")[2]: one for one in choices}
+    values = []
+    for key in sorted({key for one in settings for key in one}):
+        trait = _Trait(key, [one.get(key) for one in settings])
+        choice = by_root.get(re.split(r"[.\[]", key)[0])
+        before = len(set(choice.values)) if choice else 1
+        together = zip(choice.values if choice else [None] * len(runs), trait.values, strict=True)
+        if len(set(together)) > before:
+            values.append(trait)
+    return [*choices, *values]
+
+
+def _telling(traits: Sequence[_Trait], count: int) -> tuple[list[_Trait], list[_Trait]]:
+    """The first traits by which all systems are distinct, and the others."""
+    telling: list[_Trait] = []
+    others: list[_Trait] = []
+    for trait in traits:
+        distinct = len(set(zip(*(one.values for one in telling), strict=True))) if telling else 1
+        more = len(set(zip(*(one.values for one in [*telling, trait]), strict=True)))
+        (telling if more > distinct and distinct < count else others).append(trait)
+    return telling, others

@@ -1,0 +1,232 @@
+"""A bundle made from another: with fewer heads, or with weights in int8."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.choices import SLOTS
+from seqattn.bundle.data_paths import without_paths
+from seqattn.bundle.documents import WEIGHTS
+from seqattn.bundle.files import read_config, write_bundle
+from seqattn.bundle.nodes import describe
+from seqattn.checking import Count, CountOrNone, checked
+from seqattn.data.base import Texts
+from seqattn.data.span_batch import Questions
+from seqattn.errors import UserError
+from seqattn.extras.convert.pooling import pooled
+from seqattn.extras.explain.head_importance import pruned_by_importance
+from seqattn.metrics.text import TextScore, named
+from seqattn.ops.int8 import multiplies_int8, round_weights
+from seqattn.runs.bundle_run import ScoredRun, answers_to, outputs_for
+from seqattn.runs.made_from import MadeFrom, bundle_contents, data_contents
+from seqattn.runs.run_directory import room_for_files
+from seqattn.runs.tables import print_table
+from seqattn.runs.task_options import task_class
+from seqattn.storage import user_path
+from seqattn.tokens import BOS, EOS
+
+
+class Report(NamedTuple):
+    """What is told of a model before and after: figures by name, and scores."""
+
+    figures: dict[str, str]
+    scores: list[TextScore]
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Conversion(ScoredRun):
+    """Pools key and value heads, each new one the mean of the old ones that it stands for
+    (Ainslie et al. 2023, arXiv 2305.13245), or removes heads; and rounds the weights to int8, or
+    does one of these.
+
+    Args:
+        bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`; it is
+            trained further on the same data.
+        output: the directory for the new bundle.
+        heads: gqa, or mqa for one key head; the name that softmax attention goes by then. None
+            keeps the heads, or is gqa where `num_kv_heads` is given.
+        num_kv_heads: key and value heads G to pool to, dividing those that are there.
+        slots: of encoder, decoder and cross, those whose heads are pooled.
+        prune: heads to remove, of all attentions together the least important on the split
+            (Michel et al. 2019, arXiv 1905.10650); one stays in each.
+        uptrain_steps: optimizer steps of further training after heads are pooled or removed.
+        quantize: int8 for matrices of whole numbers, as `round_weights` says; None for none.
+        scores: whether it is scored before and after, where the data can be read.
+
+    Raises:
+        UserError: for heads that are not said, or twice; for what would not be used.
+    """
+
+    output: str
+    heads: Literal["gqa", "mqa"] | None = None
+    num_kv_heads: Count | None = None
+    slots: list[str] = field(default_factory=lambda: list(SLOTS))
+    prune: Count | None = None
+    uptrain_steps: CountOrNone = 0
+    quantize: Literal["int8"] | None = None
+    scores: bool = True
+
+    def __post_init__(self) -> None:
+        if self.heads == "mqa" and self.num_kv_heads not in (None, 1):
+            kept = f"num_kv_heads={self.num_kv_heads}"
+            raise UserError(f"heads=mqa has one key head; leave {kept} out")
+        if self.heads == "gqa" and self.num_kv_heads is None:
+            raise UserError("heads=gqa needs to know how many key heads: add num_kv_heads=N")
+        if self.ensemble:
+            raise UserError("convert takes one bundle; leave ensemble out")
+        if self._pools and self.prune:
+            raise UserError("heads are pooled or pruned, one after the other; leave prune out")
+        if not (self._pools or self.prune or self.quantize):
+            ways = "heads=mqa, num_kv_heads=N, prune=N or quantize=int8"
+            raise UserError(f"convert needs to know what to change: add {ways}")
+        if not self.slots or not set(self.slots) <= set(SLOTS):
+            raise UserError(f"slots must be some of {', '.join(SLOTS)}, got {self.slots}")
+        if not self._pools and set(self.slots) < set(SLOTS):
+            raise UserError(
+                "slots are those whose heads are pooled; leave them out, or add heads=mqa"
+            )
+        if self.uptrain_steps and not (self._pools or self.prune):
+            raise UserError("uptrain_steps follows fewer heads; leave it out, or add heads=mqa")
+
+    @property
+    def _pools(self) -> bool:
+        return self.heads is not None or self.num_kv_heads is not None
+
+    def run(self) -> Path:
+        """Converts, scores, trains on where that is asked for, and writes; returns the directory.
+
+        Raises:
+            UserError: where the bundle cannot be used, or its attentions not have fewer heads.
+        """
+        output = user_path(self.output)
+        made_from = self._made_from()
+        if made_from.is_finished(output, WEIGHTS):
+            return output
+        with room_for_files(output.parent):
+            return self._run(output, made_from)
+
+    def _made_from(self) -> MadeFrom:
+        """What decides the new bundle; data where it is read, of which some may not be there."""
+        config = read_config(user_path(self.bundle), self.trust)
+        own = ("heads", "num_kv_heads", "slots", "prune", "uptrain_steps", "quantize", "scores")
+        settings = {"verb": "convert", **{name: getattr(self, name) for name in own}}
+        contents = {"bundle": bundle_contents(self.bundle)}
+        splits = [self.split] if self.scores or self.prune else []
+        if self.scores or self.prune or self.uptrain_steps:
+            for name in ("generation", "scorer", "split"):
+                settings[name] = describe(getattr(self, name), name)
+            settings["data"] = without_paths(describe(self.data, "data"))
+            splits += ["train", "val"] if self.uptrain_steps else []
+            contents |= data_contents(task_class(config).source(self.data), splits)
+        return MadeFrom(settings=settings, contents=contents)
+
+    def _run(self, output: Path, made_from: MadeFrom) -> Path:
+        bundle = self.load(self.generation)
+        if bundle.config.get("quantize"):
+            made = "is quantized already; convert the bundle that it was made from"
+            raise UserError(f"{self.bundle} {made}")
+        if self.uptrain_steps and not {"optimizer", "schedule"} <= bundle.config.keys():
+            raise UserError(
+                f"uptrain_steps needs the optimizer of {self.bundle}, which is of another package: "
+                "add trust=[that package]"
+            )
+        fewer = None
+        if self._pools:
+            fewer = pooled(bundle, self.heads or "gqa", self.num_kv_heads or 1, self.slots)
+        if self.prune:
+            fewer = pruned_by_importance(self, bundle, self.prune)
+        data = self._read(bundle)
+        reports = {"before": self._report(bundle, data)}
+        if fewer is not None:
+            bundle = fewer
+            reports["after"] = self._report(bundle, data)
+        if self.uptrain_steps:
+            from seqattn.extras.convert.uptraining import (
+                uptrain,  # Lightning takes seconds to import
+            )
+
+            assert isinstance(bundle, TextBundle)
+            uptrain(bundle, self.data, self.uptrain_steps, self.device, self.cache_dir)
+            reports["uptrained"] = self._report(bundle, data)
+        if self.quantize:
+            bundle.config["quantize"] = self.quantize
+            round_weights(bundle.model)
+            reports["int8"] = self._report(bundle, data)
+        last = list(reports.values())[-1]
+        scores = {"converted from": bundle.config.get("name"), **named(last.scores, self.split)}
+        write_bundle(
+            output, bundle.config, bundle.model.cpu(), bundle.tokenizer, scores,
+            beside=made_from.write,
+        )  # fmt: skip
+        self._print(reports)
+        return output
+
+    def _read(self, bundle: TextBundle | SpanBundle) -> Texts | Questions | None:
+        """What to score on; None where nothing is asked for, or it cannot be read."""
+        if not self.scores:
+            return None
+        try:
+            if isinstance(bundle, SpanBundle):
+                return Questions.of(self.load_split(self.data))
+            return self.read_texts(bundle)
+        except (UserError, OSError) as error:
+            print(f"not scored: {error}", file=sys.stderr)
+            return None
+
+    def _report(self, bundle: TextBundle | SpanBundle, data: Texts | Questions | None) -> Report:
+        model, scores = bundle.model, list[TextScore]()
+        figures = {"parameters": f"{sum(part.numel() for part in model.parameters()):,}"}
+        if self._pools or self.prune:
+            target, source = _cache_bytes(model)
+            figures["cache, bytes a target token"] = f"{target:,}"
+            figures["source keys and values, bytes a token"] = f"{source:,}"
+        if isinstance(data, Questions) and isinstance(bundle, SpanBundle):
+            answers = answers_to(bundle, self.generation, data)
+            figures["questions a second"] = f"{len(data.ids) / answers.seconds:,.1f}"
+            scores = answers.scores(self.scorer)
+        if isinstance(data, Texts) and isinstance(bundle, TextBundle):
+            outputs = outputs_for(bundle, self.generation, data.sources)
+            figures["target tokens a second"] = f"{outputs.tokens / outputs.seconds:,.0f}"
+            scores = self.scorer.score(outputs.texts, data.references, data.sources)
+        return Report(figures, scores)
+
+    def _print(self, reports: Mapping[str, Report]) -> None:
+        some = list(reports.values())
+        rows = {name: [one.figures[name] for one in some] for name in some[0].figures}
+        notes = []
+        for number, one in enumerate(some[0].scores):
+            values = [f"{report.scores[number].value:.2f}" for report in some]
+            rows[f"{self.split} {one.name}"] = values
+            notes.append(f"{one.name}: {one.signature}")
+        before, now = (
+            (user_path(path) / WEIGHTS).stat().st_size for path in (self.bundle, self.output)
+        )
+        notes.append(f"written to {self.output}, {WEIGHTS} of {now:,} bytes ({before:,} before)")
+        if self.quantize and not multiplies_int8():
+            notes.append("this CPU has no products of int8 (VNNI): it is decoded in float32")
+        if not self.quantize:
+            notes.append(f"go on training by init_from={self.output}")
+        kind = self.quantize or self.heads or ("pruned" if self.prune else "gqa")
+        print_table(f"{self.bundle} as {kind}", rows, list(reports), notes)
+
+
+@torch.inference_mode()
+def _cache_bytes(model: Any) -> tuple[int, int]:
+    """Bytes that a target token adds to the cache, and a source token's keys and values; measured.
+
+    A cache that is bounded grows by this until it is full.
+    """
+    device = next(model.parameters()).device
+    source, token = (torch.full((1, 1), mark, device=device) for mark in (EOS, BOS))
+    state = model.start(model.encode(source))
+    model.features(token, state)
+    first = state.nbytes
+    model.features(token, state)
+    kept = sum(part.numel() * part.element_size() for pair in state.source for part in pair)
+    return state.nbytes - first, kept

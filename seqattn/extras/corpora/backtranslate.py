@@ -1,0 +1,84 @@
+"""A corpus with more targets: texts of the target language with sources that a model made."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from seqattn.checking import CountOrNone, Seed, Share, checked
+from seqattn.data.base import Texts
+from seqattn.data.reading import joined_source
+from seqattn.data.text_files import read_lines, scan_text
+from seqattn.errors import UserError
+from seqattn.extras.corpora.synthetic import SyntheticCorpus
+from seqattn.storage import user_path
+
+_BLANK = "_"
+_FARTHEST = 3
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class BackTranslation(SyntheticCorpus):
+    """Back-translation (Sennrich et al. 2016, arXiv 1511.06709).
+
+    Args:
+        bundle, device, trust, ensemble, data, generation, output, originals, sentences, cache_dir:
+            as `SyntheticCorpus`; a model from the target language to the source language. The
+            pairs of `data`, which are as it was trained on them, are turned round.
+        input: a file of texts of the target language, one a line.
+        tag: begins every source that was made, as "<BT> " (Caswell et al. 2019, arXiv 1906.06442);
+            None for none.
+        noise: share of words that are dropped from a source that was made, and of those that stay
+            the share blanked; all move by fewer than four places (Edunov et al. 2018,
+            arXiv 1808.09381, take 0.1). 0 for none.
+        seed: of the noise.
+    """
+
+    verb: ClassVar[str] = "backtranslate"
+    choice: ClassVar[str] = "backtranslated"
+
+    input: str
+    originals: CountOrNone = 1
+    tag: str | None = None
+    noise: Share = 0.0
+    seed: Seed = 0
+
+    def settings(self) -> dict[str, Any]:
+        own = {"tag": self.tag, "noise": self.noise, "seed": self.seed}
+        return super().settings() | own
+
+    def contents(self) -> dict[str, list[str]]:
+        return super().contents() | {"input": [scan_text(user_path(self.input))[1]]}
+
+    def turned(self, texts: Texts) -> Texts:
+        return Texts(texts.targets, texts.sources, [[text] for text in texts.sources], None)
+
+    def inputs(self, train: Texts) -> Texts:
+        lines = [line for line in read_lines(user_path(self.input)) if line.strip()]
+        if not lines:
+            raise UserError(f"input={self.input} holds no text")
+        return Texts(lines, [], [], None)
+
+    def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:
+        source = outputs[0]
+        if self.noise:
+            source = noised(source, self.noise, random.Random(self.seed << 32 | number))
+        if self.tag:
+            source = joined_source([self.tag], [source], "")
+        return source, inputs.sources[number]
+
+
+def noised(text: str, share: float, random: random.Random) -> str:
+    """A text whose words are dropped, blanked and moved at random.
+
+    Args:
+        text: one word stays at least.
+        share: of words dropped, and of the others blanked.
+        random: where the random numbers come from.
+    """
+    words = text.split()
+    kept = [word for word in words if random.random() >= share] or words[:1]
+    blanked = [_BLANK if random.random() < share else word for word in kept]
+    places = [place + random.uniform(0, _FARTHEST + 1) for place in range(len(blanked))]
+    return " ".join(word for _, word in sorted(zip(places, blanked), key=lambda pair: pair[0]))

@@ -1,0 +1,55 @@
+"""A corpus for a student: the training sources with what a teacher makes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from seqattn.checking import checked
+from seqattn.data.base import Texts
+from seqattn.errors import UserError
+from seqattn.extras.corpora.synthetic import SyntheticCorpus
+from seqattn.metrics.text import sentence_bleu
+from seqattn.runs.reranking import most_hypotheses
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Distillation(SyntheticCorpus):
+    """Sequence-level knowledge distillation (Kim and Rush 2016, arXiv 1606.07947).
+
+    Args:
+        bundle, device, trust, ensemble, data, generation, output, originals, sentences, cache_dir:
+            as `SyntheticCorpus`; the teacher.
+        target: best, the teacher's best output (their section 3.2); or nearest, of all its
+            hypotheses the one with the highest sentence BLEU (section 3.3, Seq-Inter).
+
+    Raises:
+        UserError: for the nearest of one hypothesis.
+    """
+
+    verb: ClassVar[str] = "distil"
+    choice: ClassVar[str] = "distilled"
+
+    target: Literal["best", "nearest"] = "best"
+
+    def __post_init__(self) -> None:
+        if self.target == "nearest" and most_hypotheses(self.generation) == 1:
+            raise UserError(
+                "target=nearest chooses among several hypotheses: add generation=beam, or "
+                "generation.n_best=10 of sampling"
+            )
+
+    @property
+    def search(self) -> Any:
+        search: Any = self.generation
+        nearest = self.target == "nearest"
+        return replace(search, n_best=most_hypotheses(search)) if nearest else search
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "target": self.target}
+
+    def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:
+        best = outputs[0]
+        if self.target == "nearest":
+            best = max(outputs, key=lambda text: sentence_bleu(text, inputs.references[number]))
+        return inputs.sources[number], best

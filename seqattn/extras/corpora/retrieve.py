@@ -1,0 +1,135 @@
+"""A corpus whose sources begin with what was made of the training sources most like them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqattn.checking import Count, Share, checked
+from seqattn.data.base import Texts
+from seqattn.data.lines import read_texts
+from seqattn.errors import UserError
+from seqattn.extras.corpora.corpora import (
+    json_line,
+    pair_line,
+    read_splits,
+    texts_contents,
+    where_it_is,
+    write_choice,
+)
+from seqattn.extras.corpora.retrieval import TfidfIndex
+from seqattn.runs.made_from import MadeFrom
+from seqattn.runs.run_directory import claimed
+from seqattn.runs.tables import print_table
+from seqattn.storage import user_path, write_whole
+from seqattn.training.screen import progress
+
+_CHOICE = "retrieved"
+_BETWEEN, _END = " | ", " || "
+"""What stands between retrieved targets, and after the last."""
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Retrieval:
+    """Retrieval as augmentation of the source (Bulté and Tezcan 2019, "Neural Fuzzy Repair").
+
+    A source becomes "<6> TARGET | TARGET || SOURCE": how like it is to the training source most
+    like it, the tenth that the cosine falls into, 0 to 9, then the targets of those that are most
+    like it. No training pair finds itself, and validation and test texts find training pairs alone.
+
+    Args:
+        data: pairs.
+        output: the directory that is made.
+        input: a file of texts to generate from, as `generate` reads it, which get the same; None
+            for none.
+        neighbours: targets for each source, of different texts, at most.
+        least: the cosine that a neighbour has at least.
+        cache_dir: of the data; None for the usual place.
+    """
+
+    data: Any
+    output: str
+    input: str | None = None
+    neighbours: Count = 1
+    least: Share = 0.0
+    cache_dir: str | None = None
+
+    def run(self) -> Path:
+        """Writes the corpus; returns its directory.
+
+        Raises:
+            UserError: the data or the input cannot be read, or the directory is taken.
+        """
+        if getattr(self.data, "yields", "pairs") != "pairs":
+            raise UserError("retrieve takes pairs of texts; questions are trained on as they are")
+        asked = None if self.input is None else self._texts(user_path(self.input))
+        splits, told = read_splits(self.data, self.cache_dir)
+        directory = user_path(self.output)
+        with claimed(directory, "output"):
+            made_from = self._made_from(splits, asked)
+            if made_from.is_finished(directory, f"data/{_CHOICE}.yaml"):
+                return directory
+            train = splits["train"]
+            index = TfidfIndex(train.sources)
+            for split, texts in splits.items():
+                columns = self._found(index, train, texts.sources, split)
+                made_from.write(directory)  # once there is something to write beside it
+                rows = zip(texts.sources, texts.targets, texts.references, columns)
+                write_whole(directory / f"{split}.jsonl", (pair_line(*row) for row in rows))
+                told[split] = _told(columns)
+            if asked is not None:
+                columns = self._found(index, train, asked, "input")
+                lines = (json_line({**own, "source": text}) for own, text in zip(columns, asked))
+                write_whole(directory / "input.jsonl", lines)
+                told["input"] = _told(columns)
+            write_choice(
+                directory,
+                _CHOICE,
+                {split: [f"{split}.jsonl"] for split in splits},
+                source_column=["retrieved", "source"],
+                source_mark=_END,
+                tag_columns=["likeness"],
+            )
+        notes = where_it_is(directory, _CHOICE)
+        if asked is not None:
+            notes.append(f"generate from it: input={directory / 'input.jsonl'}")
+        print_table("retrieve", told, notes=notes)
+        return directory
+
+    def _made_from(self, splits: dict[str, Texts], asked: list[str] | None) -> MadeFrom:
+        contents = texts_contents(splits)
+        if asked is not None:
+            contents |= texts_contents({"input": Texts(asked, [], [], None)})
+        settings = {"verb": "retrieve", "neighbours": self.neighbours, "least": self.least}
+        return MadeFrom(settings=settings, contents=contents)
+
+    def _texts(self, path: Path) -> list[str]:
+        names = ("source_column", "tag_columns", "source_mark")
+        columns = {name: getattr(self.data, name, None) for name in names}
+        return [text for part in read_texts(path, columns) for _, text in part]
+
+    def _found(
+        self, index: TfidfIndex, train: Texts, texts: Sequence[str], split: str
+    ) -> list[dict[str, str]]:
+        """For each text of a split the columns that stand before it."""
+        columns = []
+        several = self.neighbours * 2  # some of which have the same target
+        with progress(f"comparing {split}", "texts") as tell:
+            rows = index.nearest(texts, several, themselves=split != "train")
+            for number, row in enumerate(rows, 1):
+                near = [(place, likeness) for place, likeness in row if likeness >= self.least]
+                targets = dict.fromkeys(train.targets[place] for place, _ in near)
+                highest = near[0][1] if near else 0.0
+                retrieved = _BETWEEN.join([*targets][: self.neighbours])
+                tenth = min(9, int(highest * 10))
+                columns.append({"likeness": str(tenth), "retrieved": retrieved})
+                tell(number, len(texts))
+        return columns
+
+
+def _told(columns: Sequence[dict[str, str]]) -> str:
+    """How many texts there are, and how like known ones they are."""
+    like = sum(int(row["likeness"]) >= 5 for row in columns)
+    share = like / max(1, len(columns))
+    return f"{len(columns):,} texts, {share:.1%} with a cosine of 0.5 or more to what they found"

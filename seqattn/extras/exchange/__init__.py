@@ -1,0 +1,4 @@
+"""Bundles for other engines: the verb export."""
+
+NEEDS: tuple[str, ...] = ()
+"""Extras that it imports."""

@@ -1,0 +1,171 @@
+"""A bundle for CTranslate2, which runs without Python and PyTorch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from seqattn import __version__
+from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.documents import WEIGHTS
+from seqattn.bundle.files import CARD, read_config
+from seqattn.checking import checked
+from seqattn.errors import UserError
+from seqattn.extras.exchange.ctranslate_spec import ctranslate_spec
+from seqattn.generation.base import inference
+from seqattn.runs.bundle_run import BundleRun
+from seqattn.runs.made_from import MadeFrom, bundle_contents
+from seqattn.runs.run_directory import room_for_files
+from seqattn.runs.tables import print_table
+from seqattn.storage import file_faults, user_path
+from seqattn.tokens import BOS, EOS, RESERVED
+
+_PAIRS, _LONGEST = 8, 24
+"""Random pairs that are scored by both, and their tokens at most."""
+_ROUNDING = 0.01
+"""Nats by which two float32 scores of a token may differ; a wrong part shows more."""
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Export(BundleRun):
+    """Writes a Transformer for CTranslate2, with its vocabularies and a page on how to run it.
+
+    Args:
+        bundle, trust: as `BundleRun`.
+        output: the directory.
+        quantize: the type that the file has weights in; None for float32. CTranslate2 makes any
+            other of it when it loads them.
+    """
+
+    output: str
+    quantize: Literal["int8", "float16", "bfloat16"] | None = None
+
+    def run(self) -> Path:
+        """Writes the directory, once CTranslate2 has given what the bundle gives; returns it.
+
+        Raises:
+            UserError: where the bundle has a part that CTranslate2 has not, or comes out otherwise.
+        """
+        output = user_path(self.output).resolve()
+        if self.ensemble:
+            raise UserError("export takes one bundle; leave ensemble out")
+        read_config(user_path(self.bundle), self.trust)  # which says what is no bundle
+        settings = {"verb": "export", "quantize": self.quantize}
+        contents = {"bundle": bundle_contents(self.bundle)}
+        made_from = MadeFrom(settings=settings, contents=contents)
+        if made_from.is_finished(output, "model.bin"):
+            return output
+        bundle = self.load()
+        if not isinstance(bundle, TextBundle):
+            raise UserError(f"export takes a bundle that writes texts, {self.bundle} gives spans")
+        if bundle.config.get("quantize"):
+            made = "is quantized already; export the bundle that it was made from"
+            raise UserError(f"{self.bundle} {made}")
+        with (
+            room_for_files(output.parent),
+            file_faults("write", output),
+            TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as hidden,
+        ):
+            new = Path(hidden) / "new"
+            error = self._write(bundle, new)
+            made_from.write(new)
+            new.rename(output)
+        size, before = (
+            path.stat().st_size for path in (output / "model.bin", user_path(self.bundle) / WEIGHTS)
+        )
+        kind = self.quantize or "float32"
+        rows = {
+            "model.bin": f"{size:,} bytes in {kind} ({before:,} in {WEIGHTS})",
+            "checked": f"{_PAIRS} random pairs: no token's log-probability differs by more than "
+            f"{error:.1g} nats in float32",
+        }
+        notes = [f"written to {self.output}; its {CARD} says how to run it"]
+        print_table(f"{self.bundle} for CTranslate2", rows, notes=notes)
+        return output
+
+    def _write(self, bundle: TextBundle, new: Path) -> float:
+        """Writes all files; returns the largest difference in float32."""
+        pieces = bundle.tokenizer.source_vocabulary(), bundle.tokenizer.target_vocabulary()
+        for kind in (None, self.quantize) if self.quantize else (None,):
+            spec = ctranslate_spec(bundle.model, *pieces)
+            spec.optimize(quantization=kind)
+            new.mkdir(exist_ok=True)
+            spec.save(str(new))
+            if kind is None:
+                error = _difference(bundle, new, *pieces)
+        if not error < _ROUNDING:
+            raise UserError(
+                f"CTranslate2 gives other probabilities than this bundle (by {error:.2g} nats): "
+                "pip install --upgrade ctranslate2"
+            )
+        bundle.tokenizer.save(new)
+        (new / CARD).write_text(_card(bundle), encoding="utf-8")
+        return error
+
+
+def _difference(
+    bundle: TextBundle, directory: Path, source_pieces: list[str], target_pieces: list[str]
+) -> float:
+    """By how many nats the log-probability of a token differs at most, over random pairs."""
+    import ctranslate2
+
+    model, chance = bundle.model, np.random.default_rng(0)
+    translator = ctranslate2.Translator(str(directory), compute_type="float32")
+
+    def drawn(pieces: list[str], limit: int | None) -> list[int]:
+        length = chance.integers(1, min(_LONGEST, limit or _LONGEST), endpoint=True)
+        return [int(one) for one in chance.integers(RESERVED, len(pieces), length - 1)]
+
+    largest = 0.0
+    with inference(model) as device:
+        for _ in range(_PAIRS):
+            source = drawn(source_pieces, model.max_source_length)
+            target = drawn(target_pieces, model.max_target_length)
+            state = model.start(model.encode(torch.tensor([[*source, EOS]], device=device)))
+            scores = model.log_probabilities(torch.tensor([[BOS, *target]], device=device), state)
+            following = torch.tensor([*target, EOS])[:, None]
+            own = scores.log_probabilities[0].cpu().gather(1, following)[:, 0]
+            theirs = translator.score_batch(
+                [[source_pieces[one] for one in source]], [[target_pieces[one] for one in target]]
+            )[0]
+            difference = (own - torch.tensor(theirs.log_probs)).abs().max()
+            largest = max(largest, float(difference))
+    return largest
+
+
+def _card(bundle: TextBundle) -> str:
+    """How the model is run, as a page of Markdown."""
+    search: Any = bundle.search()
+    names = ("joint", "joint") if bundle.tokenizer.joint else ("source", "target")
+    options = f"beam_size={getattr(search, 'beam_size', 1)}"
+    if hasattr(search, "length_penalty"):
+        options += f", length_penalty={search.length_penalty:g}"
+    limit = f"max(1, int({search.limit.ratio:g} * (len(pieces) + 1)) + {search.limit.extra})"
+    return f"""# {bundle.config.get("name", "model")} for CTranslate2
+
+Made by seqattn {__version__}. It needs `ctranslate2` and `sentencepiece` alone:
+
+```python
+import ctranslate2
+from sentencepiece import SentencePieceProcessor
+
+translator = ctranslate2.Translator("DIR")  # device="cuda", compute_type="int8", ...
+source = SentencePieceProcessor(model_file="DIR/{names[0]}.model")
+target = SentencePieceProcessor(model_file="DIR/{names[1]}.model")
+
+pieces = source.encode("TEXT", out_type=str)
+longest = {limit}
+found = translator.translate_batch([pieces], {options}, max_decoding_length=longest)
+print(target.decode(found[0].hypotheses[0]))
+```
+
+Beam, length penalty and longest output are those of the bundle's search; what else it had, such as
+processors, sampling or a coverage penalty, is yours to set. The end of a source is added by
+CTranslate2. seqattn prepares texts with line breaks, or with the
+signs U+2581 and U+2585, before sentencepiece reads them, and writes outputs of a vocabulary without
+case in the case that they had: `Tokenizer.load(Path("DIR"))` of `seqattn.data.tokenizer` does both.
+"""

@@ -1,0 +1,208 @@
+"""How far explanations of outputs can be trusted, by method and by attention mechanism."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from seqattn.analysis.plots import removal_curves, save
+from seqattn.bundle.bundle import TextBundle
+from seqattn.checking import CountOrNone, Seed, checked
+from seqattn.data.word_links import read_links
+from seqattn.errors import UserError
+from seqattn.extras.explain.explained import ExplainedBundle
+from seqattn.extras.explain.explained_tables import (
+    METHOD_DIGITS,
+    methods_table,
+    replaced_table,
+    slow_note,
+)
+from seqattn.extras.explain.explained_text import explain_text
+from seqattn.extras.explain.explanations import METHODS, known_methods
+from seqattn.extras.explain.faithfulness import PERCENTS
+from seqattn.models.base import Seq2SeqModel
+from seqattn.runs.bundle_run import ScoredRun, Split
+from seqattn.runs.run_directory import distinct_names, room_for_files
+from seqattn.runs.tables import keep_tables, print_tables
+from seqattn.runs.threads import on_quickest_threads
+from seqattn.storage import user_path, write_json
+
+Found = Mapping[str, Any]
+"""What explanations.json holds of each bundle, by its name."""
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Explaining:
+    """Explanations of bundles, judged on a split; or those of one sentence.
+
+    Args:
+        bundle: the model's path.
+        bundles: several, in place of it, on the same sentences.
+        data, generation, scorer, split, cache_dir, device, trust: as `ScoredRun`.
+        output: the directory for tables and curves; None for explanations/SPLIT beside the first
+            bundle.
+        methods: names of `METHODS`; None for all that can be had and are not slow.
+        sentences: the first rows of the split; 0 for all.
+        targets: what is explained. Alignment error is of references alone.
+        replaced: what weights of attention are replaced by, to see whether they matter.
+        text: a sentence to explain, in place of a split.
+        target: its output; None for the model's, by the search.
+        seed: of the random baseline and of permutations.
+
+    Raises:
+        UserError: for no bundle, or an unknown method.
+    """
+
+    data: Any
+    generation: Any
+    scorer: Any = None
+    bundle: str | None = None
+    bundles: list[str] | None = None
+    methods: list[str] | None = None
+    split: Split = "val"
+    sentences: CountOrNone = 200
+    targets: Literal["references", "outputs"] = "references"
+    replaced: list[Literal["uniform", "permuted"]] = field(
+        default_factory=lambda: ["uniform", "permuted"]
+    )
+    text: str | None = None
+    target: str | None = None
+    output: str | None = None
+    seed: Seed = 0
+    device: str = "cpu"
+    trust: Sequence[str] = ()
+    cache_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.bundle) == bool(self.bundles):
+            raise UserError("give bundle=RUN/model, or several as bundles=[RUN/model,RUN2/model]")
+        if len({user_path(path) for path in self.paths}) < len(self.paths):
+            raise UserError("bundles must name each bundle once")
+        known_methods(self.methods or ())
+        if self.text is not None and not self.text.strip():
+            raise UserError('text must hold some words: text="A dog runs."')
+        if self.target is not None and self.text is None:
+            raise UserError("target is the output of one text: add text=..., or leave target out")
+
+    @property
+    def paths(self) -> list[str]:
+        """All bundles."""
+        return self.bundles or [self.bundle or ""]
+
+    @property
+    def names(self) -> list[str]:
+        """What the methods are, in the order of the tables."""
+        quick = [name for name, method in METHODS.items() if not method.slow]
+        return quick if self.methods is None else self.methods
+
+    def _slow(self, model: Seq2SeqModel) -> list[str]:
+        """Methods that nobody asked for since they are slow."""
+        names = [] if self.methods is not None else [n for n in METHODS if METHODS[n].slow]
+        return [name for name in names if METHODS[name].why_not(model) is None]
+
+    @property
+    def directory(self) -> Path:
+        """Where everything is written."""
+        default = Path(self.paths[0]).parent / "explanations" / self.split
+        return user_path(self.output or default)
+
+    @on_quickest_threads
+    def run(self) -> dict[str, Any]:
+        """Explains, judges, writes and prints; returns what is in explanations.json.
+
+        Raises:
+            UserError: where a bundle or the data cannot be used, or nothing can be written.
+        """
+        with room_for_files(self.directory):
+            return self._run()
+
+    def _run(self) -> dict[str, Any]:
+        labels = distinct_names([user_path(path) for path in self.paths])
+        each: dict[str, dict[str, Any]] = {}
+        results = {
+            "split": self.split,
+            "targets": self.targets,
+            "seed": self.seed,
+            "percents": list(PERCENTS),
+            "bundles": each,
+        }
+        for label, path in zip(labels, self.paths, strict=True):
+            run = ScoredRun(
+                bundle=path, device=self.device, trust=self.trust, data=self.data,
+                generation=self.generation, scorer=self.scorer, split=self.split,
+                cache_dir=self.cache_dir,
+            )  # fmt: skip
+            each[label] = self._one(run, label)
+            write_json(self.directory / "explanations.json", _finite(results))
+        if self.text is None:
+            self._print(each)
+            picture = save(removal_curves(_curves(each), PERCENTS), self.directory / "removal.png")
+            print(f"drawn to {picture}")
+        print(f"written to {self.directory}")
+        return results
+
+    def _print(self, each: Found) -> None:
+        if len(each) > 1:
+            print(f"data, search and scorer are those of {next(iter(each))}")
+        what = f"outputs on {self.split}" if self.targets == "outputs" else self.split
+        methods = {label: methods_table(what, found) for label, found in each.items()}
+        print_tables(methods, METHOD_DIGITS)
+        replaced = {
+            label: replaced_table(self.split, self.replaced, found["replaced"])
+            for label, found in each.items()
+            if found["replaced"]
+        }
+        if replaced:
+            widest = max(len(table["columns"]) for table in replaced.values())
+            print_tables(replaced, [2] * (widest - 1))
+        for label, found in each.items():
+            kept = {f"explanations_{what.replace(' ', '_')}": methods[label]}
+            if label in replaced:
+                kept[f"replaced_{self.split}"] = replaced[label]
+            keep_tables(found["bundle"], kept)
+
+    def _one(self, run: ScoredRun, label: str) -> dict[str, Any]:
+        bundle = run.load(self.generation)
+        if not isinstance(bundle, TextBundle):
+            raise UserError(f"{run.bundle} answers by spans; explain takes a bundle that writes")
+        if self.text is not None:
+            told = explain_text(bundle, self.names, self.text, self.target, self.generation)
+            slow = self._slow(bundle.model)
+            print(f"\n{slow_note(slow)}" if slow else "")
+            return told
+        texts = run.read_texts(bundle)
+        own = self.targets == "outputs"
+        file = None if own else self.data.alignments_of(self.split)
+        links = None if file is None else read_links(file, texts.sources, texts.targets)
+        texts = texts.first(self.sentences or len(texts.sources))
+        explained = ExplainedBundle(label, bundle, self.generation, texts, links)
+        sample = explained.sample(own)
+        return {
+            "bundle": run.bundle,
+            "sentences": len(sample.pairs),
+            "left_out": len(texts.sources) - len(sample.pairs),
+            **explained.judged(self.names, sample, self.seed),
+            "slow": self._slow(bundle.model),
+            "replaced": explained.replaced(self.replaced, self.scorer, self.seed)
+            if self.replaced
+            else None,
+        }
+
+
+def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
+    """What is drawn: probabilities by method, for each bundle without and with the top tokens."""
+    panels = {}
+    for label, found in each.items():
+        begin = f"{label}: " if len(each) > 1 else ""
+        for key, name in (("removed", "without the top tokens"), ("kept", "the top tokens alone")):
+            panels[begin + name] = {m: row[key] for m, row in found["methods"].items()}
+    return panels
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what is no number, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,192 @@
+"""What the methods of explaining are worth on one bundle, and whether its attention matters."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqattn.analysis.intervene import EDITS, intervene, parts_of
+from seqattn.analysis.pairs import Pair
+from seqattn.analysis.word_alignment import align
+from seqattn.bundle.bundle import TextBundle
+from seqattn.data.base import Texts
+from seqattn.data.word_links import WordLinks
+from seqattn.errors import UserError
+from seqattn.extras.explain.explanations import METHODS, explain
+from seqattn.extras.explain.faithfulness import judge, random_contributions
+from seqattn.generation.forced import batches, padded, target_log_probabilities
+from seqattn.generation.windows import generate_from_windows
+from seqattn.metrics.alignment_error import AlignmentErrorRate
+from seqattn.runs.bundle_run import outputs_for
+from seqattn.training.screen import progress
+
+RANDOM = "random"
+"""What the method that knows nothing is called."""
+_EXPLAINED_TOKENS = 1024
+
+
+class Sample(NamedTuple):
+    """Sentences of a split that a bundle can read in one part, and what they were before."""
+
+    rows: list[int]
+    """Which of the texts."""
+    pairs: list[Pair]
+    """Their ids, with the references or the model's own outputs as targets."""
+
+
+@dataclass(frozen=True)
+class ExplainedBundle:
+    """Explains a bundle's outputs for some texts.
+
+    Args:
+        name: of the bundle.
+        bundle: of texts.
+        search: which makes outputs.
+        texts: with references.
+        links: word alignments of sources and references, where references are explained; None
+            where there are none.
+    """
+
+    name: str
+    bundle: TextBundle
+    search: Any
+    texts: Texts
+    links: Sequence[WordLinks] | None = None
+
+    def sample(self, own: bool = False) -> Sample:
+        """Texts that the model reads in one part and that hold words on both sides.
+
+        Args:
+            own: explain the model's own outputs rather than the references.
+
+        Raises:
+            UserError: there is none.
+        """
+        sources = self.bundle.encode(self.texts.sources)
+        if own:
+            with progress(f"generating with {self.name}", "sentences") as tell:
+                found = generate_from_windows(
+                    self.bundle.generator(self.search), sources, progress=tell
+                )
+            targets = [self.bundle.ended(best[0].ids) for best in found]
+        else:
+            targets = self.bundle.tokenizer.encode_target(self.texts.targets)
+        most = self.bundle.model.max_source_length, self.bundle.model.max_target_length
+        rows = [
+            row
+            for row, (windows, target) in enumerate(zip(sources, targets, strict=True))
+            if len(windows) == 1
+            and all(
+                len(ids) > 1 and (limit is None or len(ids) <= limit)
+                for ids, limit in zip((windows[0], target), most, strict=True)
+            )
+        ]
+        if not rows:
+            raise UserError(f"{self.name} can explain no sentence: all are empty or too long")
+        return Sample(rows, [Pair(sources[row][0], targets[row]) for row in rows])
+
+    def judged(self, names: Sequence[str], sample: Sample, seed: int) -> dict[str, Any]:
+        """How true methods and chance are of the model, as explanations.json has it.
+
+        Args:
+            names: of methods.
+            sample: whose targets are explained.
+            seed: of chance.
+        """
+        reasons = {name: METHODS[name].why_not(self.bundle.model) for name in names}
+        found, seconds = {}, {}
+        for name in names:
+            if reasons[name] is None:
+                found[name], seconds[name] = self._contributions(name, sample.pairs)
+        found[RANDOM] = random_contributions(sample.pairs, seed)
+        with progress(f"removing tokens for {self.name}", "parts of sources") as tell:
+            judged = judge(self.bundle.model, sample.pairs, found, tell)
+        rows: dict[str, dict[str, Any]] = {}
+        for name, faithfulness in judged.methods.items():
+            rows[name] = faithfulness._asdict()
+            if self.links is not None:
+                rows[name] |= self._alignment_error(found[name], sample, self.links)
+            if name in seconds:
+                rows[name]["seconds_per_sentence"] = seconds[name] / len(sample.pairs)
+        return {
+            "probability": judged.probability,
+            "methods": rows,
+            "cannot_be_had": {name: reason for name, reason in reasons.items() if reason},
+        }
+
+    def _contributions(self, method: str, pairs: Sequence[Pair]) -> tuple[list[Tensor], float]:
+        """What a method says of each pair, (T, S) of the source's tokens, and the seconds."""
+        found = [torch.empty(0)] * len(pairs)
+        seconds, done = 0.0, 0
+        device = next(self.bundle.model.parameters()).device
+        with progress(f"{method} of {self.name}", "sentences") as tell:
+            for batch in batches(pairs, _EXPLAINED_TOKENS):
+                sides = zip(*(pairs[row] for row in batch), strict=True)
+                source, target = (padded(side).to(device) for side in sides)
+                began = time.perf_counter()
+                said = explain(self.bundle.model, source, target, method).source
+                seconds += time.perf_counter() - began
+                for row, one in zip(batch, said.detach().double().cpu(), strict=True):
+                    found[row] = one[: len(pairs[row].target), : len(pairs[row].source)]
+                done += len(batch)
+                tell(done, len(pairs))
+        return found, seconds
+
+    def _alignment_error(
+        self, found: Sequence[Tensor], sample: Sample, links: Sequence[WordLinks]
+    ) -> dict[str, float]:
+        """The alignment error rate against the gold links, and of how many sentences.
+
+        Sentences are left out whose words are not those between spaces.
+        """
+        metric, count, tokenizer = AlignmentErrorRate(), 0, self.bundle.tokenizer
+        for row, pair, weights in zip(sample.rows, sample.pairs, found, strict=True):
+            source, target = self.texts.sources[row], self.texts.targets[row]
+            pieces = (
+                tokenizer.source_pieces(pair.source, source),
+                tokenizer.target_pieces(pair.target, target),
+            )
+            words = align(weights, *pieces)
+            if (len(words.source), len(words.target)) != (len(source.split()), len(target.split())):
+                continue
+            metric.update({(i, j) for j, i in enumerate(words.links)}, *links[row])
+            count += 1
+        rate = float(metric.compute()) if count else float("nan")
+        return {"alignment_error_rate": rate, "aligned_sentences": count}
+
+    def replaced(self, edits: Sequence[str], scorer: Any, seed: int) -> dict[str, Any]:
+        """Scores with the weights of attentions replaced, by edit and part, and as trained.
+
+        Returns:
+            "without", the attentions that have no weights; and where there are others, "as_trained"
+            and for each edit each of `parts_of`: the mean log-probability of a reference's token,
+            and what `scorer` says of decoded outputs.
+        """
+        try:
+            parts, without = parts_of(self.bundle.model)
+        except UserError as reason:
+            return {"cannot_be_had": str(reason)}
+        sample = self.sample()
+        jobs = [(edit, part) for edit in edits for part in parts]
+        found: dict[str, Any] = {edit: {} for edit in edits}
+        with progress(f"replacing attention of {self.name}", "decodings") as tell:
+            found["as_trained"] = self._scores(scorer, sample)
+            tell(1, len(jobs) + 1)
+            for number, (edit, part) in enumerate(jobs, 2):
+                weights = {name: EDITS[edit](seed + at) for at, name in enumerate(parts[part])}
+                with intervene(self.bundle.model, weights):
+                    found[edit][part] = self._scores(scorer, sample)
+                tell(number, len(jobs) + 1)
+        return found | {"without": without}
+
+    def _scores(self, scorer: Any, sample: Sample) -> dict[str, float]:
+        said = torch.cat(target_log_probabilities(self.bundle.model, sample.pairs))
+        search = replace(self.search, workers=1)  # whose order of draws depends on nothing else
+        sources = [self.texts.sources[row] for row in sample.rows]
+        references = [self.texts.references[row] for row in sample.rows]
+        outputs = outputs_for(self.bundle, search, sources)
+        scores = scorer.score(outputs.texts, references, sources)
+        return {"log-probability": float(said.mean()), **{one.name: one.value for one in scores}}

@@ -1,0 +1,72 @@
+"""The tables of `explain`, as the report and the screen show them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seqattn.runs.run_tables import TableDocument
+
+_COLUMNS = {
+    "AER": ("alignment_error_rate", 1),
+    "comprehensiveness": ("comprehensiveness", 3),
+    "sufficiency": ("sufficiency", 3),
+    "tau": ("correlation", 3),
+    "seconds": ("seconds_per_sentence", 4),
+}
+_METHODS_MEAN = (
+    "AER: the less the better; comprehensiveness: the more; sufficiency: the less; tau is 1 for "
+    "the order of leave-one-out; seconds are of a sentence"
+)
+METHOD_DIGITS = tuple(digits for _, digits in _COLUMNS.values())
+"""Behind the point, of each column."""
+
+
+def methods_table(what: str, found: Mapping[str, Any]) -> TableDocument:
+    """A row for each method. Args: found: of a bundle, as in explanations.json."""
+    rows: list[list[str | float | None]] = [
+        [method, *(rounded(row.get(key), digits) for key, digits in _COLUMNS.values())]
+        for method, row in found["methods"].items()
+    ]
+    left = f", {found['left_out']} left out" if found["left_out"] else ""
+    notes = [
+        f"{found['sentences']:,} sentences{left}; a target token's probability is "
+        f"{found['probability']:.3f}",
+        *(f"{name}: {why}" for name, why in found["cannot_be_had"].items()),
+        *([slow_note(found["slow"])] if found["slow"] else []),
+        _METHODS_MEAN,
+    ]
+    columns = ["method", *_COLUMNS]
+    return {"title": f"Explanations of {what}", "columns": columns, "rows": rows, "notes": notes}
+
+
+def slow_note(names: Sequence[str]) -> str:
+    """Which methods nobody asked for since they are slow, and how to."""
+    return (
+        f"left out, for they take seconds a sentence: {', '.join(names)}; to have them, name all "
+        f"that you want: methods=[attention,{','.join(names)}]"
+    )
+
+
+def replaced_table(split: str, edits: Sequence[str], replaced: Mapping[str, Any]) -> TableDocument:
+    """A row for each part of a bundle whose attention is replaced. Args: replaced: as written."""
+    title = f"Scores of {split} with other weights of attention"
+    if "cannot_be_had" in replaced:
+        reason = replaced["cannot_be_had"]
+        return {"title": title, "columns": ["attention"], "rows": [], "notes": [reason]}
+    trained = replaced["as_trained"]
+    shown = [score.replace("log-probability", "log p") for score in trained]
+    columns = ["attention", *(f"{edit} {score}" for edit in edits for score in shown)]
+    scores = {"as trained": list(trained.values()) * len(edits)}
+    for part in replaced[edits[0]]:
+        scores[part] = [one for edit in edits for one in replaced[edit][part].values()]
+    rows: list[list[str | float | None]] = [
+        [part, *(rounded(one, 2) for one in several)] for part, several in scores.items()
+    ]
+    without = ", ".join(replaced["without"])
+    notes = [f"{without} mix without weights, and stay as they are"] if without else []
+    return {"title": title, "columns": columns, "rows": rows, "notes": notes}
+
+
+def rounded(value: float | None, digits: int) -> float | None:
+    """A cell of a table; None for what is no number."""
+    return None if value is None or not math.isfinite(value) else round(value, digits)

@@ -1,0 +1,54 @@
+"""Which of the tokens that were read an output is owed to, by the methods of the literature."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from seqattn.errors import UserError
+from seqattn.extras.explain.explanations.alti import ALTI
+from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.cross_attention import CrossAttention, ValueNorm
+from seqattn.extras.explain.explanations.flow import Flow
+from seqattn.extras.explain.explanations.gradients import InputXGradient
+from seqattn.extras.explain.explanations.integrated_gradients import IntegratedGradients
+from seqattn.extras.explain.explanations.occlusion import Occlusion
+from seqattn.extras.explain.explanations.relevance import Relevance
+from seqattn.extras.explain.explanations.rollout import Rollout
+from seqattn.extras.explain.explanations.value_zeroing import ValueZeroing
+from seqattn.models.base import Seq2SeqModel
+
+__all__ = ["METHODS", "Explanation", "Method", "explain", "known_methods"]
+
+_ALL: tuple[Method, ...] = (
+    CrossAttention(), ValueNorm(), Rollout(), Flow(), Relevance(), ALTI(),
+    InputXGradient(), IntegratedGradients(), Occlusion(), ValueZeroing(),
+)  # fmt: skip
+METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
+"""Every method by its name."""
+
+
+def known_methods(names: Sequence[str]) -> list[str]:
+    """Names of `METHODS`, as they are; a `UserError` for another name."""
+    for name in names:
+        if name not in METHODS:
+            raise UserError(f"there is no method {name}; the choices are: {', '.join(METHODS)}")
+    return list(names)
+
+
+def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) -> Explanation:
+    """Contributions of source tokens and of the target's beginning to each target token.
+
+    Args:
+        model: in eval mode.
+        source: (B, S) ids, end included, padded with 0 on either side.
+        target: (B, T) ids that are predicted, end included, padded with 0 on the right.
+        method: a name of `METHODS`.
+
+    Raises:
+        UserError: for another name, or a model that the method cannot explain, with the reason.
+    """
+    known_methods([method])
+    reason = METHODS[method].why_not(model)
+    if reason is not None:
+        raise UserError(f"method={method} cannot be had: {reason}")
+    return METHODS[method].explain(model, source, target)

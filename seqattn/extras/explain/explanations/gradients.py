@@ -1,0 +1,129 @@
+"""Methods by gradients at the embeddings of what is read."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.predictions import (
+    decoder_input,
+    without_padding,
+)
+from seqattn.layers.embedding import Embedding
+from seqattn.models.base import Seq2SeqModel
+from seqattn.models.head import DecoderOutput
+from seqattn.tokens import PAD, UNK
+
+
+class InputXGradient(Method):
+    """Each token's embedding times the gradient at it: sum over d of x_d dF/dx_d.
+
+    F is log p / (1 - p), the log-odds of a target token, x the embedding before positions are
+    added. The log-probability has the same gradient but for a factor, which vanishes where the
+    model is sure. `rest` is what the linear approximation leaves, so that a row adds up to F. One
+    backward pass for each target token.
+    """
+
+    name: ClassVar[str] = "input_x_gradient"
+    cites: ClassVar[str] = "Shrikumar et al. 2016, arXiv 1605.01713"
+    signed: ClassVar[bool] = True
+
+    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
+        found = gradient_products(model, source, target, torch.ones(len(source)), _log_odds, False)
+        rest = found.scores - found.source.sum(dim=2) - found.prefix.sum(dim=2)
+        return without_padding(Explanation(found.source, found.prefix, rest), source, target)
+
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""From log-probabilities (B, V) and a token of each row (B, 1) to a score of each (B, 1)."""
+
+
+def log_probability(said: Tensor, token: Tensor) -> Tensor:
+    """A `Score`."""
+    return said.gather(1, token)
+
+
+def _log_odds(said: Tensor, token: Tensor) -> Tensor:
+    others = said.scatter(1, token, -torch.inf)  # of 1 - p itself nothing is left where p is near 1
+    return said.gather(1, token) - others.logsumexp(dim=1, keepdim=True)
+
+
+class Products(NamedTuple):
+    """Scores at a point of each line, and their gradients times embeddings."""
+
+    scores: Tensor  # (B, T)
+    source: Tensor  # (B, T, S)
+    prefix: Tensor  # (B, T, T)
+
+
+class _Place(NamedTuple):
+    """Embeddings that the model reads, and what their gradients are to be multiplied by."""
+
+    point: Tensor  # (B, T, D)
+    factor: Tensor  # (B, T, D)
+
+
+@torch.enable_grad()
+def gradient_products(
+    model: Seq2SeqModel,
+    source: Tensor,
+    target: Tensor,
+    shares: Tensor,
+    score: Score,
+    from_unknown: bool,
+) -> Products:
+    """Gradients of each target token's score times embeddings.
+
+    Args:
+        model: in eval mode.
+        source, target: (B, S) and (B, T).
+        shares: (B,) how far each sentence is on the line from unknown words to itself.
+        score: of a target token.
+        from_unknown: multiply by the whole line; else by the tokens' own embeddings.
+    """
+    found: list[list[Tensor]] = []
+    # cuDNN has no backward pass of recurrent layers outside of training
+    with (
+        torch.backends.cudnn.flags(enabled=False),
+        moved_embeddings(model, shares, from_unknown) as places,
+    ):
+        state = model.start(model.encode(source), cached=False)
+        need_weights = model.head.needs_weights
+        output = model.features(decoder_input(target), state, need_weights=need_weights)
+        for t, token in enumerate(target.split(1, dim=1)):
+            step = DecoderOutput._make(None if x is None else x[:, t : t + 1] for x in output)
+            said = model.head.log_probabilities(step, state.source_tokens)[:, 0]
+            scores = score(said, token)
+            points = [place.point for place in places]
+            gradients = torch.autograd.grad(scores.sum(), points, retain_graph=True)
+            products = [
+                (gradient * place.factor).sum(dim=2)
+                for gradient, place in zip(gradients, places, strict=True)
+            ]
+            found.append([scores.detach()[:, 0], *products])
+    return Products(*(torch.stack(parts, dim=1) for parts in zip(*found, strict=True)))
+
+
+@contextmanager
+def moved_embeddings(
+    model: Seq2SeqModel, shares: Tensor, from_unknown: bool
+) -> Iterator[list[_Place]]:
+    """Within the block the model reads embeddings at shares (B,) of the line; yields places."""
+    places: list[_Place] = []
+
+    def move(embedding: Embedding, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        ids, *positions = args
+        with torch.no_grad():
+            unknown = embedding.forward(ids.masked_fill(ids != PAD, UNK), *positions)
+            share = shares.to(output)[:, None, None]
+            point = unknown + share * (output - unknown)
+            own = embedding.table(ids) * embedding.scale  # without positions, which are added
+            places.append(_Place(point, output - unknown if from_unknown else own))
+        return point.requires_grad_(torch.is_grad_enabled())
+
+    source, target = model.source_embedding, model.target_embedding
+    with source.register_forward_hook(move), target.register_forward_hook(move):
+        yield places

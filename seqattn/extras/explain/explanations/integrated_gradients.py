@@ -1,0 +1,152 @@
+"""Integrated gradients: gradients along the line from unknown words to the sentence."""
+
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.gradients import (
+    gradient_products,
+    log_probability,
+    moved_embeddings,
+)
+from seqattn.extras.explain.explanations.predictions import (
+    ROWS,
+    decoder_input,
+    log_probabilities,
+    without_padding,
+)
+from seqattn.models.base import Seq2SeqModel
+from seqattn.tokens import PAD
+
+_POINTS = 8
+"""Of the quadrature on a piece of a line."""
+_NATS, _SHARE = 0.05, 0.01
+"""By how much a row may miss its log-probability: the larger of both."""
+
+
+class IntegratedGradients(Method):
+    """Gradients along the straight line of embeddings from unknown words to the sentence.
+
+    sum over d of (x_d - u_d) times the mean of dF/dx_d on the line, for F the log-probability of a
+    target token in nats and u the embedding of the unknown word, at every token, the begin and the
+    ends included. `rest` is F where every token is unknown; so a row adds up to F, to the error of
+    the quadrature, which is the method's own check.
+
+    F leaps on the line, that of recurrent models most. So the line is cut into pieces with a
+    Gauss-Legendre quadrature of 8 points each. What a row adds up to on a piece misses what F gains
+    on it by an error that is seen; until each row of a sentence adds up to F but for 0.05 nats or
+    1 %, the pieces with more than their share of a row's error are halved.
+
+    The line begins at unknown words and not at zero vectors, since a model with norms before its
+    sublayers and no added positions leaps at zero, where a norm divides by nearly nothing: no
+    number of points that one can wait for is then enough. What a copying head may copy stays.
+
+    A backward pass at each point for each target token.
+
+    Args:
+        pieces: of the line at first, at least 1.
+        most: no more pieces of a sentence's line than these.
+    """
+
+    name: ClassVar[str] = "integrated_gradients"
+    cites: ClassVar[str] = "Sundararajan et al. 2017, arXiv 1703.01365"
+    signed: ClassVar[bool] = True
+    slow: ClassVar[bool] = True
+
+    def __init__(self, pieces: int = 8, most: int = 64) -> None:
+        self.pieces, self.most = pieces, most
+
+    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
+        count, lines = len(source), _Lines(model, source, target)
+        every = torch.arange(count)
+        scores = lines.scores(every, torch.ones(count))
+        bearable = (_SHARE * scores.abs()).clamp(min=_NATS)
+        ends = torch.linspace(0, 1, self.pieces + 1, dtype=torch.float64)
+        low, high = ends[:-1].repeat(count), ends[1:].repeat(count)
+        pieces = lines.integrals(every.repeat_interleave(self.pieces), low, high)
+        while (coarse := self._too_coarse(pieces, bearable)).any():
+            sentences, low, high = (part[coarse] for part in pieces[:3])
+            middle = (low + high) / 2
+            halves = torch.cat((low, middle)), torch.cat((middle, high))
+            finer = lines.integrals(sentences.repeat(2), *halves)
+            kept = (part[~coarse.to(part.device)] for part in pieces)
+            pieces = _Pieces(*map(torch.cat, zip(kept, finer, strict=True)))
+        by_source, by_prefix = (
+            _by_sentence(part, pieces.sentences, count) for part in (pieces.source, pieces.prefix)
+        )
+        rest = lines.scores(every, torch.zeros(count))
+        return without_padding(Explanation(by_source, by_prefix, rest), source, target)
+
+    def _too_coarse(self, pieces: "_Pieces", bearable: Tensor) -> Tensor:
+        """Which pieces are to be halved (P,). Args: bearable: errors (B, T) of whole lines."""
+        sentences, missed, bearable = pieces.sentences, pieces.missed.cpu(), bearable.cpu()
+        rows = len(bearable)
+        counts = torch.bincount(sentences, minlength=rows)
+        unfit = _by_sentence(missed, sentences, rows).abs() > bearable
+        more_than_share = missed.abs() > (bearable / counts[:, None])[sentences]
+        coarse = (unfit[sentences] & more_than_share).any(dim=1)
+        halved = torch.bincount(sentences[coarse], minlength=rows)
+        return coarse & (counts + halved <= self.most)[sentences]
+
+
+class _Pieces(NamedTuple):
+    """Integrals over P pieces of lines; the first three are on the CPU."""
+
+    sentences: Tensor
+    """(P,) whose line it is of."""
+    low: Tensor
+    """(P,) where it begins, a share of the line."""
+    high: Tensor
+    """(P,) where it ends."""
+    source: Tensor
+    """(P, T, S)"""
+    prefix: Tensor
+    """(P, T, T)"""
+    missed: Tensor
+    """(P, T) by which what a row adds up to exceeds what its log-probability gains."""
+
+
+def _by_sentence(parts: Tensor, sentences: Tensor, count: int) -> Tensor:
+    """The sum of each sentence's parts: (P, ...) -> (count, ...)."""
+    sums = parts.new_zeros(count, *parts.shape[1:])
+    return sums.index_add_(0, sentences.to(parts.device), parts)
+
+
+class _Lines:
+    """The lines from unknown words to the sentences of a batch. Args: as `Method.explain`."""
+
+    def __init__(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> None:
+        self.model, self.source, self.target = model, source, target
+
+    def integrals(self, sentences: Tensor, low: Tensor, high: Tensor) -> _Pieces:
+        """Integrals over pieces. Args: as `_Pieces`."""
+        places, weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(_POINTS))
+        width = (high - low)[:, None] / 2  # of what stands for [-1, 1]
+        shares, gains = low[:, None] + width * (places + 1), width * weights
+        found = []
+        for some in torch.arange(len(sentences)).split(max(1, ROWS // _POINTS)):
+            rows = sentences[some].repeat_interleave(_POINTS)
+            texts, at = (self.source[rows], self.target[rows]), shares[some].flatten()
+            products = gradient_products(self.model, *texts, at, log_probability, from_unknown=True)
+            points = (products.source, products.prefix)
+            gain = gains[some].to(products.source)
+            found.append(
+                [torch.einsum("pn,pn...->p...", gain, x.unflatten(0, gain.shape)) for x in points]
+            )
+        source, prefix = (torch.cat(parts) for parts in zip(*found, strict=True))
+        gained = self.scores(sentences, high) - self.scores(sentences, low)
+        missed = source.sum(dim=2) + prefix.sum(dim=2) - gained
+        missed = missed.masked_fill(self.target[sentences] == PAD, 0.0)
+        return _Pieces(sentences, low, high, source, prefix, missed)
+
+    def scores(self, sentences: Tensor, shares: Tensor) -> Tensor:
+        """Log-probabilities (P, T) of target tokens at shares (P,) of the lines."""
+        found = []
+        for some in torch.arange(len(sentences)).split(ROWS):
+            source, target = self.source[sentences[some]], self.target[sentences[some]]
+            with moved_embeddings(self.model, shares[some], from_unknown=True):
+                found.append(log_probabilities(self.model, source, decoder_input(target), target))
+        return torch.cat(found)

@@ -1,0 +1,53 @@
+"""What a target token's log-probability loses as a token that was read becomes an unknown word."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.predictions import (
+    ROWS,
+    decoder_input,
+    log_probabilities,
+    without_padding,
+)
+from seqattn.models.base import Seq2SeqModel
+from seqattn.tokens import PAD, UNK
+
+
+class Occlusion(Method):
+    """log p(target token) less what it is with one token that was read made unknown, in nats.
+
+    Words are erased one at a time (Li et al. 2016; of pixels Zeiler and Fergus 2014, arXiv
+    1311.2901). The unknown word takes the token's place, so that no other token moves, as it would
+    if the token were removed, and a copying head cannot copy it; a vector of zeros would not be
+    small to a model that begins with a norm. `rest` is what the drops leave of the
+    log-probability: tokens that say the same count neither, tokens needed together count twice.
+
+    One pass for each token that was read, of `ROWS` sentences at a time.
+    """
+
+    name: ClassVar[str] = "occlusion"
+    cites: ClassVar[str] = "Li et al. 2016, arXiv 1612.08220"
+    signed: ClassVar[bool] = True
+
+    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
+        prefix = decoder_input(target)
+        (batch, length), read = source.shape, source.shape[1] + target.shape[1]
+        # (S+T, B, S+T), each with one token unknown
+        whole = torch.cat((source, prefix), dim=1).repeat(read, 1, 1)
+        hidden = torch.eye(read, dtype=torch.bool, device=source.device)[:, None]
+        rows = whole.masked_fill(hidden & (whole != PAD), UNK).flatten(0, 1)
+        said = target.repeat(read, 1)
+        left = torch.cat(
+            [
+                log_probabilities(model, some[:, :length], some[:, length:], following)
+                for some, following in zip(rows.split(ROWS), said.split(ROWS), strict=True)
+            ]
+        ).unflatten(0, (read, batch))
+        plain = log_probabilities(model, source, prefix, target)
+        drops = (plain - left).permute(1, 2, 0)  # (S+T, B, T) -> (B, T, S+T)
+        by_source, by_prefix = drops.split([length, read - length], dim=2)
+        rest = plain - drops.sum(dim=2)
+        return without_padding(Explanation(by_source, by_prefix, rest), source, target)

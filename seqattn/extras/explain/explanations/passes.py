@@ -1,0 +1,156 @@
+"""One pass of a model over whole targets, with what its attentions read and gave."""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from seqattn.analysis.capture import capture
+from seqattn.extras.explain.explanations.base import Explanation
+from seqattn.extras.explain.explanations.parts import Parts, can_open, opened
+from seqattn.extras.explain.explanations.predictions import decoder_input
+from seqattn.layers.sublayers import Residual
+from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer
+from seqattn.models.base import Seq2SeqModel
+from seqattn.models.recurrent import Recurrent
+from seqattn.models.transformer import Transformer
+from seqattn.tokens import PAD
+
+
+@dataclass(frozen=True)
+class Branch:
+    """An attention on a residual connection."""
+
+    parts: Parts
+    x: Tensor
+    """(B, T, D) what its output is added to."""
+    residual: Residual
+
+    @property
+    def joined(self) -> Tensor:
+        """(B, T, D) what the branch gives."""
+        return self.residual.leave(self.x, self.parts.output)
+
+
+class DecoderBranches(NamedTuple):
+    """The attentions of a decoder layer."""
+
+    own: Branch
+    cross: Branch
+
+
+class Layers(NamedTuple):
+    """What the layers of a Transformer made of sources and targets."""
+
+    encoder: list[Branch]
+    decoder: list[DecoderBranches]
+    logits: Tensor
+    """(B, T, V)."""
+
+
+class Aligned(NamedTuple):
+    """What the alignment of a recurrent model made of sources and targets."""
+
+    calls: list[Tensor]
+    """The weights (B, 1, T', S), as `capture` shows them."""
+    annotations: Tensor
+    """(B, S, M)."""
+    logits: Tensor
+    """(B, T, V)."""
+
+    @property
+    def weights(self) -> Tensor:
+        """(B, T, S)."""
+        return torch.cat(self.calls, dim=2)[:, 0]
+
+
+def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layers:
+    """Reads sources (B, S) and predicts targets (B, T)."""
+    inputs: dict[nn.Module, Tensor] = {}
+
+    def keep(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        inputs[layer] = args[0]
+
+    with ExitStack() as stack:
+        parts = stack.enter_context(opened(model))
+        for layer in (*model.encoder.layers, *model.decoder.layers):
+            stack.enter_context(layer.register_forward_pre_hook(keep))
+        logits = model(source, decoder_input(target))
+
+    def own(name: str, layer: nn.Module) -> Branch:
+        assert isinstance(layer, EncoderLayer | DecoderLayer)
+        return Branch(parts[f"{name}.self_attention"], inputs[layer], layer.attend)
+
+    encoder = [own(f"encoder.layers.{n}", one) for n, one in enumerate(model.encoder.layers)]
+    decoder = []
+    for n, layer in enumerate(model.decoder.layers):
+        name = f"decoder.layers.{n}"
+        first = own(name, layer)
+        cross = Branch(parts[f"{name}.cross_attention"], first.joined, layer.cross)
+        decoder.append(DecoderBranches(first, cross))
+    return Layers(encoder, decoder, logits)
+
+
+def run_recurrent(model: Recurrent, source: Tensor, target: Tensor) -> Aligned:
+    """As `run_transformer`, of a recurrent model."""
+    with capture(model) as maps:
+        memory = model.encode(source)
+        state = model.start(memory, cached=False)
+        logits = model.decode(decoder_input(target), state)
+    return Aligned(maps["decoder.cross_attention"], state.source.values, logits)
+
+
+def run_cross(model: Transformer, source: Tensor, target: Tensor) -> list[Parts]:
+    """The cross-attentions alone, first layer first. Args: as `run_transformer`."""
+    with opened(model) as parts:
+        model(source, decoder_input(target))
+    return [parts[f"decoder.layers.{n}.cross_attention"] for n in range(len(model.decoder.layers))]
+
+
+def why_no_cross(model: Seq2SeqModel) -> str | None:
+    """Why there are no weights from target to source, in words; None where there are."""
+    if isinstance(model, Recurrent):
+        return None if model.has_weights else "this recurrent model has no attention"
+    if not isinstance(model, Transformer):
+        kind = type(model).__name__
+        return f"its layers are known of Transformers and recurrent models, got a {kind}"
+    if not model.decoder.layers:
+        return "a decoder without layers has no attention"
+    return _without_weights(model, "cross_attention")
+
+
+def why_no_layers(model: Seq2SeqModel) -> str | None:
+    """Why weights cannot be followed through all layers, in words; None where they can."""
+    if isinstance(model, Recurrent):
+        return (
+            "the states of a recurrent model mix the tokens that they read, so no weights tell "
+            "which of them went where"
+        )
+    return why_no_cross(model) or _without_weights(model, "self_attention")
+
+
+def _without_weights(model: nn.Module, slot: str) -> str | None:
+    lacking = [
+        f"{name} ({getattr(module, 'name', type(module).__name__)})"
+        for name, module in model.named_modules()
+        if name.endswith(f".{slot}") and not can_open(module)
+    ]
+    return f"no weights over keys are known of {', '.join(lacking)}" if lacking else None
+
+
+def shared_out(target_ids: Tensor, source: Tensor, prefix: Tensor | None = None) -> Explanation:
+    """An explanation whose rows add up to 1, and are 0 on padding.
+
+    Args:
+        target_ids: (B, T).
+        source: (B, T, S) shares of source tokens, 0 on padding.
+        prefix: (B, T, T) shares of the target tokens read; None for none.
+    """
+    real = (target_ids != PAD).to(source.dtype)
+    if prefix is None:
+        prefix = source.new_zeros(*target_ids.shape, target_ids.shape[1])
+    rest = 1 - source.sum(dim=2) - prefix.sum(dim=2)
+    rows = real[..., None]
+    return Explanation(source * rows, prefix * rows, rest.clamp(min=0) * real)

@@ -1,0 +1,44 @@
+"""What a model says of given targets, and what padding has no part in."""
+
+import torch
+from torch import Tensor
+
+from seqattn.extras.explain.explanations.base import Explanation
+from seqattn.models.base import Seq2SeqModel
+from seqattn.tokens import BOS, PAD
+
+ROWS = 64
+"""Sentences that pass through a model together."""
+
+
+def decoder_input(target: Tensor) -> Tensor:
+    """What the decoder reads to predict targets (B, T): begin, then all but the last."""
+    return torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
+
+
+@torch.no_grad()
+def log_probabilities(
+    model: Seq2SeqModel, source: Tensor, prefix: Tensor, target: Tensor
+) -> Tensor:
+    """The log-probability (B, T) of each target token, in nats.
+
+    Args:
+        model: in eval mode.
+        source: (B, S).
+        prefix: (B, T) what is read.
+        target: (B, T) what follows each token of it.
+    """
+    state = model.start(model.encode(source), cached=False)
+    said = model.log_probabilities(prefix, state).log_probabilities
+    return said.gather(2, target[..., None])[..., 0]
+
+
+def without_padding(explanation: Explanation, source: Tensor, target: Tensor) -> Explanation:
+    """The explanation with zeros where a source token, or a target token, is padding."""
+    real = target != PAD
+    seen = torch.ones_like(explanation.prefix, dtype=torch.bool).tril()
+    return Explanation(
+        explanation.source.masked_fill(~(real[:, :, None] & (source != PAD)[:, None]), 0.0),
+        explanation.prefix.masked_fill(~(real[:, :, None] & seen), 0.0),
+        explanation.rest.masked_fill(~real, 0.0),
+    )

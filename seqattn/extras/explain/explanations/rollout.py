@@ -1,0 +1,84 @@
+"""Attention followed through the layers, from the target down to the tokens that were read."""
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.passes import (
+    Layers,
+    run_transformer,
+    shared_out,
+    why_no_layers,
+)
+from seqattn.models.base import Seq2SeqModel
+from seqattn.models.transformer import Transformer
+
+
+class DecoderMixing(NamedTuple):
+    """How a decoder layer mixes what it reads; a row of `cross` and `kept` together sums to 1."""
+
+    own: Tensor
+    """(B, T, T) shares of the layer's inputs in what self-attention leaves."""
+    cross: Tensor
+    """(B, T, S) shares of the memory in what cross-attention leaves."""
+    kept: Tensor
+    """(B, T) share of what came into cross-attention."""
+
+
+class Mixing(NamedTuple):
+    """How the layers of a Transformer mix what they read, first layers first."""
+
+    encoder: Sequence[Tensor]
+    """(B, S, S), rows sum to 1."""
+    decoder: Sequence[DecoderMixing]
+
+    def product(self) -> tuple[Tensor, Tensor]:
+        """Shares of source tokens (B, T, S) and of target tokens read (B, T, T)."""
+        prefix = torch.eye(self.decoder[0].own.shape[1]).to(self.decoder[0].own)
+        memory = torch.eye(self.decoder[0].cross.shape[2]).to(prefix)
+        for matrix in self.encoder:
+            memory = matrix @ memory
+        source = torch.zeros_like(self.decoder[0].cross)
+        for own, cross, kept in self.decoder:
+            source = kept[..., None] * (own @ source) + cross @ memory
+            prefix = kept[..., None] * (own @ prefix)
+        return source, prefix
+
+
+class Rollout(Method):
+    """The product of the layers' weights, residual connections counted as the identity (eq. 1).
+
+    Carried over to the decoder: a layer's self-attention mixes the target tokens read, then its
+    cross-attention mixes in the encoder's product.
+    """
+
+    name: ClassVar[str] = "rollout"
+    cites: ClassVar[str] = "Abnar and Zuidema 2020, arXiv 2005.00928"
+
+    def why_not(self, model: Seq2SeqModel) -> str | None:
+        return why_no_layers(model)
+
+    def mixing(self, layers: Layers) -> Mixing:
+        """Half of each weight's mean over heads, the other half for the residual connection."""
+        encoder = [_with_residual(branch.parts.shares) for branch in layers.encoder]
+        decoder = []
+        for branches in layers.decoder:
+            cross = branches.cross.parts.shares
+            total = 1 + cross.sum(dim=2)  # 1 where a query sees nothing
+            own = _with_residual(branches.own.parts.shares)
+            decoder.append(DecoderMixing(own, cross / total[..., None], 1 / total))
+        return Mixing(encoder, decoder)
+
+    @torch.no_grad()
+    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
+        assert isinstance(model, Transformer)
+        mixing = self.mixing(run_transformer(model, source, target))
+        return shared_out(target, *mixing.product())
+
+
+def _with_residual(shares: Tensor) -> Tensor:
+    mixed = shares + torch.eye(shares.shape[1]).to(shares)
+    return mixed / mixed.sum(dim=2, keepdim=True)

@@ -1,0 +1,159 @@
+"""How far outputs turn as the value of one token is zeroed, carried through the layers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqattn.analysis.capture import makers
+from seqattn.attention.base import Attention
+from seqattn.attention.kernels.base import Kernel
+from seqattn.extras.explain.explanations.base import Explanation, Method
+from seqattn.extras.explain.explanations.parts import shares_of
+from seqattn.extras.explain.explanations.passes import shared_out, why_no_cross
+from seqattn.extras.explain.explanations.predictions import ROWS, decoder_input
+from seqattn.models.base import Memory, Seq2SeqModel
+from seqattn.models.recurrent import Recurrent
+from seqattn.models.stack import LayerStack
+from seqattn.models.transformer import Transformer
+
+Run = Callable[[int], Tensor]
+"""From a number of copies N of a batch to the outputs (N*B, Q, D) that the model makes of them."""
+
+
+class ValueZeroing(Method):
+    """The cosine distance of a layer's outputs as one token's value is zero for all that attend.
+
+    Mohebbi et al. 2023, eq. 5 and 6: a row of distances is divided by its sum, and layers are
+    multiplied as in rollout, with nothing added for the residual, as in the authors' code. An
+    encoder's product so says little of which token a place held: see docs/explanations.md.
+    In a decoder's layer (Mohebbi et al. 2023b, arXiv 2310.09925) the values of its own attention
+    and of cross-attention are zeroed in turn, and share one row of sum 1, as ALTI+ joins them
+    (Ferrando et al. 2022, arXiv 2205.11631); what falls on the encoder's outputs is carried to the
+    source's tokens by the encoder's rows.
+
+    It needs values and no weights. A recurrent decoder counts as one layer, whose outputs are the
+    features, and an annotation as its token: so `prefix` is 0. `rest` is 0, and 1 in a row of a
+    recurrent decoder that no value turns. A pass for each token and attention, of `ROWS` sentences
+    at a time.
+    """
+
+    name: ClassVar[str] = "value_zeroing"
+    cites: ClassVar[str] = "Mohebbi et al. 2023, arXiv 2301.12971"
+
+    def why_not(self, model: Seq2SeqModel) -> str | None:
+        if not isinstance(model, Transformer):
+            return why_no_cross(model)
+        for name, part in model.named_modules():
+            if name.endswith("self_attention") and not isinstance(part, Attention):
+                return f"{name} is no attention, and has no values"
+            if isinstance(part, Kernel) and not part.mixes_values:
+                return f"{name.removesuffix('.kernel')} gives no token the values of others"
+        return None
+
+    @torch.no_grad()
+    def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
+        if isinstance(model, Recurrent):
+            return _of_recurrent(model, source, target)
+        assert isinstance(model, Transformer)
+        return _of_transformer(model, source, target)
+
+
+def _of_recurrent(model: Recurrent, source: Tensor, target: Tensor) -> Explanation:
+    features = _decoding(model, source, target)
+    distances = _distances(model.decoder.cross_attention, source.shape[1], len(source), features)
+    return shared_out(target, shares_of(distances))
+
+
+def _of_transformer(model: Transformer, source: Tensor, target: Tensor) -> Explanation:
+    (batch, length), steps = source.shape, target.shape[1]
+    outputs = model.encode(source).outputs
+    tokens = torch.eye(length, device=source.device, dtype=outputs.dtype).repeat(batch, 1, 1)
+    for layer, outlet in _outlets(model.encoder):
+        run = _outputs_of(outlet, lambda n: model.encode(source.repeat(n, 1)))
+        distances = _distances(layer.get_submodule("self_attention"), length, batch, run)
+        (rows,) = _shares(distances)
+        tokens = rows @ tokens
+    by_source = outputs.new_zeros(batch, steps, length)
+    by_prefix = torch.eye(steps, device=source.device, dtype=outputs.dtype).repeat(batch, 1, 1)
+    decode = _decoding(model, source, target)
+    for layer, outlet in _outlets(model.decoder):
+        run = _outputs_of(outlet, decode)
+        own = _distances(layer.get_submodule("self_attention"), steps, batch, run)
+        cross = _distances(layer.get_submodule("cross_attention"), length, batch, run)
+        own, cross = _shares(own, cross)
+        by_source, by_prefix = own @ by_source + cross, own @ by_prefix
+    return shared_out(target, by_source @ tokens, by_prefix)
+
+
+def _decoding(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Run:
+    """Decodes targets (B, T) to features, the sources (B, S) being encoded once."""
+    memory, prefix = model.encode(source), decoder_input(target)
+
+    def run(copies: int) -> Tensor:
+        rows = torch.arange(len(source), device=source.device).repeat(copies)
+        last = None if memory.last is None else memory.last[rows]
+        read = Memory(memory.outputs[rows], memory.real[rows], memory.ids[rows], last)
+        state = model.start(read, cached=False)
+        return model.features(prefix.repeat(copies, 1), state).features
+
+    return run
+
+
+def _outlets(stack: LayerStack) -> Iterator[tuple[nn.Module, nn.Module]]:
+    """Each layer and what gives its outputs: itself, of the last layer the norm after it."""
+    layers = list(stack.layers)
+    return zip(layers, [*layers[:-1], stack.norm], strict=False)
+
+
+def _outputs_of(outlet: nn.Module, call: Callable[[int], object]) -> Run:
+    """The outputs of a module within a call."""
+
+    def run(copies: int) -> Tensor:
+        seen: list[Any] = []
+        with outlet.register_forward_hook(lambda part, args, output: seen.append(output)):
+            call(copies)
+        output: Tensor = seen[0][0] if isinstance(seen[0], tuple) else seen[0]
+        return output
+
+    return run
+
+
+def _distances(attention: nn.Module, keys: int, batch: int, run: Run) -> Tensor:
+    """How far outputs (B, Q, D) turn as each value of `attention` is zeroed: (B, Q, keys)."""
+    plain, found = F.normalize(run(1), dim=-1), []
+    for places in torch.arange(keys, device=plain.device).split(max(1, ROWS // batch)):
+        kept = F.one_hot(places, keys).logical_not().repeat_interleave(batch, dim=0)
+        with _zeroed(attention, kept):
+            outputs = F.normalize(run(len(places)), dim=-1).unflatten(0, (-1, batch))
+        found.append((outputs - plain).square().sum(dim=-1) / 2)  # 1 - cos, exact where it is small
+    distances = torch.cat(found).permute(1, 2, 0)  # (keys, B, Q) -> (B, Q, keys)
+    rounding = (8 * torch.finfo(distances.dtype).eps) ** 2
+    return distances.masked_fill(distances < rounding, 0.0)
+
+
+@contextmanager
+def _zeroed(attention: nn.Module, kept: Tensor) -> Iterator[None]:
+    """Within the block `attention` gets zeros as values where `kept` (rows, keys) is False."""
+
+    def zero(part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        query, known, *rest = args
+        heads = (1,) * (known.values.dim() - 3)  # (rows, G, keys, Dh), or (rows, keys, M)
+        factor = kept.view(len(kept), *heads, -1, 1).to(known.values)
+        return query, known._replace(values=known.values * factor), *rest
+
+    with ExitStack() as stack:
+        for _, part in makers(attention):
+            stack.enter_context(part.register_forward_pre_hook(zero))
+        yield
+
+
+def _shares(own: Tensor, *cross: Tensor) -> list[Tensor]:
+    """Rows that sum to 1 over all that a layer reads; what no value turns keeps its own token."""
+    total = torch.cat((own, *cross), dim=2).sum(dim=2, keepdim=True)
+    unmoved = total == 0
+    own = own.where(~unmoved, torch.eye(own.shape[1]).to(own))
+    return [part / total.masked_fill(unmoved, 1.0) for part in (own, *cross)]

@@ -1,0 +1,76 @@
+"""The tables of `heads`, as the report and the screen show them."""
+
+from collections.abc import Mapping
+
+from seqattn.extras.explain.explained_tables import rounded
+from seqattn.extras.explain.head_figures import AttentionHeads, HeadRow
+from seqattn.extras.explain.head_plots import AblationCurve
+from seqattn.runs.run_tables import TableDocument
+from seqattn.runs.tables import numbers_told, print_table
+
+_FIGURES = ("importance", "entropy", "relative", "confidence", "mark", "-1", "0", "+1", "rare",
+            "aligned")  # fmt: skip
+_ROLES = (
+    "a role is the first that fits of positional (0.9 of the largest weights at one place), "
+    "alignment (0.5 on the token that decides), end or begin (0.5 of the mass on the mark), broad "
+    "(0.8 of uniform entropy)"
+)
+
+
+def heads_table(attentions: Mapping[str, AttentionHeads], split: str, pairs: int) -> TableDocument:
+    """A row for each head, by its attention's name and its number from 1.
+
+    Args:
+        attentions: by their names.
+        split: that was looked into.
+        pairs: of it.
+    """
+    notes = [f"{name}: {reason}" for name, one in attentions.items() for reason in one.reasons]
+    notes.append(
+        f"over {pairs:,} pairs of {split}: means over tokens; entropy in nats, and as a share of "
+        f"that of uniform weights; {_ROLES}"
+    )
+    return {
+        "title": f"Heads on {split}",
+        "columns": ["attention", "head", "role", *_FIGURES],
+        "rows": [
+            [name, f"expert {number}" if one.experts else str(number), *_row(head)]
+            for name, one in attentions.items()
+            for number, head in enumerate(one.heads, 1)
+        ],
+        "notes": notes,
+    }
+
+
+def ablation_table(curve: AblationCurve) -> TableDocument:
+    """Scores by how many heads are taken out, in the order of importance and at random."""
+    means = [sum(scores) / len(scores) for scores in zip(*curve.at_random, strict=True)]
+    orders = {
+        "least important first": curve.by_importance,
+        f"at random, mean of {len(curve.at_random)}": means,
+    }
+    return {
+        "title": f"{curve.name} by heads taken out",
+        "columns": ["order", *map(str, curve.out)],
+        "rows": [[order, *(round(one, 2) for one in scores)] for order, scores in orders.items()],
+        "notes": [f"{curve.name}: {curve.signature}"],
+    }
+
+
+def print_heads(table: TableDocument, attentions: Mapping[str, AttentionHeads]) -> None:
+    """Prints `heads_table` with slots and layers for names."""
+    rows = {}
+    for name, head, *values in table["rows"]:
+        one = attentions[str(name)]
+        place = f"{one.slot} {one.layer}" if one.layer else name
+        rows[f"{place}.{head}"] = numbers_told(values, [2] * len(values))
+    print_table(table["title"], rows, table["columns"][2:], table["notes"])
+
+
+def _row(head: HeadRow) -> list[str | float | None]:
+    figures, role = head.figures, head.role
+    known: list[float | None] = [None] * (len(_FIGURES) - 1)
+    if figures is not None:
+        known = [*figures[:8], figures.alignment]
+        role += f" {figures.place:+d}" if role == "positional" else ""
+    return [role, *(rounded(x, 2) for x in (head.importance, *known))]

@@ -1,0 +1,130 @@
+"""What each head of a bundle does, how much it matters, and the score as heads are taken out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from seqattn.analysis.capture import makers
+from seqattn.analysis.intervene import intervene
+from seqattn.analysis.plots import save
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.nodes import describe
+from seqattn.checking import Count, CountOrNone, checked
+from seqattn.data.base import Texts
+from seqattn.errors import UserError
+from seqattn.extras.explain.head_figures import attention_heads, head_figures
+from seqattn.extras.explain.head_importance import pairs_of
+from seqattn.extras.explain.head_plots import AblationCurve, ablation_curves, head_map
+from seqattn.extras.explain.head_tables import ablation_table, heads_table, print_heads
+from seqattn.extras.explain.importance import (
+    Head,
+    by_attention,
+    gates_without,
+    head_importance,
+    least_first,
+    random_order,
+)
+from seqattn.metrics.text import TextScore
+from seqattn.runs.bundle_run import ScoredRun, outputs_for
+from seqattn.runs.run_directory import room_for_files
+from seqattn.runs.tables import keep_tables, print_tables
+from seqattn.runs.threads import on_quickest_threads
+from seqattn.storage import user_path, write_json
+from seqattn.training.screen import progress
+
+RANDOM = 3
+"""Random orders in which heads are taken out, whose mean is the baseline."""
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class HeadAnalysis(ScoredRun):
+    """Figures, roles and importance of all heads, and the curve of their ablation.
+
+    Args:
+        bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
+        output: the directory for heads.json, heads.png and ablation.png.
+        sentences: of the split, the first so many.
+        points: steps of the curve, from all heads to none; 0 for no curve.
+    """
+
+    output: str
+    sentences: Count = 200
+    points: CountOrNone = 8
+
+    @on_quickest_threads
+    def run(self) -> dict[str, Any]:
+        """Measures, draws, writes and prints; returns what is in heads.json.
+
+        Raises:
+            UserError: where the bundle or the data cannot be used, or nothing can be written.
+        """
+        directory = user_path(self.output)
+        with room_for_files(directory):
+            return self._run(directory)
+
+    def _run(self, directory: Path) -> dict[str, Any]:
+        bundle = self.load(self.generation)
+        if isinstance(bundle, SpanBundle):
+            raise UserError(f"{self.bundle} answers by spans; heads takes an encoder-decoder")
+        texts = self.read_texts(bundle).first(self.sentences)
+        pairs = pairs_of(bundle, texts.sources, texts.targets)
+        if not pairs:
+            raise UserError(f"the {self.split} split has no pairs to look into")
+        importance = by_attention(head_importance(bundle.model, pairs))
+        figures = head_figures(bundle.model, pairs)
+        if not (importance or figures):
+            raise UserError(f"{self.bundle} has no attention; heads takes a model that has some")
+        curve = self._curve(bundle, texts, importance) if self.points and importance else None
+        attentions = {
+            name: attention_heads(bundle.model, name, figures.get(name), importance.get(name))
+            for name in sorted(dict(makers(bundle.model)), key=_slot)
+        }
+        results = {
+            "bundle": self.bundle,
+            "split": self.split,
+            "sentences": len(pairs),
+            "attentions": {name: found.plain() for name, found in attentions.items()},
+            "ablation": None if curve is None else curve._asdict(),
+            "generation": describe(self.generation),
+        }
+        save(head_map(attentions, f"heads of {self.bundle}"), directory / "heads.png")
+        write_json(directory / "heads.json", results)
+        tables = {"heads": heads_table(attentions, self.split, len(pairs))}
+        print_heads(tables["heads"], attentions)
+        if curve is not None:
+            save(ablation_curves(curve), directory / "ablation.png")
+            tables["ablation"] = ablation_table(curve)
+            print_tables({"": tables["ablation"]}, [2] * len(curve.out))
+        print(f"written to {self.output}")
+        keep_tables(self.bundle, tables)
+        return results
+
+    def _curve(
+        self, bundle: TextBundle, texts: Texts, importance: Mapping[str, Tensor]
+    ) -> AblationCurve:
+        """The first score of the task as heads are taken out, in several orders."""
+        orders = [least_first(importance), *(random_order(importance, n) for n in range(RANDOM))]
+        count = len(orders[0])
+        out = sorted({round(count * point / self.points) for point in range(self.points + 1)})
+        known: dict[frozenset[Head], TextScore] = {}
+        with progress("taking heads out", "passes") as tell:
+            for done, (order, heads) in enumerate(product(orders, out), 1):
+                gone = frozenset(order[:heads])
+                if gone not in known:
+                    with intervene(bundle.model, gates=gates_without(bundle.model, gone)):
+                        said = outputs_for(bundle, self.generation, texts.sources).texts
+                    known[gone] = self.scorer.score(said, texts.references, texts.sources)[0]
+                tell(done, len(orders) * len(out))
+        by_order = [[known[frozenset(order[:heads])].value for heads in out] for order in orders]
+        first = known[frozenset()]
+        return AblationCurve(first.name, first.signature, out, by_order[0], by_order[1:])
+
+
+def _slot(name: str) -> tuple[bool, bool]:
+    """What sorts attentions by slot: encoder, decoder, cross; in one slot they keep their order."""
+    return not name.startswith("encoder."), not name.endswith("self_attention")

@@ -1,0 +1,230 @@
+"""How much of the context, and of labels, the states of a bundle's encoder hold."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.checking import Count, Seed, checked
+from seqattn.data.base import Texts
+from seqattn.data.text_files import read_lines
+from seqattn.errors import UserError
+from seqattn.extras.explain.probes import (
+    Labels,
+    WordPieces,
+    nearest_words,
+    uniform_attention,
+    word_states,
+)
+from seqattn.runs.bundle_run import BundleRun, Split
+from seqattn.runs.run_directory import room_for_files
+from seqattn.runs.tables import print_table
+from seqattn.runs.task_options import task_class
+from seqattn.runs.threads import on_quickest_threads
+from seqattn.storage import user_path, write_json
+from seqattn.tokens import EOS
+
+_SHOWN = 4  # places of a word
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Probing(BundleRun):
+    """Neighbours of one word's states, and a linear probe of a label for each word, by layer.
+
+    Args:
+        bundle, device, trust: as `BundleRun`.
+        data: where the sentences come from.
+        split: train, val or test.
+        cache_dir: of the data; None for the usual place.
+        sentences: of the split, the first so many.
+        labels: a file with a line for each of these sentences, a label for each of its words.
+        word: whose neighbours are looked for.
+        texts: sentences with the word, beside those of the split; [] to look for it there.
+        neighbours: how many are shown.
+        seed: of the control labels.
+        output: a JSON file; None for none.
+
+    Raises:
+        UserError: where neither labels nor a word are given.
+    """
+
+    data: Any
+    split: Split = "test"
+    cache_dir: str | None = None
+    sentences: Count = 1000
+    labels: str | None = None
+    word: str | None = None
+    texts: list[str] = field(default_factory=list)
+    neighbours: Count = 5
+    seed: Seed = 0
+    output: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.labels or self.word):
+            raise UserError("probe needs to know what to look for: add labels=FILE or word=bank")
+        if self.texts and not self.word:
+            raise UserError("texts are for a word's neighbours: add word=bank, or leave texts out")
+
+    @on_quickest_threads
+    def run(self) -> dict[str, Any]:
+        """Reads states, probes and prints; returns what is in the file.
+
+        Raises:
+            UserError: where bundle, data or labels cannot be used, the word is not there twice, or
+                the file cannot be written.
+        """
+        if self.output is None:
+            return self._run()
+        path = user_path(self.output)
+        if path.is_dir():
+            raise UserError(f"output must be a file such as probe.json, got {self.output}")
+        with room_for_files(path.parent):
+            results = self._run()
+            write_json(path, results)
+        return results
+
+    def _run(self) -> dict[str, Any]:
+        bundle = self.load()
+        if isinstance(bundle, SpanBundle):
+            raise UserError(f"{self.bundle} answers by spans; probe takes an encoder-decoder")
+        source = task_class(bundle.config).source(self.data)
+        rows = source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
+        read = in_words(bundle, Texts.of(rows).sources[: self.sentences])
+        labels = self._labels(read) if self.labels else None
+        results: dict[str, Any] = {"bundle": self.bundle, "split": self.split}
+        if self.word:
+            results["neighbours"] = self._neighbours(bundle, in_words(bundle, self.texts), read)
+        if labels is not None:
+            results["probe"] = self._probe(bundle, read, labels)
+        return results
+
+    def _labels(self, read: Sequence[WordPieces]) -> Labels:
+        path = user_path(str(self.labels))
+        lines = list(read_lines(path))
+        if len(lines) < len(read):
+            raise UserError(f"{path} has {len(lines):,} lines for {len(read):,} sentences")
+        labels = [line.split() for line in lines[: len(read)]]
+        for number, (own, sentence) in enumerate(zip(labels, read, strict=True), 1):
+            if len(own) != len(sentence.words):
+                raise UserError(
+                    f"{path} line {number:,} has {len(own)} labels for {len(sentence.words)} words"
+                )
+        held, learnt = labels[4::5], [own for n, own in enumerate(labels) if n % 5 != 4]
+        if not any(held) or not any(learnt) or len({one for own in labels for one in own}) < 2:
+            raise UserError(f"{path} must hold two labels at least, over 5 sentences or more")
+        forms = [[_form(word) for word in sentence.words] for sentence in read]
+        return Labels.of(labels, forms, self.seed)
+
+    def _probe(
+        self, bundle: TextBundle, read: Sequence[WordPieces], labels: Labels
+    ) -> dict[str, Any]:
+        states, even = _both(bundle, read)
+        found: dict[str, Any] = {"majority": labels.majority, "by word form": labels.by_form}
+        found["layers"] = {}
+        for layer, of in states.items():
+            accuracy, control = labels.accuracy(of), labels.accuracy(of, control=True)
+            found["layers"][layer] = {
+                "accuracy": accuracy,
+                "control": control,
+                "selectivity": accuracy - control,
+                "uniform attention": None if even is None else labels.accuracy(even[layer]),
+            }
+        rows = {
+            layer: ["-" if x is None else f"{100 * x:.1f}" for x in of.values()]
+            for layer, of in found["layers"].items()
+        }
+        held = int((~labels.learnt).sum())
+        notes = [
+            f"accuracy in % on {held:,} words of every fifth sentence, learnt from "
+            f"{len(labels.own) - held:,}; {len(labels.classes)} labels",
+            f"the commonest label: {100 * labels.majority:.1f}; the commonest of each word form: "
+            f"{100 * labels.by_form:.1f}; control: random labels of word forms",
+        ]
+        print_table(
+            f"linear probe of {self.labels}", rows, list(found["layers"]["embedding"]), notes
+        )
+        return found
+
+    def _neighbours(
+        self, bundle: TextBundle, given: list[WordPieces], read: list[WordPieces]
+    ) -> dict[str, Any]:
+        sentences = [*given, *read]
+        looked_in = len(given) or len(read)
+        words = [(sentence, n) for sentence in sentences for n in range(len(sentence.words))]
+        inside = sum(len(sentence.words) for sentence in sentences[:looked_in])
+        asked = _form(str(self.word))
+        places = [n for n in range(inside) if _form(words[n][0].words[words[n][1]]) == asked]
+        if len(places) < 2:
+            raise UserError(
+                f"word={self.word} must be there twice, in two senses, and is {len(places)} times; "
+                "give texts=[...] that hold it"
+            )
+        places = places[:_SHOWN]
+        found: dict[str, Any] = {}
+        states, even = _both(bundle, sentences)
+        for layer, of in states.items():
+            kinds = {layer: of} if layer == "embedding" else {f"{layer}, attention": of}
+            if even is not None and layer != "embedding":
+                kinds[f"{layer}, uniform attention"] = even[layer]
+            for kind, vectors in kinds.items():
+                near = [nearest_words(vectors, place, self.neighbours) for place in places]
+                found[kind] = {
+                    "cosine": nearest_words(vectors[places[:2]], 0, 1)[0][1],
+                    "neighbours": [[(_in_context(*words[n]), x) for n, x in one] for one in near],
+                }
+        at = [" ".join(words[place][0].words) for place in places]
+        self._print_neighbours(found, at)
+        return {"places": at, "layers": found}
+
+    def _print_neighbours(self, found: Mapping[str, Any], places: Sequence[str]) -> None:
+        rows = {
+            layer: [
+                f"{of['cosine']:.2f}",
+                *("\n".join(f"{word} {x:.2f}" for word, x in near) for near in of["neighbours"]),
+            ]
+            for layer, of in found.items()
+        }
+        names = [f"{self.word} {number}" for number in range(1, len(places) + 1)]
+        notes = [f"{name}: {text}" for name, text in zip(names, places, strict=True)]
+        notes.append(f"cosine: of {names[0]} and {names[1]}; neighbours stand between their words")
+        print_table(f"nearest neighbours of {self.word}", rows, ["cosine", *names], notes)
+
+
+def in_words(bundle: TextBundle, texts: Sequence[str]) -> list[WordPieces]:
+    """Texts as their words, what stands between spaces, and the ids of these."""
+    found = []
+    for text, (ids, offsets) in zip(texts, bundle.tokenizer.source_offsets(texts), strict=True):
+        spans = [match.span() for match in re.finditer(r"\S+", text)]
+        owners = [
+            next((n for n, (start, end) in enumerate(spans) if start < last <= end), None)
+            for _, last in offsets
+        ]
+        found.append(WordPieces(text.split(), [*ids, EOS], [*owners, None]))
+    return found
+
+
+def _both(
+    bundle: TextBundle, read: Sequence[WordPieces]
+) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor] | None]:
+    """States with the model's attention, and with a uniform one where it can be had."""
+    states, even = word_states(bundle.model, read), uniform_attention(bundle.model)
+    if even is None:
+        return states, None
+    with even:
+        return states, word_states(bundle.model, read)
+
+
+def _form(word: str) -> str:
+    """A word without its case and the signs around it."""
+    return word.strip(".,;:!?\"'()").casefold() or word
+
+
+def _in_context(sentence: WordPieces, word: int) -> str:
+    """A word in capitals, between those beside it."""
+    words = sentence.words
+    return " ".join([*words[max(0, word - 1) : word], words[word].upper(), *words[word + 1 :][:1]])

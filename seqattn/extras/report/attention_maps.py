@@ -1,0 +1,37 @@
+"""The weights of every layer, slot and head of one sentence."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from seqattn.analysis.capture import Maps, place_of
+from seqattn.extras.report.arrays import packed
+from seqattn.extras.report.document_types import AttentionDocument
+
+NO_WEIGHTS = "this mechanism mixes without weights over keys"
+
+
+def attention_documents(maps: Maps, most: int, row: int = 0) -> Iterator[AttentionDocument]:
+    """A document for each attention of a pass over one sentence.
+
+    Args:
+        maps: as captured, one call for each.
+        most: tokens of a side that are kept, the first ones.
+        row: of the batch.
+    """
+    for name, calls in maps.items():
+        if calls:
+            yield _document(name, calls[0][row, :, :most, :most], "")
+    for name in maps.without:
+        yield _document(name, None, NO_WEIGHTS)
+
+
+def _document(name: str, weights: Tensor | None, reason: str) -> AttentionDocument:
+    slot, layer = place_of(name)
+    return {
+        "name": name,
+        "slot": slot,
+        "layer": layer or 0,
+        "weights": None if weights is None else packed(weights),
+        "reason": reason,
+    }

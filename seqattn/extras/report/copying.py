@@ -1,0 +1,64 @@
+"""What an output copies from its source, and what it says anew."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from seqattn.analysis.word_alignment import words_of
+from seqattn.extras.report.document_types import CopyDocument
+from seqattn.models.base import Seq2SeqModel
+
+
+def copied_document(source: Sequence[str], target: Sequence[str]) -> CopyDocument:
+    """Extractive fragments of an output (Grusky et al. 2018, arXiv 1804.11283, section 4).
+
+    Args:
+        source, target: pieces of each side, the end included.
+
+    Returns:
+        All but `pointer`, for which see `copy_probabilities`.
+    """
+    read, said = words_of(source), words_of(target)
+    lengths = _fragments([word for word, _ in read], [word for word, _ in said])
+    copied = [length > 0 for length in lengths for _ in range(length or 1)]
+    places = {p for is_copied, (_, own) in zip(copied, said, strict=True) if is_copied for p in own}
+    return {
+        "pieces": [place in places for place in range(len(target))],
+        "coverage": sum(lengths) / len(said) if said else 0.0,
+        "density": sum(length**2 for length in lengths) / len(said) if said else 0.0,
+        "pointer": None,
+    }
+
+
+def _fragments(read: Sequence[str], said: Sequence[str]) -> list[int]:
+    """The longest runs of words that stand in both, from left to right; 0 for a word of none."""
+    lengths, at = [], 0
+    while at < len(said):
+        longest = 0
+        for place, word in enumerate(read):
+            if word == said[at]:
+                pairs = zip(read[place:], said[at:])
+                same = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
+                length = min(len(read) - place, len(said) - at) if same is None else same
+                longest = max(longest, length)
+        lengths.append(longest)
+        at += longest or 1
+    return lengths
+
+
+@torch.no_grad()
+def copy_probabilities(model: Seq2SeqModel, source: Tensor, read: Tensor) -> list[float] | None:
+    """For each target token the probability that the model copies it; None where it cannot.
+
+    Args:
+        model: in eval mode.
+        source: (1, S) ids.
+        read: (1, T) target ids, begin first.
+    """
+    if not model.head.needs_weights:
+        return None
+    state = model.start(model.encode(source), cached=False)
+    output = model.features(read, state, need_weights=True)
+    mixture = model.head.mixture(output, state.source_tokens)
+    return None if mixture is None else (1 - mixture.generate.exp())[0].tolist()

@@ -1,0 +1,136 @@
+"""What a bundle answers to one question, and where in the context it sees the answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import ModuleDict
+
+from seqattn.analysis.capture import capture
+from seqattn.bundle.bundle import SpanBundle
+from seqattn.data.span_batch import SpanBatch
+from seqattn.data.span_text import cut_words
+from seqattn.extras.report.attention_maps import attention_documents
+from seqattn.extras.report.document_types import AnswerLookDocument, AttentionDocument, SpanTokens
+from seqattn.generation.base import inference
+from seqattn.generation.span_search import (
+    Answered,
+    ReadWindow,
+    SpanSearch,
+    joined,
+    no_answer_score,
+)
+from seqattn.metrics.qa import f1
+from seqattn.tokens import PAD
+
+ANSWERS = 5
+
+
+class _Window(NamedTuple):
+    """A window as it was read, the pieces of both sides, and the maps of its attention."""
+
+    read: ReadWindow
+    question: list[int]
+    context: list[int]
+    maps: list[AttentionDocument]
+
+
+@dataclass(frozen=True)
+class QuestionLook:
+    """Looks into a bundle's answers, one question at a time.
+
+    Args:
+        bundle: of spans.
+        search: which spans may be answers.
+        tokens: tokens of a side that maps of weights show, the first ones.
+    """
+
+    bundle: SpanBundle
+    search: SpanSearch
+    tokens: int
+
+    def document(self, text: str, context: str, answers: Sequence[str]) -> AnswerLookDocument:
+        """What the bundle answers. Args: answers: right ones, none where there is none."""
+        windows = self._windows(text, context)
+        reads = [window.read for window in windows]
+        several = replace(self.search, answers=ANSWERS)
+        found = several.choose(reads, context) if context.strip() else Answered([], 1.0)
+        best = found.answers[0].text if found.answers else ""
+        shown = max(windows, key=lambda window: float(window.read.spans.amax() - window.read.none))
+        pieces = self.bundle.tokenizer.source_pieces
+        given: Any = [one._asdict() for one in found.answers]
+        return {
+            "question": pieces(shown.question, cut_words(text).text),
+            "context": pieces(shown.context),
+            "output": best,
+            "score": 100 * f1(best, answers),
+            "source_use": None,
+            "notes": self._notes(windows, shown),
+            "attentions": shown.maps,
+            "answers": given,
+            "no_answer": found.no_answer,
+            "tokens": span_tokens(reads),
+        }
+
+    def _windows(self, text: str, context: str) -> list[_Window]:
+        found: list[_Window] = []
+        model = self.bundle.model
+        attention = dict(model.named_children()).get("question_attention")
+        shown = ModuleDict({"question_attention": attention} if attention else {})
+        with inference(model) as device:
+            for batch in self.bundle.encoder([text], [context]):
+                with capture(shown) as maps:
+                    scores = model(batch.to(device))
+                for row, read in enumerate(self.search.read(batch, scores)):
+                    kept = list(attention_documents(maps, self.tokens, row))
+                    found.append(_Window(read, *_real(batch, row), kept))
+        return found
+
+    def _notes(self, windows: Sequence[_Window], shown: _Window) -> list[str]:
+        notes = []
+        if len(windows) > 1:
+            notes.append(
+                f"read in {len(windows)} windows; weights are of the one where an answer is "
+                "likeliest"
+            )
+        if len(shown.context) > self.tokens:
+            notes.append(f"maps of weights show the first {self.tokens} tokens of a side")
+        return notes
+
+
+def span_tokens(windows: Sequence[ReadWindow]) -> SpanTokens:
+    """The probability that an answer starts, ends and passes at each token of a context.
+
+    They are sums of the probabilities of spans, as `SpanSearch.choose` makes them, no answer among
+    what they are normalised over.
+    """
+    spans, begins, ends = joined(windows)
+    none = no_answer_score(windows)
+    total = torch.cat((spans.flatten(), none[None])).logsumexp(dim=0)
+    probabilities = (spans - total).exp()
+    count, width = probabilities.shape
+    start = probabilities.sum(dim=1)
+    last = torch.arange(count)[:, None] + torch.arange(width)
+    end = torch.zeros(count + width, dtype=start.dtype)
+    end = end.index_add(0, last.flatten(), probabilities.flatten())[:count]
+    within = start.cumsum(dim=0) - end.cumsum(dim=0) + end
+    return {
+        "begins": begins.tolist(),
+        "ends": ends.tolist(),
+        "start": _rounded(start),
+        "end": _rounded(end),
+        "within": _rounded(within.clamp(0.0, 1.0)),
+    }
+
+
+def _real(batch: SpanBatch, row: int) -> tuple[list[int], list[int]]:
+    """The ids of a row's question and window, padding left out."""
+    sides = batch.question[row], batch.context[row]
+    question, context = ([int(token) for token in side if token != PAD] for side in sides)
+    return question, context
+
+
+def _rounded(numbers: Tensor) -> list[float]:
+    return [round(number, 6) for number in numbers.tolist()]

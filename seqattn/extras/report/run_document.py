@@ -1,0 +1,105 @@
+"""How a bundle was made, and what it scored and cost, from its own files and those of its run."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.documents import WEIGHTS
+from seqattn.bundle.nodes import TARGET
+from seqattn.extras.report.document_types import BundleDocument, CurveDocument, ScoreDocument
+from seqattn.metrics.text import TextScore
+from seqattn.runs.run_tables import run_tables
+from seqattn.training.measurements import read_figures, training_of
+from seqattn.training.screen import duration
+
+_MOST_POINTS = 400
+
+
+def bundle_document(
+    name: str, bundle: Bundle, shown: Sequence[TextScore] = (), seconds: float | None = None
+) -> BundleDocument:
+    """The document of a bundle.
+
+    Args:
+        name: what the page calls it.
+        bundle: loaded from `RUN/model`; what else RUN holds is read where it is there.
+        shown: scores of the sentences that the page shows.
+        seconds: that looking into these took; None where nobody has yet.
+    """
+    run = bundle.path.parent
+    rows = read_figures(run)
+    curves = learning_curves(rows)
+    size = sum(parameter.numel() for parameter in bundle.model.parameters())
+    facts = {
+        "parameters": f"{size:,}",
+        "weights file": f"{(bundle.path / WEIGHTS).stat().st_size / 1e6:,.1f} MB",
+        "vocabulary": _vocabulary(bundle),
+    }
+    if trained := training_of(rows):
+        took, rate = trained
+        facts["steps"] = f"{max(curve['steps'][-1] for curve in curves) + 1:,}"
+        facts["training"] = "" if took is None else f"{duration(took)} without validation, "
+        facts["training"] += f"{rate:,.0f} target tokens a second"
+    if seconds is not None:
+        facts["looking into these sentences"] = f"{seconds:,.1f} s"
+    return {
+        "name": name,
+        "kind": bundle.output,
+        "facts": facts,
+        "settings": flat(bundle.config),
+        "scores": [*saved_scores(bundle.scores), *(_score(one) for one in shown)],
+        "curves": curves,
+        "tables": run_tables(run),
+    }
+
+
+def _score(one: TextScore) -> ScoreDocument:
+    return {"name": f"{one.name} of these", "value": one.value, "signature": one.signature}
+
+
+def saved_scores(scores: Mapping[str, Any]) -> list[ScoreDocument]:
+    """The scores that a bundle keeps, each with its signature where it has one."""
+    mark = " signature"
+    return [
+        {"name": name, "value": float(value), "signature": str(scores.get(name + mark, ""))}
+        for name, value in scores.items()
+        if isinstance(value, int | float)
+    ]
+
+
+def _vocabulary(bundle: Bundle) -> str:
+    tokenizer = bundle.tokenizer
+    if tokenizer.joint:
+        return f"{tokenizer.source_size:,} pieces for both sides"
+    return f"{tokenizer.source_size:,} and {tokenizer.target_size:,} pieces"
+
+
+def flat(node: Any, key: str = "") -> dict[str, str]:
+    """A configuration by dotted keys; a type by its name alone."""
+    if isinstance(node, Mapping):
+        parts = ((f"{key}.{name}" if key else str(name), part) for name, part in node.items())
+    elif isinstance(node, list) and any(isinstance(part, Mapping | list) for part in node):
+        parts = ((f"{key}.{number}", part) for number, part in enumerate(node))
+    else:
+        return {key: str(node).rpartition(".")[2] if key.endswith(TARGET) else str(node)}
+    return {name: value for place, part in parts for name, value in flat(part, place).items()}
+
+
+def learning_curves(rows: Sequence[Mapping[str, str]]) -> list[CurveDocument]:
+    """The measurements of a training; of long curves every so many points, and the last."""
+    points: dict[str, list[tuple[int, float]]] = {}  # finite ones, which can be drawn
+    for row in rows:
+        step = row.get("step")
+        for name, value in row.items():
+            if name in ("epoch", "step") or name.startswith("final/") or not (value and step):
+                continue
+            if math.isfinite(float(value)):
+                points.setdefault(name, []).append((int(step), float(value)))
+    curves: list[CurveDocument] = []
+    for name, pairs in sorted(points.items()):
+        every = len(pairs) // _MOST_POINTS + 1
+        kept = pairs[(len(pairs) - 1) % every :: every]
+        steps, values = [step for step, _ in kept], [float(f"{value:.6g}") for _, value in kept]
+        curves.append({"name": name, "steps": steps, "values": values})
+    return curves

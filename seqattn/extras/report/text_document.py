@@ -1,0 +1,130 @@
+"""What a bundle makes of one text: its output, and where each token of it comes from."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from seqattn.analysis.pairs import Pair, observed
+from seqattn.bundle.bundle import TextBundle
+from seqattn.extras.explain.explanations import METHODS, Explanation, explain
+from seqattn.extras.report.attention_maps import attention_documents
+from seqattn.extras.report.beam_tree import Candidate, TracedBeamSearch, tree_document
+from seqattn.extras.report.contributions import explanation_document, source_use
+from seqattn.extras.report.copying import copied_document, copy_probabilities
+from seqattn.extras.report.document_types import LookDocument
+from seqattn.generation.base import Hypothesis, Search
+from seqattn.generation.beam import BeamSearch
+from seqattn.metrics.text import sentence_chrf
+
+
+class Searched(NamedTuple):
+    """The ids of a text, or of its window with the best output, and what a search found there.
+
+    The best hypothesis comes first; `nodes` are the tree of a beam search.
+    """
+
+    source: list[int]
+    hypotheses: list[Hypothesis]
+    nodes: list[Candidate]
+    windows: int
+
+
+@dataclass(frozen=True)
+class TextLook:
+    """Looks into a bundle's outputs, one text at a time.
+
+    Args:
+        bundle: of texts.
+        search: how outputs are found; of a beam search the tree is shown.
+        methods: of contributions, names of `METHODS`.
+        measure: the one of them by which source use is measured, see `source_measure`.
+        tokens: tokens of a side that maps of weights show, the first ones.
+        passes: entered around each look into an output, such as an `intervene`.
+    """
+
+    bundle: TextBundle
+    search: Search
+    methods: Sequence[str]
+    measure: str
+    tokens: int
+    passes: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def document(self, text: str, references: Sequence[str]) -> LookDocument:
+        """What the bundle makes of a text. Args: references: right outputs, perhaps none."""
+        return self.looked(text, self.searched(text), references)
+
+    def searched(self, text: str) -> Searched:
+        """The outputs of a text."""
+        windows = self.bundle.encode([text])[0]
+        found = [self._searched(window, len(windows)) for window in windows]
+        return max(found, key=lambda one: one.hypotheses[0].score)
+
+    def looked(self, text: str, searched: Searched, references: Sequence[str]) -> LookDocument:
+        """What there is to see of the best output of a text."""
+        source, found, nodes, windows = searched
+        best, tokenizer = found[0], self.bundle.tokenizer
+        outputs = tokenizer.decode_target([one.ids for one in found])
+        target = self.bundle.ended(best.ids)
+        read = tokenizer.source_pieces(source, text if windows == 1 else None)
+        said = tokenizer.target_pieces(target)
+        made: LookDocument = {
+            "source": read,
+            "target": said,
+            "output": outputs[0],
+            "score": sentence_chrf(outputs[0], references) if references else None,
+            "source_use": None,
+            "notes": self._notes(windows, len(source), len(target)),
+            "attentions": [],
+            "explanations": [],
+            "beam": tree_document(nodes, best, tokenizer.target_pieces),
+            "hypotheses": [
+                {
+                    "text": output,
+                    "score": round(one.score, 4),
+                    "log_probability": round(one.log_probability, 4),
+                }
+                for output, one in zip(outputs, found, strict=True)
+            ],
+            "copied": copied_document(read, said),
+        }
+        if source:
+            self._look(made, source, target)
+        return made
+
+    def _searched(self, source: list[int], windows: int) -> Searched:
+        search, trees = self.search, []
+        if isinstance(search, BeamSearch):
+            search = traced = TracedBeamSearch.of(search)
+            trees = traced.trees
+        found = search.over(self.bundle.model).generate([source])[0]
+        return Searched(source, found, trees[0].nodes if trees else [], windows)
+
+    def _look(self, made: LookDocument, source: list[int], target: list[int]) -> None:
+        model, pair = self.bundle.model, Pair(source, target)
+        device = next(model.parameters()).device
+        read, ids, said = (
+            torch.tensor([row], device=device) for row in (source, pair.read, target)
+        )
+        with self.passes():
+            made["copied"]["pointer"] = copy_probabilities(model, read, ids)
+        for name in self.methods:
+            found: Explanation | str | None = METHODS[name].why_not(model)
+            if found is None:
+                with self.passes():
+                    found = explain(model, read, said, method=name)
+            made["explanations"].append(explanation_document(METHODS[name], found))
+            if name == self.measure and isinstance(found, Explanation):
+                made["source_use"] = source_use(found)
+        with self.passes():
+            made["attentions"] = list(attention_documents(observed(model, pair), self.tokens))
+
+    def _notes(self, windows: int, *lengths: int) -> list[str]:
+        notes = []
+        if windows > 1:
+            notes.append(f"read in {windows} windows; shown is the one whose output is the best")
+        if max(lengths) > self.tokens:
+            notes.append(f"maps of weights show the first {self.tokens} tokens of a side")
+        return notes

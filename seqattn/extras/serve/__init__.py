@@ -1,0 +1,4 @@
+"""A bundle behind HTTP: the verb serve."""
+
+NEEDS: tuple[str, ...] = ("explain", "report")
+"""Extras that it imports."""

@@ -1,0 +1,211 @@
+"""The endpoints."""
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+)
+
+import seqattn
+from seqattn.errors import UserError
+from seqattn.extras.report.single_file import page
+from seqattn.extras.serve.guard import Guard
+from seqattn.extras.serve.libretranslate import router
+from seqattn.extras.serve.schemas import (
+    AnswerRequest,
+    AnswerResponse,
+    ExplainRequest,
+    ExplainResponse,
+    GenerateRequest,
+    GenerateResponse,
+    Health,
+    Problem,
+    SentenceRequest,
+)
+from seqattn.extras.serve.service import Service
+from seqattn.extras.serve.streams import FAILED
+
+_STATUSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": about}
+    for status, about in {
+        400: "no JSON, or a host that is not served",
+        408: "a request that does not come to its end",
+        413: "too much for a request",
+        422: "what does not fit, in one line",
+        503: "the queue is full; see Retry-After",
+    }.items()
+}
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; frame-ancestors 'none'"
+)
+"""The page asks this server and nobody else."""
+_TYPE = re.compile(r"(str|SearchSettings|list\[.*|constrained-.*|function-before.*)$")
+"""What pydantic calls the types of a choice."""
+_SUBJECT = re.compile(r"^(Input|String|List|Dictionary) | after validation")
+_LINE = 1_000  # characters of an error, which may show what a client sent
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+
+
+def make_app(
+    service: Service,
+    hosts: Sequence[str] = (),
+    cors: Sequence[str] = (),
+    languages: Sequence[str] = (),
+) -> FastAPI:
+    """The application.
+
+    Args:
+        service: the bundle at work; it ends with the application.
+        hosts: names that the server goes by, beside `localhost` and addresses.
+        cors: origins whose pages may ask, such as `https://example.org`; `*` for all.
+        languages: codes of the source's and the target's, for LibreTranslate's clients.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.thread.close()
+
+    app = FastAPI(
+        title="seqattn",
+        version=seqattn.__version__,
+        summary="A trained encoder-decoder: outputs, answers, and where they come from",
+        lifespan=lifespan,
+        docs_url=None,  # these pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=_STATUSES,
+    )
+    _add_endpoints(app, service)
+    app.include_router(router(service, languages))
+    _add_errors(app)
+    paths = {getattr(route, "path", "") for route in app.routes} | set(app.openapi()["paths"])
+    if cors:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(cors), allow_methods=["*"], allow_headers=["*"]
+        )
+    app.add_middleware(
+        Guard,
+        hosts=hosts,
+        limits=service.limits,
+        figures=service.figures,
+        paths=paths,
+    )
+    return app
+
+
+def _add_endpoints(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/generate", response_model_exclude_none=True, responses=_EVENTS)
+    async def generate(asked: GenerateRequest, request: Request) -> GenerateResponse:
+        """Outputs for a text or several."""
+        if asked.stream:
+            return await service.stream(asked)  # type: ignore[return-value]
+        return await service.generate(asked, request)
+
+    @app.post("/v1/answer", response_model_exclude_none=True)
+    async def answer(asked: AnswerRequest, request: Request) -> AnswerResponse:
+        """Answers to a question or several."""
+        return await service.answer(asked, request)
+
+    @app.post("/v1/explain", response_model_exclude_none=True)
+    async def explain(asked: ExplainRequest, request: Request) -> ExplainResponse:
+        """Which tokens an output is owed to."""
+        return await service.explain(asked, request)
+
+    @app.get("/v1/page")
+    async def page_document() -> Response:
+        """Return the `PageDocument` of the bundle."""
+        return JSONResponse(await run_in_threadpool(service.sentences.page))
+
+    @app.post("/v1/sentence", responses=_EVENTS)
+    async def sentence(asked: SentenceRequest, request: Request) -> Response:
+        """What the page shows: `seqattn.extras.report.document_types.SentenceDocument`."""
+        if asked.stream:
+            return await service.sentence_stream(asked)
+        return JSONResponse(await service.sentence(asked, request))
+
+    @app.get("/health")
+    async def health() -> Health:
+        """Whether it answers."""
+        gives: Any = service.bundle.output
+        return Health(status="ok", gives=gives, waiting=len(service.thread))
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Figures in Prometheus's text format."""
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(service.figures.text(), media_type=kind)
+
+    @app.get("/", include_in_schema=False)
+    async def live_page() -> HTMLResponse:
+        return HTMLResponse(page(), headers={"Content-Security-Policy": _POLICY})
+
+
+def worded(errors: Sequence[Any]) -> tuple[int, str]:
+    """The status and the line for what pydantic found, of a choice what got furthest."""
+    deepest = max(len(error["loc"]) for error in errors)
+    found = [error for error in errors if len(error["loc"]) == deepest]
+    kind, place = found[0]["type"], found[0]["loc"]
+    if kind == "json_invalid":
+        return 400, f"the body is not JSON: {found[0]['ctx']['error']}"
+    if place == ("body",):
+        return 422, "the body must be a JSON object, sent with Content-Type: application/json"
+    key = _key_of(found[0])
+    if kind == "extra_forbidden":
+        return 422, f"there is no key {key}"
+    if any(error["type"] == "string_unicode" for error in found):
+        return 422, f"{key} has half a surrogate pair; send Unicode"
+    same = (error["msg"] for error in found if _key_of(error) == key)
+    reasons = dict.fromkeys(_SUBJECT.sub("", reason) for reason in same)
+    return 422, f"{key} {' or '.join(reasons)}"
+
+
+def _key_of(error: Any) -> str:
+    """The key that an error is of, without the types of a choice that stand between keys."""
+    *parts, last = map(str, error["loc"][1:])
+    keys = [part for part in parts if not _TYPE.match(part)]
+    is_key = error["type"] == "extra_forbidden" or not _TYPE.match(last)
+    return ".".join([*keys, last] if is_key else keys)
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Each error is one line of JSON."""
+
+    def problem(status: int, line: str, headers: Any = None) -> JSONResponse:
+        line = line.encode(errors="backslashreplace").decode()  # half a surrogate pair
+        line = " ".join(line[: _LINE + 1].split())
+        content = {"error": line if len(line) <= _LINE else f"{line[:_LINE]}..."}
+        return JSONResponse(content, status_code=status, headers=headers)
+
+    @app.exception_handler(UserError)
+    async def user(request: Request, error: UserError) -> JSONResponse:
+        return problem(422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        return problem(*worded(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        line, status = error.detail, error.status_code
+        if status in (404, 405) and line == HTTPStatus(status).phrase:
+            line = f"{line}: {request.method} {request.url.path}"
+        return problem(status, line, error.headers)
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> JSONResponse:
+        return problem(500, FAILED)

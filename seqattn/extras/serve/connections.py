@@ -1,0 +1,100 @@
+"""HTTP connections that end where a client is slow, speaks no HTTP, or is one too many."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import ClassVar
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from seqattn.extras.serve.limits import Limits
+
+HEAD_BYTES = 65_536
+_LINGER = 1.0  # seconds in which a client may still read why its connection ends
+
+
+class Connection(H11Protocol):
+    """A connection of uvicorn's, whose heads must come and whose responses must be read in time.
+
+    uvicorn itself waits for the first head for ever, and answers in plain text.
+    """
+
+    limits: ClassVar[Limits]
+    timers: dict[str, asyncio.TimerHandle]
+    refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timers = {}
+        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` tells of any bytes left
+        if len(self.connections) > self.limits.connections:
+            self.refuse(503, "the server has too many connections; try again in a second")
+        else:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in self.timers.values():
+            timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.refused:
+            super().data_received(data)
+            self._await_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start("response", self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop("response")
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no HTTP."""
+        if self.cycle is not None and self.cycle.response_started != self.cycle.response_complete:
+            self.transport.abort()  # in the middle of a response no other one can stand
+        else:
+            self.refuse(400, f"no HTTP request with a head of at most {HEAD_BYTES:,} bytes")
+
+    def refuse(self, status: int, line: str) -> None:
+        """Answers in place of the application, and ends the connection."""
+        self.refused = True
+        body = json.dumps({"error": line}).encode()
+        head = (
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.write_eof()
+        self._start("linger", self.transport.abort, _LINGER)
+
+    def _await_head(self) -> None:
+        """Gives a head its time from its first byte, or from the connection's beginning."""
+        if self.refused or not (self.cycle is None or self.cycle.response_complete):
+            self._stop("head")
+        elif "head" not in self.timers:
+            self._start("head", self._late)
+
+    def _late(self) -> None:
+        if self.conn.our_state is h11.IDLE:
+            seconds = self.limits.read_seconds
+            self.refuse(408, f"the head of the request has not come within {seconds:g} seconds")
+        else:  # an answered request whose body does not end
+            self.transport.abort()
+
+    def _start(self, name: str, then: Callable[[], None], seconds: float | None = None) -> None:
+        self._stop(name)
+        seconds = self.limits.read_seconds if seconds is None else seconds
+        self.timers[name] = self.loop.call_later(seconds, then)
+
+    def _stop(self, name: str) -> None:
+        if timer := self.timers.pop(name, None):
+            timer.cancel()
+
+
+def connection(limits: Limits) -> type[Connection]:
+    """The class of a server's connections. Args: limits: `connections` and `read_seconds`."""
+    return type("Connection", (Connection,), {"limits": limits})

@@ -1,0 +1,124 @@
+"""What stands before every request: whom it asks for, how long its body is, how long it takes."""
+
+import asyncio
+import ipaddress
+import time
+from collections.abc import Collection
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from seqattn.extras.serve.figures import Figures
+from seqattn.extras.serve.limits import Limits
+
+
+class Guard:
+    """Refuses foreign hosts and long bodies, and counts requests.
+
+    A page of another site whose name is made to lead here (DNS rebinding) asks for that name: only
+    addresses, `localhost` and the given names are answered.
+
+    Args:
+        app: what answers.
+        hosts: names that the server goes by, beside `localhost`.
+        limits: `body_bytes` and `read_seconds` are looked at.
+        figures: told of each request.
+        paths: those that are counted apart.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Collection[str],
+        limits: Limits,
+        figures: Figures,
+        paths: Collection[str],
+    ) -> None:
+        self.app, self.limits, self.figures, self.paths = app, limits, figures, paths
+        self.hosts = {"localhost", *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 499  # as nginx counts a client that went away
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._answer(scope, receive, sent)
+        finally:
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.figures.request(path, status, time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        try:
+            body = await self._body(headers, receive)
+            self._check_host(headers.get("host", ""))
+        except HTTPException as error:
+            said = JSONResponse({"error": error.detail}, error.status_code, error.headers)
+            await said(scope, receive, send)
+            return
+        if body is None:
+            return  # the client has gone
+        waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        await self.app(scope, again, send)
+
+    def _check_host(self, given: str) -> None:
+        name = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() else given
+        name = name.strip("[]").lower().rstrip(".")
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            if name not in self.hosts:
+                raise HTTPException(
+                    400, f"this server does not go by {name!r}; start it with hosts=[{name}]"
+                ) from None
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+        """The whole body; None where the client has gone.
+
+        What is too long is read to its end, and dropped: few clients look for an answer before.
+        """
+        body, told = bytearray(), headers.get("content-length", "")
+        long = told.isdigit() and float(told) > self.limits.body_bytes
+
+        async def read() -> bool:
+            nonlocal long
+            more = not (long and "expect" in headers)  # it waits for leave to send
+            while more:
+                message: Any = await receive()
+                if message["type"] == "http.disconnect":
+                    return False
+                long = long or len(body) + len(message["body"]) > self.limits.body_bytes
+                if long:
+                    body.clear()
+                else:
+                    body.extend(message["body"])
+                more = message.get("more_body", False)
+            return True
+
+        seconds, close = self.limits.read_seconds, {"Connection": "close"}
+        try:
+            if not await asyncio.wait_for(read(), seconds):
+                return None
+        except asyncio.TimeoutError:
+            if not long:
+                line = f"the body of the request has not come within {seconds:g} seconds"
+                raise HTTPException(408, line, close) from None
+        if long:
+            line = f"a request may have {self.limits.body_bytes:,} bytes; split it"
+            raise HTTPException(413, line, close)
+        return bytes(body)

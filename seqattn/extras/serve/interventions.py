@@ -1,0 +1,128 @@
+"""Interventions of a request, as `seqattn.analysis.intervene` takes them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from seqattn.analysis.capture import makers, place_of
+from seqattn.analysis.intervene import (
+    intervene,
+    matching,
+    permuted,
+    uniform,
+    without_heads,
+    without_keys,
+)
+from seqattn.attention.watched import Edit
+from seqattn.errors import UserError
+from seqattn.extras.serve.schemas import Intervention, WeightEdit
+
+
+@contextmanager
+def intervened(
+    model: nn.Module, asked: Intervention | None, beams: int | None = None
+) -> Iterator[None]:
+    """Changes the model as a request asks, for one sentence.
+
+    Args:
+        model: any module that holds attentions.
+        asked: None for nothing.
+        beams: hypotheses of a search, whose targets are read token by token; None for passes over
+            a whole target.
+
+    Raises:
+        UserError: for names that are not there, for heads or keys that cannot be edited, and where
+            a search ends before a step that was to be edited.
+    """
+    if asked is None:
+        yield
+        return
+    _check_keys(model, asked, beams)
+    edits = [_WeightSet(one, beams) for one in asked.weights]
+    weights: list[tuple[str, Edit]] = [
+        *((name, uniform) for name in asked.uniform),
+        *((name, permuted(asked.seed)) for name in asked.permuted),
+        *((name, without_heads(*heads)) for name, heads in asked.without_heads.items()),
+        *((name, without_keys(*keys)) for name, keys in asked.without_keys.items()),
+        *((edit.asked.attention, edit) for edit in edits),
+    ]
+    with intervene(model, weights, asked.gates):
+        yield
+    for edit in edits if beams is not None else ():
+        if not edit.reached:
+            at = f"step {edit.asked.step} of {edit.asked.attention}"
+            raise UserError(f"intervene.weights: {at} was not reached; the output ended before it")
+
+
+def _check_keys(model: nn.Module, asked: Intervention, beams: int | None) -> None:
+    """Refuses keys that cannot be told: several beams share a row of slots."""
+    names = [name for name, _ in makers(model)]
+    for edit in asked.weights:
+        if edit.attention not in names:
+            raise UserError(
+                f"no attention is called {edit.attention}; there are {', '.join(names)}"
+            )
+    if (beams or 1) == 1:
+        return
+    for pattern in (*asked.without_keys, *(edit.attention for edit in asked.weights)):
+        for name in matching(pattern, names):
+            if place_of(name)[0] == "decoder":
+                raise UserError(
+                    f"the keys of {name} stand apart with generation=greedy alone, not in a beam"
+                )
+
+
+class _WeightSet:
+    """An edit of one weight of one row, which counts the rows that go by."""
+
+    def __init__(self, asked: WeightEdit, beams: int | None) -> None:
+        self.asked = asked
+        in_steps = beams is not None and not asked.attention.startswith("encoder")
+        self.beams = beams if in_steps else None
+        self.seen = 0
+        self.reached = False
+
+    def __call__(self, weights: Tensor, visible: Tensor | None) -> Tensor:
+        row, rows = self.asked.step - self.seen, weights.shape[2]
+        self.seen += rows if self.beams is None else 1
+        if self.beams is not None and row == 0:
+            return self._set(weights, visible, slice(None))
+        if self.beams is None and 0 <= row < rows:
+            return self._set(weights, visible, slice(row, row + 1))
+        return weights
+
+    def _set(self, weights: Tensor, visible: Tensor | None, rows: slice) -> Tensor:
+        self.reached = True
+        key, heads = self.asked.key, self._heads(weights.shape[1])
+        past = self.asked.step + 1
+        is_own = self.beams is not None and place_of(self.asked.attention)[0] == "decoder"
+        if is_own and weights.shape[3] != past:
+            raise self._refusal(f"of {past} tokens it has kept {weights.shape[3]}")
+        if key >= weights.shape[3]:
+            raise self._refusal(f"key must be from 0 to {weights.shape[3] - 1}, got {key}")
+        if visible is not None:
+            seen = visible.expand_as(weights)[:, heads, rows, key]
+            if not bool(seen.any()):
+                raise self._refusal(f"step {self.asked.step} may not look at key {key}")
+        row = weights[:, heads, rows]  # (B, h, t, S)
+        total = row.sum(dim=-1, keepdim=True)
+        others = row.index_fill(-1, torch.tensor([key], device=row.device), 0.0)
+        least = torch.finfo(row.dtype).tiny
+        scale = (1 - self.asked.weight) / others.sum(dim=-1, keepdim=True).clamp(min=least)
+        result = weights.clone()
+        result[:, heads, rows] = others * total * scale
+        result[:, heads, rows, key] = total[..., 0] * self.asked.weight
+        return result
+
+    def _heads(self, count: int) -> slice:
+        head = self.asked.head
+        if head is None:
+            return slice(None)
+        if head >= count:
+            raise self._refusal(f"head must be from 0 to {count - 1}, got {head}")
+        return slice(head, head + 1)
+
+    def _refusal(self, line: str) -> UserError:
+        return UserError(f"intervene.weights of {self.asked.attention}: {line}")

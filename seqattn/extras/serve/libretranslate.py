@@ -1,0 +1,148 @@
+"""LibreTranslate's `/translate` and `/languages`, so that its clients work."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from seqattn.checking import shown
+from seqattn.extras.serve.schemas import GenerateRequest
+from seqattn.extras.serve.searches import hypotheses_of
+from seqattn.extras.serve.service import Service
+
+
+class Translated(BaseModel):
+    """Translations: one for a text, a list for a list."""
+
+    translatedText: str | list[str]
+    alternatives: list[str] | list[list[str]] | None = None
+    detectedLanguage: Any | None = Field(
+        default=None, description="the only source, for source=auto"
+    )
+
+
+class Language(BaseModel):
+    """A language and those into which it is translated."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+def router(service: Service, languages: Sequence[str]) -> APIRouter:
+    """Both endpoints. Args: languages: the source's and the target's codes, or none."""
+    routes = APIRouter(tags=["LibreTranslate"])
+
+    def pair() -> tuple[str, str]:
+        if not languages:
+            raise HTTPException(
+                404, "this server knows no languages; start it with languages=[en,de]"
+            )
+        return languages[0], languages[1]
+
+    @routes.get("/languages")
+    async def known() -> list[Language]:
+        source, target = pair()
+        return [
+            Language(code=source, name=source, targets=[target]),
+            Language(code=target, name=target, targets=[]),
+        ]
+
+    @routes.post(
+        "/translate",
+        response_model_exclude_none=True,
+        openapi_extra={"requestBody": _BODY},
+    )
+    async def translate(request: Request) -> Translated:
+        source, target = pair()
+        given = await _values(request)
+        texts: Any = given.get("q")
+        several = isinstance(texts, list)
+        if not all(isinstance(one, str) for one in (texts if several else [texts])):
+            raise HTTPException(400, "q must be a text or a list of texts")
+        for key, codes in (("source", (source, "auto")), ("target", (target,))):
+            if given.get(key, codes[0]) not in codes:
+                known = " or ".join(codes)
+                raise HTTPException(400, f"{key} must be {known}, got {shown(given[key])}")
+        if given.get("format", "text") != "text":
+            raise HTTPException(400, f"format must be text, got {shown(given['format'])}")
+        others = _count(given.get("alternatives") or 0)
+        count = min(others + 1, hypotheses_of(service.bundle.search()))
+        asked = GenerateRequest.model_construct(inputs=texts, n_best=count)
+        found = (await service.generate(asked, request)).results
+        best = [result.outputs[0].text for result in found]
+        made = Translated(translatedText=best if several else best[0])
+        if others:
+            rest = [[one.text for one in result.outputs[1:]] for result in found]
+            made.alternatives = rest if several else rest[0]
+        if given.get("source") == "auto":
+            detected = {"confidence": 100, "language": source}
+            made.detectedLanguage = [detected] * len(best) if several else detected
+        return made
+
+    return routes
+
+
+_BODY = {
+    "required": True,
+    "content": {
+        kind: {
+            "schema": {
+                "type": "object",
+                "required": ["q", "source", "target"],
+                "properties": {
+                    "q": {"anyOf": [{"type": "string"}, {"type": "array"}]},
+                    "source": {"type": "string"},
+                    "target": {"type": "string"},
+                    "format": {"type": "string", "enum": ["text"]},
+                    "alternatives": {"type": "integer"},
+                    "api_key": {"type": "string"},
+                },
+            },
+            "example": {"q": "He buys these books.", "source": "en", "target": "de"},
+        }
+        for kind in ("application/json", "application/x-www-form-urlencoded")
+    },
+}
+
+
+_FIELDS = 1_000  # of a form
+
+
+def _count(value: Any) -> int:
+    if not re.fullmatch(r"\d{1,2}", str(value)):
+        raise HTTPException(
+            400, f"alternatives must be a whole number up to 99, got {shown(value)}"
+        )
+    return int(value)
+
+
+async def _values(request: Request) -> dict[str, Any]:
+    """The keys of a request: of its address, and of a body of JSON or of a form."""
+    body = await request.body()
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if kind == "application/json":
+            given: Any = json.loads(body)
+        elif kind == "multipart/form-data":
+            raise HTTPException(400, "send JSON, or a form as application/x-www-form-urlencoded")
+        else:
+            given = _fields(body.decode())
+        asked = _fields(request.url.query)
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the request cannot be read: {error}") from error
+    if not isinstance(given, dict):
+        raise HTTPException(400, "the body must be an object with q, source and target")
+    return {**asked, **given}
+
+
+def _fields(form: str) -> dict[str, Any]:
+    """A form's keys; one that is given several times has a list."""
+    fields = parse_qs(form, keep_blank_values=True, max_num_fields=_FIELDS)
+    return {key: found[0] if len(found) == 1 else found for key, found in fields.items()}

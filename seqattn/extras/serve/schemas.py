@@ -1,0 +1,246 @@
+"""What requests and responses hold, as `/openapi.json` tells it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from seqattn.extras.serve.fields import (
+    ITEMS,
+    NAMES,
+    ByName,
+    Filled,
+    Gate,
+    Name,
+    Named,
+    Number,
+    Position,
+    Request,
+    Strings,
+    Text,
+)
+
+SENTENCE = "He buys these books."
+CROSS = "decoder.layers.0.cross_attention"
+Part = Literal["scores", "tokens", "alignment", "attention"]
+Numbers = list[Any]
+"""Nested lists of numbers."""
+
+
+class LimitSettings(Request):
+    """How long an output may be, from its source's length: ratio * source + extra tokens."""
+
+    ratio: Annotated[Number, Field(ge=0, le=10)] | None = None
+    extra: Annotated[int, Field(ge=0, le=1_000)] | None = None
+    minimum: Annotated[int, Field(ge=0, le=1_000)] | None = None
+
+
+class SearchSettings(Request):
+    """A search: the bundle's own or the named one, with some of its settings changed."""
+
+    name: Name | None = Field(default=None, description="greedy, beam, sampling, mbr or spans")
+    beam_size: Annotated[int, Field(ge=1, le=100)] | None = None
+    length_penalty: Number | None = None
+    early_stopping: bool | None = None
+    coverage_penalty: Number | None = None
+    temperature: Number | None = None
+    top_k: int | None = None
+    top_p: Number | None = None
+    seed: int | None = None
+    limit: LimitSettings | None = None
+    no_repeat_ngram: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        default=None, description="no so many tokens in a row twice"
+    )
+    max_answer: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    threshold: Number | None = None
+
+
+class WeightEdit(Request):
+    """One attention weight set; the others of its row share what is left as they did."""
+
+    attention: Name = Field(description="a name of the model's attentions", examples=[CROSS])
+    head: Position | None = Field(default=None, description="null for all")
+    step: Position = Field(
+        description="the target token that is predicted, of an encoder's attention the token that "
+        "looks; from 0"
+    )
+    key: Position = Field(description="the token that is looked at, from 0")
+    weight: Annotated[Number, Field(ge=0, le=1)]
+
+
+class Intervention(Request):
+    """What is changed inside the model while it works. A name is an attention's, or a pattern such
+    as `decoder.*`; the parts act in the order in which they stand here."""
+
+    gates: ByName[Gate] = Field(
+        default={}, description="a factor for each head", examples=[{CROSS: [1, 0, 1, 1]}]
+    )
+    uniform: Named = Field(default=[], description="the same weight on every key")
+    permuted: Named = Field(default=[], description="weights in another order, drawn by seed")
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+    without_heads: ByName[Annotated[int, Field(ge=-ITEMS, le=ITEMS)]] = Field(default={})
+    without_keys: ByName[Position] = Field(default={})
+    weights: list[WeightEdit] = Field(default=[], max_length=ITEMS, fail_fast=True)
+
+
+class GenerateRequest(Request):
+    """Texts for which outputs are wanted."""
+
+    inputs: str | Strings = Field(examples=[SENTENCE])
+    generation: Name | SearchSettings | None = Field(default=None, examples=[{"beam_size": 2}])
+    n_best: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=1, description="different outputs, at most"
+    )
+    prefix: Filled | Strings | None = Field(
+        default=None, description="how every output begins, or one for each input; whole words"
+    )
+    parts: list[Part] = Field(default=["scores"], alias="return", max_length=NAMES, fail_fast=True)
+    attention_as: Literal["lists", "uint16"] = Field(
+        default="lists", description="uint16: base64 of 16-bit whole numbers, little-endian"
+    )
+    intervene: Intervention | None = None
+    stream: bool = Field(default=False, description="server-sent events: token or best, then done")
+
+
+class AnswerRequest(Request):
+    """A question about a context, or several with a context each."""
+
+    question: str | Strings = Field(examples=["Who met Dan?"])
+    context: str | Strings = Field(examples=["Ann met Dan in town."])
+    generation: Name | SearchSettings | None = None
+    n_best: Annotated[int, Field(ge=1, le=100)] = 1
+
+
+class SentenceRequest(Request):
+    """A text, or a question with its context, that is looked into."""
+
+    text: Filled = Field(examples=[SENTENCE], description="or the question")
+    context: Filled | None = None
+    generation: Name | SearchSettings | None = None
+    prefix: Filled | None = Field(default=None, description="how the output begins; whole words")
+    intervene: Intervention | None = None
+    stream: bool = Field(default=False, description="server-sent events: token or best, then done")
+
+
+class ExplainRequest(Request):
+    """An output to be explained, or the model's own."""
+
+    text: Filled = Field(examples=[SENTENCE], description="or the question, with its context")
+    context: Text | None = None
+    output: Text | None = Field(default=None, description="null for the model's own")
+    method: Name = Field(examples=["attention"])
+
+
+class Alignment(BaseModel):
+    """For each word of the output the source word that it looked at most."""
+
+    source: list[str]
+    output: list[str]
+    links: list[int]
+
+
+class Packed(BaseModel):
+    """Numbers of a shape, low + step * n for the unsigned 16-bit n of `data` in base64."""
+
+    shape: list[int]
+    low: float
+    step: float
+    data: str
+
+
+class Maps(BaseModel):
+    """Weights (H, T, S) by attention; of those without weights the names alone."""
+
+    maps: dict[str, Numbers | Packed]
+    without: list[str]
+
+
+class Output(BaseModel):
+    """One output. The score is the log-probability over the length penalty."""
+
+    text: str
+    score: float | None = None
+    log_probability: float | None = None
+    tokens: list[str] | None = None
+    source_tokens: list[str] | None = Field(
+        default=None,
+        description="of the part of the input of which it was made, which alignment and attention "
+        "are of, where it was read in several",
+    )
+    alignment: Alignment | None = None
+    attention: Maps | None = None
+
+
+class Generated(BaseModel):
+    """The outputs for one input, best first."""
+
+    outputs: list[Output]
+    tokens: list[str] | None = Field(
+        default=None, description="of the input, of several parts of the first"
+    )
+    windows: int | None = Field(
+        default=None, description="parts in which it was read, where several"
+    )
+
+
+class GenerateResponse(BaseModel):
+    """A result for each input."""
+
+    results: list[Generated]
+
+
+class Answer(BaseModel):
+    """An answer; `start` and `end` are its characters in the context, where it is a part of it."""
+
+    text: str
+    start: int | None = None
+    end: int | None = None
+    probability: float | None = None
+    score: float | None = None
+
+
+class Answers(BaseModel):
+    """The answers to one question, best first."""
+
+    answers: list[Answer]
+    no_answer: float | None = Field(default=None, description="the probability that there is none")
+
+
+class AnswerResponse(BaseModel):
+    """A result for each question."""
+
+    results: list[Answers]
+
+
+class ExplainResponse(BaseModel):
+    """How much each token that was read contributed to each token of the output.
+
+    Row t is of the prediction of output token t: `source` (T, S), `prefix` (T, T) with the begin in
+    column 0, and `rest` (T) what is left.
+    """
+
+    method: str
+    text: str
+    source_tokens: list[str]
+    tokens: list[str]
+    source: Numbers
+    prefix: Numbers
+    rest: list[float]
+    windows: int | None = Field(
+        default=None,
+        description="parts of the text, of which this is the one of which the output was made; of "
+        "an output that was given the first",
+    )
+
+
+class Problem(BaseModel):
+    """What must be mended, in one line."""
+
+    error: str
+
+
+class Health(BaseModel):
+    """Whether the server answers, and what its model gives."""
+
+    status: Literal["ok"]
+    gives: Literal["text", "spans"]
+    waiting: int = Field(description="inputs in the queue")

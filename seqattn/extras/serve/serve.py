@@ -1,0 +1,70 @@
+"""A bundle behind HTTP."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from seqattn.checking import checked
+from seqattn.errors import UserError
+from seqattn.extras.serve.limits import Limits
+from seqattn.runs.bundle_run import BundleRun
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Serving(BundleRun):
+    """Answers requests until it is stopped.
+
+    Args:
+        bundle, device, trust: as `BundleRun`.
+        host: the address to listen on.
+        port: 0 for any that is free.
+        hosts: names that it goes by, beside `localhost` and addresses.
+        cors: origins whose pages may ask; `*` for all.
+        languages: codes of the source's and the target's, for LibreTranslate's clients.
+        limits: what it takes.
+
+    Raises:
+        UserError: for languages that are not two, or an ensemble.
+    """
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Ge(0), Le(65_535)] = 8_000
+    hosts: Sequence[str] = ()
+    cors: Sequence[str] = ()
+    languages: Sequence[str] = ()
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if len(self.languages) not in (0, 2):
+            came = ", ".join(self.languages)
+            raise UserError(f"languages must be the source's and the target's, got [{came}]")
+        if self.ensemble:
+            raise UserError("serve takes one bundle; leave ensemble out")
+
+    def run(self) -> None:
+        """Serves.
+
+        Raises:
+            UserError: where the address or the bundle cannot be used, or a package is missing.
+        """
+        try:
+            from seqattn.extras.serve.app import make_app
+            from seqattn.extras.serve.serving import address_of, bound, serve
+        except ModuleNotFoundError as error:
+            if error.name not in ("fastapi", "starlette", "uvicorn"):
+                raise
+            raise UserError(
+                f"serve needs {error.name}: pip install -e .[serve], in the checkout"
+            ) from error
+        from seqattn.extras.serve.service import Service
+
+        with bound(self.host, self.port) as on:
+            service = Service(self.load(), self.limits)
+            app = make_app(service, (*self.hosts, self.host), self.cors, self.languages)
+            told = f"serving {self.bundle} on {address_of(on)} (Ctrl-C ends)"
+            print(told, file=sys.stderr, flush=True)
+            serve(app, on, self.limits)

@@ -1,0 +1,4 @@
+"""Shards of corpora larger than memory: the verb prepare. The core reads them."""
+
+NEEDS: tuple[str, ...] = ()
+"""Extras that it imports."""

@@ -1,0 +1,250 @@
+"""A corpus of any size becomes shards to train on: cleaned, tokenised, in random order."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from seqattn.bundle.data_paths import without_paths
+from seqattn.bundle.nodes import TARGET, describe
+from seqattn.checking import Count, CountOrNone, Seed, checked
+from seqattn.data.shard_files import (
+    FORMAT,
+    MANIFEST,
+    SIDES,
+    TOKENIZER,
+    WORK,
+    Manifest,
+    SplitEntry,
+    damaged_files,
+    read_manifest,
+    write_lengths,
+    write_split,
+)
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
+from seqattn.errors import UserError
+from seqattn.extras.shards.cleaning import Cleaning
+from seqattn.extras.shards.prepared import (
+    MAKING,
+    held,
+    or_hold_out,
+    print_prepared,
+    texts_of_chunks,
+    timed,
+    vocabulary_of,
+)
+from seqattn.extras.shards.preparing import (
+    Plan,
+    count_chunks,
+    make_shards,
+    read_chunks,
+    shares,
+    texts_of,
+)
+from seqattn.processes import cores
+from seqattn.runs.made_from import RECORD, MadeFrom, data_contents, digests, say_finished
+from seqattn.storage import file_faults, is_file, user_path, write_whole
+from seqattn.training.screen import progress
+
+_FREE = (TARGET, "output", "workers", "cache_dir", "data", "vocabulary")
+"""Keys that change nothing of what is made, or are told by contents."""
+_CHUNKS = "chunks.json"
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """Makes a directory that `data=shards` trains from.
+
+    Args:
+        data: where the pairs come from.
+        output: the directory; the same preparation goes on in it after a stop.
+        tokenizer: the vocabulary to train.
+        clean: which pairs are left out.
+        vocabulary: a prepared directory or a bundle whose vocabulary is taken; None to train one.
+        sample: pairs that a vocabulary is trained on, drawn at random.
+        hold_out: pairs to validate on that are drawn from the training split and left out of it;
+            0 for the validation split of `data`.
+        shard_pairs: pairs of a shard, about.
+        workers: processes; None for one a core.
+        cache_dir: where `datasets` keeps validation and test texts; None for its own place.
+        seed: of the order.
+    """
+
+    data: Any
+    output: str
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    clean: Cleaning = field(default_factory=Cleaning)
+    vocabulary: str | None = None
+    sample: Count = 500_000
+    hold_out: CountOrNone = 0
+    shard_pairs: Count = 131_072
+    workers: Count | None = None
+    cache_dir: str | None = None
+    seed: Seed = 1
+
+    @property
+    def home(self) -> Path:
+        """The directory that is made."""
+        return user_path(self.output)
+
+    @property
+    def processes(self) -> int:
+        """How many work at once."""
+        return self.workers or cores()
+
+    def run(self) -> Manifest:
+        """Reads, cleans, tokenises, writes and prints; returns what the directory holds.
+
+        Raises:
+            UserError: where the data cannot be read or the directory not be written.
+        """
+        if getattr(self.data, "yields", "pairs") != "pairs":
+            raise UserError("prepare takes pairs of texts; questions are trained on as they are")
+        with held(self.home):
+            made_from = self._made_from()
+            finished = self._finished(made_from) if is_file(self.home / MANIFEST) else None
+            found = finished or self._made(made_from)
+            shutil.rmtree(self.home / WORK, ignore_errors=True)
+        if finished:
+            say_finished(self.home)
+        return found
+
+    def _made_from(self) -> MadeFrom:
+        """What decides the shards."""
+        settings = {k: v for k, v in describe(self).items() if k not in _FREE}
+        settings["data"] = without_paths(describe(self.data, "data"))
+        files: Callable[[str], list[Path]] = getattr(self.data, "files", lambda split: [])
+        contents = {"data.train": digests(files("train"))}
+        if not self.hold_out:
+            with or_hold_out():
+                contents["data.val"] = digests(files("val"))
+            contents |= data_contents(self.data, ["test"])
+        if self.vocabulary is not None:
+            tokenizer, theirs = vocabulary_of(user_path(self.vocabulary))
+            if self.tokenizer not in (TokenizerConfig(), theirs):
+                raise UserError(f"vocabulary={self.vocabulary} is there; leave tokenizer out")
+            contents["vocabulary"] = [tokenizer.fingerprint]
+        return MadeFrom(settings=settings, contents=contents)
+
+    def _finished(self, made_from: MadeFrom) -> Manifest | None:
+        """What is prepared already; None where a part of it is to be made again."""
+        manifest = read_manifest(self.home)
+        made_from.check(self.home, MadeFrom(settings=manifest.settings, contents=manifest.contents))
+        damaged = damaged_files(self.home, manifest)
+        for path in damaged:
+            print(f"{path} is missing or damaged; it is made again", file=sys.stderr)
+            path.unlink(missing_ok=True)
+        return None if damaged else manifest
+
+    def _begin(self, made_from: MadeFrom) -> None:
+        """Makes room for what is unfinished, or finds that of the same preparation.
+
+        Texts that were read for other settings are read anew; once there is a vocabulary, of
+        which only the same preparation makes anything, others are refused.
+        """
+        work = self.home / WORK
+        with file_faults("make", work):
+            work.mkdir(parents=True, exist_ok=True)
+            for begun in self.home.rglob(".*.*.????????"):  # files that a stop left unfinished
+                begun.unlink()
+        if is_file(work / RECORD):
+            before = MadeFrom.read(work)
+            if is_file(self.home / TOKENIZER / f"{TOKENIZER}.json"):
+                made_from.check(self.home, before)
+            elif texts_of_chunks(before) != texts_of_chunks(made_from):
+                shutil.rmtree(work)
+                work.mkdir()
+        made_from.write(work)
+
+    def _made(self, made_from: MadeFrom) -> Manifest:
+        times: dict[str, float] = {}
+        self._begin(made_from)
+        splits = {} if self.hold_out else self._copied_splits()
+        with timed(times, "reading"):
+            sizes, counts = count_chunks(self.home, self._read(), self.clean)
+        out = shares(sizes, self.hold_out)
+        left = [size - own for size, own in zip(sizes, out, strict=True)]
+        if sum(left) < 1:
+            left_out = {**counts, "held out": sum(out), "read": 0}
+            reasons = ", ".join(f"{n:,} {why}" for why, n in left_out.items() if n)
+            raise UserError(f"no pair of {counts['read']:,} is left to train on: {reasons}")
+        if self.hold_out:
+            splits["val"] = self._held_out(out)
+        with timed(times, "vocabulary"):
+            tokenizer, config = self._vocabulary(left, out)
+        plan = Plan(self.home, max(1, round(sum(left) / self.shard_pairs)), out, self.seed)
+        with timed(times, MAKING), progress(MAKING, "shards") as tell:
+            entries, lengths = make_shards(
+                plan, self.processes, lambda done: tell(done, plan.shards)
+            )
+        manifest = Manifest(
+            format=FORMAT, **made_from.model_dump(), tokenizer=config,
+            fingerprint=tokenizer.fingerprint, counts=counts,
+            lengths_sha256=write_lengths(self.home, lengths), train=entries, splits=splits,
+        )  # fmt: skip
+        manifest.write(self.home)
+        print_prepared(self.home, manifest, times, self.processes)
+        return manifest
+
+    def _copied_splits(self) -> dict[str, SplitEntry]:
+        """Validation and test texts as the data has them, nothing left out."""
+        splits = {}
+        with or_hold_out():
+            splits["val"] = write_split(self.home, "val", self._texts("val"))
+        try:
+            splits["test"] = write_split(self.home, "test", self._texts("test"))
+        except UserError as error:  # there need be none
+            print(f"without a test split: {error}", file=sys.stderr)
+        return splits
+
+    def _texts(self, split: str) -> pa.Table:
+        if getattr(self.data, "dataset", None) is not None:  # of the hub: no copy of all of it
+            columns = zip(*self.data.stream(split), strict=True)
+            return pa.table(dict(zip(SIDES, map(list, columns), strict=True)))
+        rows = self.data.load(split, Path(self.cache_dir) if self.cache_dir else None)
+        return rows.with_format("arrow")[:]
+
+    def _read(self) -> int:
+        """Puts the pairs into chunks, unless that is done; gives the number of these."""
+        done = self.home / WORK / _CHUNKS
+        if not is_file(done):
+            with progress("reading", "pairs") as tell:
+                chunks = read_chunks(
+                    self.data.stream("train"), self.home, self.clean, self.seed, self.processes,
+                    lambda pairs: tell(pairs, None),
+                )  # fmt: skip
+            if not chunks:
+                raise UserError(f"{self.data.origin('train')} has no pairs")
+            write_whole(done, json.dumps(chunks).encode())
+        return int(json.loads(done.read_bytes()))
+
+    def _held_out(self, out: list[int]) -> SplitEntry:
+        (self.home / "test.arrow").unlink(missing_ok=True)  # of a start without hold_out
+        columns: list[list[str]] = [[], []]
+        for number, count in enumerate(out):
+            for column, texts in zip(columns, texts_of(self.home, number, 0, count), strict=True):
+                column += texts
+        return write_split(self.home, "val", pa.table(dict(zip(SIDES, columns, strict=True))))
+
+    def _vocabulary(self, left: list[int], out: list[int]) -> tuple[Tokenizer, TokenizerConfig]:
+        home, config = self.home / TOKENIZER, self.tokenizer
+        if self.vocabulary is not None:
+            tokenizer, config = vocabulary_of(user_path(self.vocabulary))
+            tokenizer.save(home)
+        elif is_file(home / f"{TOKENIZER}.json"):
+            tokenizer = Tokenizer.load(home)
+        else:
+            sides: list[list[str]] = [[], []]
+            for number, (own, count) in enumerate(zip(out, shares(left, self.sample))):
+                for side, texts in zip(sides, texts_of(self.home, number, own, own + count)):
+                    side += texts
+            tokenizer = train_tokenizer(sides[0], sides[1], config, self.home / WORK)
+            tokenizer.save(home)
+        return tokenizer, config

@@ -1,0 +1,210 @@
+"""A corpus of any size becomes shards: read and cleaned once, spread by chance, made into ids.
+
+Texts go to disk in chunks, each in random order. Shard k takes the k-th part of every chunk, and
+shuffles it: so rows are spread over the shards at random, and no more than a shard is in memory.
+Each file appears whole, and what it holds is decided by the corpus, the settings and the seed:
+after a kill the files that are there stay as they are. This module is imported by every worker, and
+knows neither torch nor `datasets`.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from functools import lru_cache, partial
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from seqattn.data.shard_files import (
+    SIDES,
+    WORK,
+    Ints,
+    ShardEntry,
+    arrow_file,
+    describe_shard,
+    ids_file,
+    read_batch,
+)
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.errors import UserError
+from seqattn.extras.shards.cleaning import Cleaning, cleaned, first_of_each
+from seqattn.extras.shards.parallel import spread, workers
+from seqattn.storage import write_whole
+
+Pair = tuple[str, str]
+Tell = Callable[[int], object]
+"""Is told how many are done."""
+ROWS, CHARACTERS = 1 << 16, 1 << 26
+"""Of a chunk at most, as it is read."""
+_ENCODED = 1000  # texts that become ids together
+
+
+class Plan(NamedTuple):
+    """Where shards are made of what."""
+
+    home: Path
+    shards: int
+    held: list[int]
+    """(C,) rows of each chunk that are no training rows, its first."""
+    seed: int
+
+
+def chunk_path(home: Path, number: int) -> Path:
+    """Where texts wait to become ids."""
+    return home / WORK / f"texts-{number:06d}.arrow"
+
+
+def read_chunks(
+    pairs: Iterable[Pair], home: Path, cleaning: Cleaning, seed: int, count: int, tell: Tell
+) -> int:
+    """Writes the pairs that are kept in chunks, by `count` processes; gives the number of chunks.
+
+    Duplicates are kept here; `count_chunks` finds them.
+    """
+    numbers = 0
+    with workers(count) as pool:
+
+        def jobs() -> Iterator[Callable[[], Future[int]]]:
+            nonlocal numbers
+            for number, part in enumerate(_parts(pairs)):
+                numbers = number + 1
+                yield partial(pool.submit, _clean_chunk, home, number, part, cleaning, seed)
+
+        done = 0
+        for rows in spread(jobs(), 2 * count):
+            done += rows
+            tell(done)
+    return numbers
+
+
+def _parts(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    part: list[Pair] = []
+    characters = 0
+    for pair in pairs:
+        part.append(pair)
+        characters += len(pair[0]) + len(pair[1])
+        if len(part) == ROWS or characters > CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
+
+
+def _clean_chunk(home: Path, number: int, pairs: list[Pair], cleaning: Cleaning, seed: int) -> int:
+    """Writes what is kept of some pairs, unless that is done; gives their number."""
+    path = chunk_path(home, number)
+    if not path.is_file():
+        kept = cleaned(pairs, cleaning)
+        order = pa.array(np.random.default_rng([seed, 0, number]).permutation(len(kept.hashes)))
+        columns = {
+            "source": pa.array(kept.sources, pa.large_string()),
+            "target": pa.array(kept.targets, pa.large_string()),
+            "hash": pa.array(kept.hashes, pa.uint64()),
+        }
+        notes = {"read": len(pairs), **kept.faults}
+        shuffled = {name: column.take(order) for name, column in columns.items()}
+        write_whole(path, [arrow_file(shuffled, {"counts": json.dumps(notes)})])
+    return len(pairs)
+
+
+def count_chunks(home: Path, chunks: int, cleaning: Cleaning) -> tuple[list[int], Counter[str]]:
+    """The rows to be kept of each chunk, which are noted beside it, and what was left out."""
+    batches = [read_batch(chunk_path(home, number)) for number in range(chunks)]
+    counts = Counter[str]()
+    for batch in batches:
+        counts.update(json.loads(batch.schema.metadata[b"counts"]))
+    sizes = [len(batch) for batch in batches]
+    kept: Iterable[Ints] = map(np.arange, sizes)
+    if cleaning.duplicates:
+        kept = first_of_each([batch.column("hash").to_numpy() for batch in batches])
+    left = []
+    for number, rows in enumerate(kept):
+        left.append(len(rows))
+        write_whole(_rows_path(home, number), rows.astype(np.int32).tobytes())
+    if repeated := sum(sizes) - sum(left):
+        counts["a pair that came before"] = repeated
+    return left, counts
+
+
+def _rows_path(home: Path, number: int) -> Path:
+    return chunk_path(home, number).with_suffix(".rows")
+
+
+def shares(sizes: list[int], total: int) -> list[int]:
+    """Splits a number over chunks by their sizes, rounded so that the sum holds."""
+    whole = max(1, sum(sizes))
+    ends = [min(total, whole) * end // whole for end in np.cumsum([0, *sizes]).tolist()]
+    return [end - start for start, end in pairwise(ends)]
+
+
+def texts_of(home: Path, number: int, start: int, stop: int) -> list[list[str]]:
+    """Sources and targets of a part of the rows that are kept of a chunk."""
+    rows = np.fromfile(_rows_path(home, number), np.int32)[start:stop]
+    batch = read_batch(chunk_path(home, number))
+    return [batch.column(side).take(pa.array(rows)).to_pylist() for side in SIDES]
+
+
+def shard_name(number: int) -> str:
+    """The file of a shard."""
+    return f"train-{number:05d}.arrow"
+
+
+def make_shards(
+    plan: Plan, count: int, tell: Tell
+) -> tuple[list[ShardEntry], npt.NDArray[np.int32]]:
+    """Makes the shards that are not there yet, by `count` processes.
+
+    Returns:
+        What the manifest says of each, and (E, 3) their histograms one after the other.
+    """
+    found: dict[int, tuple[ShardEntry, npt.NDArray[np.int32]]] = {}
+    with workers(count) as pool:
+        jobs = (partial(pool.submit, _make_shard, plan, number) for number in range(plan.shards))
+        for number, entry, lengths in spread(jobs, 2 * count):
+            found[number] = entry, lengths
+            tell(len(found))
+    entries, tables = zip(*(found[number] for number in range(plan.shards)), strict=True)
+    return list(entries), np.concatenate(tables)
+
+
+def _make_shard(plan: Plan, number: int) -> tuple[int, ShardEntry, npt.NDArray[np.int32]]:
+    path = plan.home / shard_name(number)
+    try:
+        return number, *describe_shard(path)
+    except UserError:  # it is not there, or was damaged
+        write_whole(path, [_shard_content(plan, number)])
+        return number, *describe_shard(path)
+
+
+def _shard_content(plan: Plan, number: int) -> pa.Buffer:
+    sides: list[list[str]] = [[], []]
+    for chunk, held in enumerate(plan.held):
+        rows = _rows_path(plan.home, chunk).stat().st_size // 4 - held
+        start, stop = (held + rows * n // plan.shards for n in (number, number + 1))
+        for side, texts in zip(sides, texts_of(plan.home, chunk, start, stop), strict=True):
+            side += texts
+    order = np.random.default_rng([plan.seed, 1, number]).permutation(len(sides[0])).tolist()
+    tokenizer = _tokenizer(plan.home)
+    sizes = (tokenizer.source_size, tokenizer.target_size)
+    encoders = (tokenizer.encode_source, tokenizer.encode_target)
+    lengths, ids = [], []
+    for texts, size, encode in zip(sides, sizes, encoders, strict=True):
+        kind = np.uint16 if size <= 1 << 16 else np.int32
+        each, flat = [], []
+        for first in range(0, len(order), _ENCODED):
+            some = encode([texts[row] for row in order[first : first + _ENCODED]])
+            each += list(map(len, some))
+            flat.append(np.fromiter(chain.from_iterable(some), kind))
+        lengths.append(np.array(each, np.int64))
+        ids.append(np.concatenate(flat) if flat else np.zeros(0, kind))
+    return ids_file(lengths, ids)
+
+
+@lru_cache(maxsize=1)
+def _tokenizer(home: Path) -> Tokenizer:
+    return Tokenizer.load(home / "tokenizer")

@@ -1,1 +1,0 @@
-"""What `compare` is made of: which runs are compared, the verdicts, costs, tables and pages."""

@@ -1,1 +1,0 @@
-"""What `explain` and `heads` share: bundles and sentences that are looked into, and tables."""

@@ -1,0 +1,67 @@
+"""Tables that other commands have left beside a bundle."""
+
+import json
+from pathlib import Path
+from typing import TypedDict
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+
+from seqattn.errors import UserError
+from seqattn.inputs import read_bytes
+from seqattn.storage import file_faults, write_whole
+
+TABLES = "tables"
+"""The folder of a run that holds them, each as `NAME.json`."""
+
+
+class TableDocument(TypedDict):
+    """A table of anything; a cell is a text, a number, or None where there is none.
+
+    A table with the columns "attention", "head" and "role" names the roles of heads.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[str | float | None]]
+    notes: list[str]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    title: str
+    columns: list[str]
+    rows: list[list[str | FiniteFloat | int | None]]
+    notes: list[str] = []
+
+
+def run_tables(run: Path) -> list[TableDocument]:
+    """The tables of a run, by the names of their files; none where there are none.
+
+    Raises:
+        UserError: for a file that is no table, or rows of other lengths than the columns.
+    """
+    found: list[TableDocument] = []
+    for path in sorted((run / TABLES).glob("*.json")):
+        try:
+            table = _Table.model_validate_json(read_bytes(path))
+        except ValidationError as error:
+            raise UserError(
+                f"{path} is no table with title, columns and rows; remove it"
+            ) from error
+        if any(len(row) != len(table.columns) for row in table.rows):
+            raise UserError(f"{path} must have a cell for each column in each row")
+        found.append(table.model_dump())  # type: ignore[arg-type]
+    return found
+
+
+def write_table(run: Path, name: str, table: TableDocument) -> None:
+    """Leaves a table for `run_tables`, in place of one of that name.
+
+    Raises:
+        UserError: where the run's directory cannot be written.
+    """
+    content = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
+    with file_faults("write", run / TABLES):
+        (run / TABLES).mkdir(exist_ok=True)
+    write_whole(run / TABLES / f"{name}.json", f"{content}\n".encode())

@@ -1,1 +1,0 @@
-"""What `search` is made of: the space, its trials, successive halving and the report."""

@@ -1,0 +1,3 @@
+"""The bundles that corpora are made with."""
+
+from tests.runs.conftest import corpus, writers  # noqa: F401

@@ -1,0 +1,95 @@
+"""`export`: a bundle for CTranslate2, with a page whose program gives what `generate` gives."""
+
+import re
+import shutil
+
+import pytest
+
+import seqattn
+from tests.cli.small import listing, pairs, refusal, run, succeed
+
+pytest.importorskip("ctranslate2")
+FILES = ["README.md", "config.json", "joint.model", "model.bin", "shared_vocabulary.json"]
+
+
+@pytest.fixture
+def export(capfd, trained, tmp_path):
+    """Exports the trained bundle; gives the directory and what was printed."""
+
+    def call(*words, output="new"):
+        words = (f"bundle={trained / 'model'}", f"output={tmp_path / output}", *words)
+        return tmp_path / output, succeed(capfd, "export", *words)
+
+    return call
+
+
+def program(directory, text):
+    """The program of the page, for a text."""
+    page = (directory / "README.md").read_text(encoding="utf-8")
+    code = re.search("```python\n(.*)```", page, re.DOTALL)[1]
+    return code.replace('"DIR', f'"{directory}').replace('"TEXT"', repr(text))
+
+
+def test_the_program_of_its_page_says_what_the_bundle_says(export, trained, capfd):
+    new, out = export()
+    assert {*FILES} <= {file.name for file in new.iterdir()}
+    assert re.search(r"checked .* 8 random pairs: .* more than \d+e-0[5-9] nats", out)
+    texts = [source for source, _ in pairs()][::9]
+    for text in texts:
+        exec(program(new, text), {})
+    assert capfd.readouterr().out.splitlines() == seqattn.load(trained / "model").generate(texts)
+
+
+@pytest.mark.parametrize("kind", ["int8", "float16"])
+def test_a_file_of_fewer_bits_is_smaller_and_says_something(export, capfd, kind):
+    whole, _ = export()
+    new, out = export(f"quantize={kind}", output="fewer")
+    size = (new / "model.bin").stat().st_size
+    assert f"{size:,} bytes in {kind} (" in out
+    assert size < (whole / "model.bin").stat().st_size
+    exec(program(new, "a dog sees a ball ."), {})
+    assert capfd.readouterr().out.strip()
+
+
+def test_the_same_command_is_finished_and_another_is_refused(export, trained, tmp_path, capfd):
+    (tmp_path / "new").mkdir()
+    new, _ = export()
+    before = listing(new)
+    copied = tmp_path / "copied"
+    shutil.copytree(trained / "model", copied)
+    for bundle in (trained / "model", copied):
+        ended = run(capfd, "export", f"bundle={bundle}", f"output={new}")
+        assert ended == (0, "", f"output={new} is finished, nothing is left to do\n")
+    with (copied / "config.yaml").open("a") as file:
+        file.write("\n")
+    for words, told in (
+        ((f"bundle={copied}",), "other contents of bundle"),
+        ((f"bundle={trained / 'model'}", "quantize=int8"), "quantize=null"),
+    ):
+        text = refusal(capfd, "export", *words, f"output={new}")
+        assert text.startswith(f"output={new} was made with {told}; give the same, ")
+    assert listing(new) == before
+
+
+def test_what_differs_is_refused_and_not_written(trained, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("seqattn.extras.exchange.export._difference", lambda *_: float("nan"))
+    words = f"bundle={trained / 'model'}", f"output={tmp_path / 'new'}"
+    assert "gives other probabilities than this bundle" in refusal(capfd, "export", *words)
+    assert not tmp_path.exists()  # nor a directory for it
+
+
+def test_what_cannot_be_exported_is_refused(trained, answering, tmp_path, capfd):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine").touch()
+    small = tmp_path / "int8"
+    words = f"bundle={trained / 'model'}", f"output={small}", "quantize=int8", "scores=false"
+    succeed(capfd, "convert", *words)
+    for bundle, output, reason in [
+        (trained, "taken", "is not empty; name another directory"),
+        (answering, "new", "export takes a bundle that writes texts"),
+        (small, "new", "is quantized already; export the bundle that it was made from"),
+    ]:
+        home = bundle if bundle == small else bundle / "model"
+        text = refusal(capfd, "export", f"bundle={home}", f"output={tmp_path / output}")
+        assert reason in text
+    assert not (tmp_path / "new").exists()

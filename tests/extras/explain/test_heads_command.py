@@ -1,0 +1,104 @@
+"""The verbs heads and probe: what they print, write and refuse."""
+
+import json
+
+import pytest
+
+import seqattn
+from seqattn.extras.explain.head_importance import pairs_of
+from seqattn.runs.run_tables import run_tables
+from tests.bundle.conftest import configuration, untrained
+from tests.cli.small import data_of, refusal, succeed
+
+PNG = b"\x89PNG\r\n"
+
+
+def test_heads_are_told_drawn_and_taken_out(capfd, trained, tmp_path):
+    given = (f"bundle={trained}/model", f"output={tmp_path}/heads", "sentences=6", "points=3")
+    out = succeed(capfd, "heads", *given, "generation=greedy")
+    found = json.loads((tmp_path / "heads" / "heads.json").read_text())
+    slots = ("encoder", "decoder", "cross")
+    places = [out.index(f"│ {slot} 1.{head} ") for slot in slots for head in range(1, 5)]
+    assert places == sorted(places)
+    attentions = found["attentions"]
+    assert [(one["slot"], one["layer"], one["reasons"]) for one in attentions.values()] == [
+        ("encoder", 1, []),
+        ("decoder", 1, []),
+        ("cross", 1, []),
+    ]
+    for attention in attentions.values():
+        assert sum(head["importance"] ** 2 for head in attention["heads"]) == pytest.approx(1)
+        assert all(head["entropy"] > 0 for head in attention["heads"])
+    curve = found["ablation"]
+    assert curve["out"] == [0, 4, 8, 12]
+    runs = [curve["by_importance"], *curve["at_random"]]
+    assert len(runs) == 4
+    assert {(run[0], run[-1]) for run in runs} == {(runs[0][0], runs[0][-1])}
+    assert "BLEU by heads taken out" in out
+    tables = {table["title"]: table for table in run_tables(trained)}
+    ablation, heads = tables["BLEU by heads taken out"], tables["Heads on val"]
+    assert ablation["rows"][0] == ["least important first", *(round(x, 2) for x in runs[0])]
+    numbers = dict(zip(heads["columns"], zip(*heads["rows"], strict=True), strict=True))
+    assert list(zip(numbers["attention"], numbers["head"], strict=True)) == [
+        (name, str(head)) for name in attentions for head in range(1, 5)
+    ]
+    told = [head for attention in attentions.values() for head in attention["heads"]]
+    roles = [role.partition(" ")[0] for role in numbers["role"]]
+    assert roles == [head["role"] for head in told]
+    assert numbers["mark"] == tuple(round(head["mark"], 2) for head in told)
+    for name in ("heads", "ablation"):
+        assert (tmp_path / "heads" / f"{name}.png").read_bytes().startswith(PNG)
+
+
+def test_rows_with_an_empty_side_are_left_out(trained):
+    bundle = seqattn.load(f"{trained}/model")
+    pairs = pairs_of(bundle, ["", "a dog", "a cat"], ["ein Hund", "", "eine Katze"])
+    assert [pair.source for pair in pairs] == bundle.encode(["a cat"])[0]
+
+
+def test_heads_of_spans_are_refused(capfd, answering, tmp_path):
+    text = refusal(capfd, "heads", f"bundle={answering}/model", f"output={tmp_path}/heads")
+    assert text.endswith("answers by spans; heads takes an encoder-decoder")
+
+
+def test_heads_of_a_model_without_attention_are_refused(capfd, trained, corpus, tmp_path):
+    known = seqattn.load(f"{trained}/model")
+    untrained(tmp_path / "none", known.tokenizer, configuration("rnn", attention="none"))
+    given = (f"bundle={tmp_path}/none", *data_of(corpus), f"output={tmp_path}/heads")
+    text = refusal(capfd, "heads", *given)
+    assert text.endswith("has no attention; heads takes a model that has some")
+
+
+def test_labels_are_probed_layer_by_layer(capfd, trained, corpus, tmp_path):
+    lines = (corpus / "test.en").read_text().splitlines()
+    labels = tmp_path / "labels"
+    tags = [" ".join(f"L{len(word)}" for word in line.split()) for line in lines]
+    labels.write_text("\n".join(tags))
+    given = (f"bundle={trained}/model", f"labels={labels}", f"output={tmp_path}/probe.json")
+    out = succeed(capfd, "probe", *given)
+    found = json.loads((tmp_path / "probe.json").read_text())["probe"]
+    assert list(found["layers"]) == ["embedding", "layer 1"]
+    for row in found["layers"].values():
+        assert row["selectivity"] == pytest.approx(row["accuracy"] - row["control"])
+    assert found["layers"]["embedding"]["accuracy"] > found["majority"]
+    assert "linear probe of" in out
+    labels.write_text("L1\n" * len(lines))
+    text = refusal(capfd, "probe", *given[:2])
+    assert f"{labels} line 1 has 1 labels for" in text
+    labels.write_bytes(b"L1 \xff\n")
+    assert "must be UTF-8 text" in refusal(capfd, "probe", *given[:2])
+    labels.write_text("L1\n")
+    assert f"{labels} has 1 lines for {len(lines)} sentences" in refusal(capfd, "probe", *given[:2])
+
+
+def test_a_word_has_its_neighbours_in_two_sentences(capfd, trained, tmp_path):
+    texts = 'texts=["a dog sees a ball .","the ball hears two birds ."]'
+    given = (f"bundle={trained}/model", "word=ball", "neighbours=2", f"output={tmp_path}/p.json")
+    out = succeed(capfd, "probe", *given, texts)
+    found = json.loads((tmp_path / "p.json").read_text())["neighbours"]
+    assert found["places"] == ["a dog sees a ball .", "the ball hears two birds ."]
+    layers = found["layers"]
+    assert list(layers) == ["embedding", "layer 1, attention", "layer 1, uniform attention"]
+    assert len({of["cosine"] for of in layers.values()}) == 3
+    assert all(len(near) == 2 for of in layers.values() for near in of["neighbours"])
+    assert "BALL" in out

@@ -1,0 +1,166 @@
+"""The one thread: what goes together, in which order, and what becomes of what fails."""
+
+import threading
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from seqattn.extras.serve.limits import Limits
+from seqattn.extras.serve.model_thread import Alone, ModelThread, Shared
+from seqattn.extras.serve.watching import Gone
+
+
+class Recorded:
+    """A search that notes its batches and waits for a word before the first one."""
+
+    def __init__(self):
+        self.batches, self.started, self.go = [], threading.Event(), threading.Event()
+
+    def __call__(self, search, items, left):
+        self.started.set()
+        assert self.go.wait(10)
+        self.batches.append((search, items))
+        if "bad" in items:
+            raise ValueError("bad")
+        return [f"{search} {item}" for item in items]
+
+
+@pytest.fixture
+def search():
+    return Recorded()
+
+
+@pytest.fixture
+def thread(search):
+    made = ModelThread(search, Limits(queue=6, batch_tokens=10, batch_wait=0))
+    yield made
+    search.go.set()
+    made.close()
+
+
+def held(thread, search):
+    """Keeps the thread at work, so that what comes next waits."""
+    first = Shared("first", "0", 1)
+    thread.submit([first])
+    assert search.started.wait(10)
+    return first
+
+
+def found(jobs):
+    return [job.done.result(timeout=10) for job in jobs]
+
+
+def test_what_waits_with_an_equal_search_goes_together_within_its_tokens(thread, search):
+    held(thread, search)
+    jobs = [Shared("a", "1", 4), Shared("b", "2", 4), Shared("a", "3", 4), Shared("a", "4", 4)]
+    thread.submit(jobs)
+    assert len(thread) == 4
+    search.go.set()
+    assert found(jobs) == ["a 1", "b 2", "a 3", "a 4"]
+    assert search.batches[1:] == [("a", ["1", "3"]), ("b", ["2"]), ("a", ["4"])]
+
+
+def test_work_alone_is_done_in_its_turn(thread, search):
+    held(thread, search)
+    order = []
+    alone = Alone(lambda left: order.append(len(search.batches)))
+    jobs = [Shared("a", "1", 1), alone, Shared("a", "2", 99)]
+    thread.submit(jobs)
+    search.go.set()
+    found(jobs)
+    assert order == [2]
+    assert search.batches[1:] == [("a", ["1"]), ("a", ["2"])]  # 99 tokens go, if alone
+
+
+def test_what_fails_together_is_done_each_for_itself(thread, search):
+    held(thread, search)
+    jobs = [Shared("a", item, 1) for item in ("1", "bad", "2")]
+    thread.submit(jobs)
+    search.go.set()
+    assert found([jobs[0], jobs[2]]) == ["a 1", "a 2"]
+    with pytest.raises(ValueError, match="bad"):
+        jobs[1].done.result(timeout=10)
+
+
+def test_what_nobody_waits_for_is_not_done(thread, search):
+    held(thread, search)
+    jobs = [Shared("a", "1", 1), Shared("b", "2", 1)]
+    thread.submit(jobs)
+    assert jobs[0].done.cancel()
+    search.go.set()
+    assert found(jobs[1:]) == ["b 2"]
+    assert search.batches[1:] == [("b", ["2"])]
+
+
+def test_a_full_queue_takes_all_of_a_request_or_nothing(thread, search):
+    held(thread, search)
+    thread.submit([Shared("a", str(n), 1) for n in range(4)])
+    with pytest.raises(HTTPException) as refused:
+        thread.submit([Shared("a", str(n), 1) for n in range(3)])
+    assert (refused.value.status_code, refused.value.headers) == (503, {"Retry-After": "1"})
+    assert refused.value.detail == "the server has too much to do; try again in a second"
+    assert len(thread) == 4
+
+
+def test_those_that_nobody_waits_for_fill_no_queue(thread, search):
+    held(thread, search)
+    left = [Shared("a", str(n), 1) for n in range(6)]
+    thread.submit(left)
+    assert all(job.done.cancel() for job in left)
+    thread.submit([last := Shared("a", "6", 1)])
+    assert len(thread) == 1
+    search.go.set()
+    assert found([last]) == ["a 6"]
+
+
+def test_closing_waits_for_what_waits_and_takes_no_more(thread, search):
+    first = held(thread, search)
+    last = Shared("a", "1", 1)
+    thread.submit([last])
+    threading.Timer(0.05, search.go.set).start()
+    thread.close()
+    assert found([first, last]) == ["first 0", "a 1"]
+    with pytest.raises(HTTPException, match="the server is stopping"):
+        thread.submit([Shared("a", "2", 1)])
+
+
+def test_after_a_batch_of_several_one_waits_for_company(search):
+    thread = ModelThread(search, Limits(batch_wait=500))
+    held(thread, search)
+    first = [Shared("a", "1", 1), Shared("a", "2", 1)]
+    thread.submit(first)
+    search.go.set()
+    found(first)
+    late = [Shared("a", "3", 1), Shared("a", "4", 1)]
+    thread.submit(late[:1])
+    thread.submit(late[1:])
+    thread.submit([other := Shared("b", "5", 1)])  # which ends the waiting
+    found([*late, other])
+    thread.close()
+    assert search.batches[2:] == [("a", ["3", "4"]), ("b", ["5"])]
+
+
+def test_what_runs_for_clients_who_left_ends_and_the_others_are_served():
+    begun, tries = threading.Event(), []
+
+    def search(search, items, left):
+        tries.append(items)
+        begun.set()
+        while len(items) == 3:
+            if left():
+                raise Gone
+        return items
+
+    thread = ModelThread(search, Limits(batch_wait=0))
+    free = threading.Event()
+    thread.submit([Alone(lambda left: free.wait(10))])
+    jobs = [Shared("a", "1", 4), Shared("a", "2", 4), Shared("a", "3", 6)]
+    thread.submit(jobs)
+    free.set()
+    assert begun.wait(10)
+    jobs[0].leave()  # of 14 tokens 4
+    jobs[1].leave()  # and 4 more
+    assert found(jobs[2:]) == ["3"]
+    assert [type(job.done.exception(timeout=10)) for job in jobs[:2]] == [Gone, Gone]
+    assert tries == [["1", "2", "3"], ["3"]]
+    thread.close()

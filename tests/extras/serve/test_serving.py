@@ -1,0 +1,63 @@
+"""The verb `serve`: what it refuses before it listens."""
+
+import socket
+import sys
+from functools import partial
+
+import pytest
+
+from seqattn.errors import UserError
+from seqattn.extras.convert.convert import Conversion
+from seqattn.extras.serve.serve import Serving
+from seqattn.extras.serve.serving import address_of, bound
+
+
+def test_a_port_that_is_taken_is_said_before_the_bundle_is_read():
+    with bound("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        assert address_of(first) == f"http://127.0.0.1:{port}"
+        with pytest.raises(UserError) as refused:
+            Serving(bundle="nowhere", port=port).run()
+    assert str(refused.value) == (
+        f"host=127.0.0.1 port={port} cannot be had: Address already in use; choose another"
+    )
+
+
+def test_an_address_that_is_not_of_this_machine_is_said():
+    with pytest.raises(UserError, match=r"host=no\.such\.invalid port=8000 cannot be had: "):
+        bound("no.such.invalid", 8_000)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_an_address_of_version_six_stands_in_brackets():
+    try:
+        made = bound("::1", 0)
+    except UserError:
+        pytest.skip("no IPv6 here")
+    with made:
+        assert address_of(made).startswith("http://[::1]:")
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
+def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
+    for name in [*sys.modules]:
+        if name.startswith(("seqattn.extras.serve.app", "seqattn.extras.serve.serving")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UserError) as refused:
+        Serving(bundle="nowhere").run()
+    assert str(refused.value) == f"serve needs {missing}: pip install -e .[serve], in the checkout"
+
+
+WORK = {"data": None, "generation": None, "scorer": None, "output": "new", "heads": "mqa"}
+
+
+@pytest.mark.parametrize("run", [Serving, partial(Conversion, **WORK)])
+def test_an_ensemble_that_would_be_ignored_is_refused(run):
+    with pytest.raises(UserError, match="takes one bundle; leave ensemble out"):
+        run(bundle="one", ensemble=["other"])
+
+
+def test_a_bundle_that_is_not_there_is_said_and_its_port_is_free_again():
+    with pytest.raises(UserError, match="nowhere"):
+        Serving(bundle="nowhere", port=0).run()

@@ -1,0 +1,51 @@
+"""Each extra can be deleted: the core works without it, and its verbs say what is missing."""
+
+import json
+from importlib import import_module
+
+import pytest
+
+from seqattn.cli.verbs import EXTRAS_OF_VERBS
+from tests.absent import printed_without
+from tests.cli.small import train_arguments
+
+PROGRAM = """
+import json
+from seqattn.cli.main import run_verb
+
+print(json.dumps([run_verb(verb, words) for verb, words in {commands!r}]))
+"""
+EXTRAS = sorted(set(EXTRAS_OF_VERBS.values()))
+
+
+def needs(extra):
+    return import_module(f"seqattn.extras.{extra}").NEEDS
+
+
+def codes(absent, commands):
+    """Return the exit codes of commands where some extras are not there."""
+    names = [f"seqattn.extras.{extra}" for extra in absent]
+    return json.loads(printed_without(names, PROGRAM.format(commands=commands)).splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_the_core_trains_generates_and_evaluates_without_any(corpus, tmp_path):
+    bundle = f"bundle={tmp_path}/run/model"
+    commands = [
+        ("train", train_arguments(corpus, f"run_dir={tmp_path}/run")),
+        ("generate", [bundle, f"input={corpus}/test.en", f"output={tmp_path}/outputs"]),
+        ("evaluate", [bundle, f"output={tmp_path}/scores"]),
+        ("analyze", [bundle, "text=a dog sees a ball .", f"output={tmp_path}/pictures"]),
+    ]
+    assert codes(EXTRAS, commands) == [0] * len(commands)
+    assert len((tmp_path / "outputs").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_a_verb_says_which_extra_is_missing(extra, capfd):
+    verbs = [verb for verb, of in EXTRAS_OF_VERBS.items() if extra in (of, *needs(of))]
+    program = PROGRAM.format(commands=[(verb, []) for verb in verbs]) + "import sys\n"
+    program = program.replace("import json\n", "import json, sys\nsys.stderr = sys.stdout\n")
+    told = printed_without([f"seqattn.extras.{extra}"], program).splitlines()
+    line = f"error: seqattn.extras.{extra} is not installed, and VERB needs it"
+    assert told == [*(line.replace("VERB", verb) for verb in verbs), json.dumps([2] * len(verbs))]
