@@ -1,8 +1,10 @@
 """`python scripts/benchmark.py suite=training data.root=DIR`; `--help` says what it takes."""
 
 import sys
-
-from seqattn.cli.main import run_verb
+from pathlib import Path
 
 if __name__ == "__main__":
-    sys.exit(run_verb("benchmark", sys.argv[1:]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from benchmarks.command import main
+
+    sys.exit(main(sys.argv[1:]))

@@ -21,7 +21,6 @@ ABOUT = {
     "convert": "makes a bundle with fewer key heads, or with weights in int8, from a bundle",
     "export": "writes a bundle for CTranslate2, an engine in C++, and checks it",
     "serve": "answers requests with a bundle, as JSON over HTTP",
-    "benchmark": "measures speed beside what one would use instead",
 }
 """What each verb is for."""
 

@@ -30,9 +30,8 @@ MAY_IMPORT = {
     "analysis": BELOW_TASKS,
     "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
     "config": {"runs", "bundle"},
-    "cli": {"config", "runs", "benchmarks", "bundle"},
+    "cli": {"config", "runs", "bundle"},
     "extras": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "runs"},
-    "benchmarks": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "extras"},
 }
 """Beside itself and the ground. A dotted name allows that one module."""
 HOMES_OF_OTHERS = {
@@ -44,7 +43,7 @@ HOMES_OF_OTHERS = {
     "sacrebleu": {"metrics"},
     "rouge_score": {"metrics"},
     "torchmetrics": {"metrics"},
-    "transformers": {"benchmarks"},
+    "transformers": set(),
     "fastapi": {"extras"},
     "starlette": {"extras"},
     "uvicorn": {"extras"},

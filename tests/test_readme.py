@@ -9,14 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 
-from seqattn.benchmarks.support import BEGIN, END, support_table
+from benchmarks.command import CONF as SUITES
+from benchmarks.support import BEGIN, END, support_table
 from seqattn.bundle.choices import choices
 from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
+from seqattn.config.compose import CONF, plain
 from tests.cli.small import (
     checked_training,
-    composed,
     groups,
     write_corpus,
     write_documents,
@@ -157,7 +159,8 @@ def test_the_settings_of_a_training_command_are_there_and_fit(command, folder):
 @pytest.mark.parametrize("command", commands("python scripts/benchmark.py", *DOCS))
 def test_the_settings_of_a_benchmark_command_are_there(command, folder):
     words = [word.replace("=DIR", f"={folder}") for word in shlex.split(command)[2:]]
-    assert composed("benchmark", *words)
+    with initialize_config_dir(config_dir=str(SUITES), version_base="1.3"):
+        assert plain(compose("benchmark", [f"hydra.searchpath=[file://{CONF}]", *words]))
 
 
 @pytest.mark.parametrize("command", PAGES_OF_HELP)

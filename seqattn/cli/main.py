@@ -31,14 +31,23 @@ _SAVING = 30.0
 """Seconds that a job has to save once its command is gone."""
 
 
-def run_verb(verb: str, arguments: Sequence[str]) -> int:
-    """Runs a verb: 0 when it is done, 2 with one line where the user must mend something."""
+def run_verb(
+    verb: str, arguments: Sequence[str], action: Action | None = None, conf: Path = CONF
+) -> int:
+    """Run a verb and return the exit code, 2 after one line where the user must mend something.
+
+    Args:
+        verb: its name, and that of its YAML.
+        arguments: of the command line.
+        action: what it does; None for a verb of the table.
+        conf: the folder of its YAML; choices that are not there are those of `CONF`.
+    """
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's ranks would go on without it
         end_with(os.getppid())
     write_utf8()
     jobs = _Jobs()
     try:
-        _run(verb, list(arguments), jobs)
+        _run(verb, list(arguments), jobs, action, conf)
     except KeyboardInterrupt:
         return told("stopped", 130)
     except BrokenPipeError:
@@ -84,8 +93,8 @@ class _Jobs:
     process: int = field(default_factory=os.getpid)
 
 
-def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
-    if verb not in VERBS:
+def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, conf: Path) -> None:
+    if action is None and verb not in VERBS:
         raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(VERBS)}")
     require_extra(verb)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every exception on, to be worded here
@@ -95,10 +104,11 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs) -> None:
         override.startswith(("trust=", "hydra.searchpath=")) for override in overrides
     ):
         sys.path.append(str(Path.cwd()))  # where a user's own package usually is
-    run = hydra.main(version_base="1.3", config_path=str(CONF), config_name=verb)
+    options += ["--config-dir", str(CONF)] if conf != CONF else []
+    run = hydra.main(version_base="1.3", config_path=str(conf), config_name=verb)
     before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(verb, overrides)]
     try:
-        run(_job(VERBS[verb], jobs))()
+        run(_job(action or VERBS[verb], jobs))()
     finally:
         sys.argv = before
         for place in made.values():  # in which nothing came of it

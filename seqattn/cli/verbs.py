@@ -1,6 +1,5 @@
 """What the verbs do, with a configuration as Hydra composed it."""
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,16 +10,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.nodes import TARGET, build
 from seqattn.config.compose import choices, settle
 from seqattn.config.overrides import as_values, is_filled
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import remove_empty
-from seqattn.storage import user_path
 
-_NAMED = {"attentions": "attention", "positions": "position"}
-"""Keys of a suite that name choices, by the group of these."""
 Action = Callable[[DictConfig], float | None]
 
 
@@ -112,32 +107,6 @@ def search(config: DictConfig) -> None:
         remove_empty(home)
 
 
-def benchmark(config: DictConfig) -> None:
-    """Runs a suite; writes its figures where that is asked for."""
-    settings = settle("benchmark", config)
-    output = settings["output"] and user_path(settings["output"])
-    if output and not output.parent.is_dir():
-        raise UserError(f"output={output}: its directory is not there; make it first")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler tells of every start
-    suite = dict(settings["suite"])
-    for key in _NAMED.keys() & suite.keys():
-        group, names = _NAMED[key], suite[key]
-        known = shipped(group)
-        if not isinstance(names, list | None):
-            first = next(iter(known))
-            raise UserError(f"{group} names must be a list such as [{first}], got {names!r}")
-        for name in names or ():
-            if name not in known:
-                raise UserError(f"there is no {group}={name}; the choices are: {', '.join(known)}")
-        suite[key] = {name: known[name] for name in names or known}
-    rows = build(suite, "suite").run()
-    if output:
-        from seqattn.benchmarks.suite import write_figures  # torch takes seconds to import
-
-        write_figures(output, settings, rows)
-        print(f"written to {output}", file=sys.stderr)
-
-
 _RUNS = {
     "prepare": "extras.shards.prepare.Preparation",
     "generate": "runs.generate.Generation",
@@ -164,6 +133,5 @@ VERBS: dict[str, Action] = {
     "train": train,
     "search": search,
     **{verb: _as_run(verb, name) for verb, name in _RUNS.items()},
-    "benchmark": benchmark,
 }
 """What each verb does."""

@@ -90,14 +90,14 @@ def settle(verb: str, config: DictConfig, **own: str) -> Settings:
         config = compose(HydraConfig.get().job.config_name, whole)
     with open_dict(config):
         config.update(own)
-    settings = _plain(config)
+    settings = plain(config)
     mixed = {key: names for key, names in map(_mixture, whole) if names}
     for key, names in mixed.items():
         others = [override for override in whole if _mixture(override)[0] not in mixed]
         others += [f"{other}={chosen[0]}" for other, chosen in mixed.items() if other != key]
         layers = (compose(verb, [*others, f"{key}={name}"]) for name in names)
         slot = key.partition("@")[2] or key
-        settings[slot] = [_plain(layer)[slot] for layer in layers]
+        settings[slot] = [plain(layer)[slot] for layer in layers]
     _check_keys(verb, settings)
     return settings
 
@@ -139,7 +139,7 @@ def _keys_of(verb: str) -> tuple[list[str], list[str]]:
     return needed, optional
 
 
-def _plain(config: DictConfig) -> Settings:
+def plain(config: DictConfig) -> Settings:
     """A configuration as plain dicts and lists, interpolations resolved."""
     try:
         missing = sorted(OmegaConf.missing_keys(config))

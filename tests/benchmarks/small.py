@@ -4,9 +4,9 @@ from pathlib import Path
 
 import torch
 
-from seqattn.benchmarks.contestants import PEERS
-from seqattn.benchmarks.corpus import Corpus
-from seqattn.benchmarks.transformer_models import Shape
+from benchmarks.contestants import PEERS
+from benchmarks.corpus import Corpus
+from benchmarks.transformer_models import Shape
 from seqattn.data.batch import collate
 
 SHAPE = Shape(vocabulary=19, dim=24, layers=2, ffn_dim=20, heads=4, dropout=0.0)

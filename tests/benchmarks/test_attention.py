@@ -5,6 +5,12 @@ from functools import partial
 import pytest
 import torch
 
+from benchmarks.attention_steps import AttentionStepsSuite
+from benchmarks.attention_work import Cost, exponent, peak_bytes
+from benchmarks.attentions import (
+    AttentionChoices,
+    AttentionSuite,
+)
 from seqattn.attention.alignment import Bahdanau
 from seqattn.attention.experts import MixtureOfAttention
 from seqattn.attention.heads import MultiHeadAttention
@@ -12,12 +18,6 @@ from seqattn.attention.kernels.linformer import LinformerKernel
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.kernels.xca import XCAKernel
-from seqattn.benchmarks.attention_steps import AttentionStepsSuite
-from seqattn.benchmarks.attention_work import Cost, exponent, peak_bytes
-from seqattn.benchmarks.attentions import (
-    AttentionChoices,
-    AttentionSuite,
-)
 from seqattn.errors import UserError
 from seqattn.positions import ALiBiPosition, Position
 

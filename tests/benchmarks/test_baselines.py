@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from seqattn.benchmarks.baselines import (
+from benchmarks.baselines import (
     BaselinesSuite,
     best_sentences,
     first_sentences,

@@ -1,14 +1,16 @@
 """Contestants in processes of their own, and the arithmetic that all of them have to do."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqattn.benchmarks import contestants
-from seqattn.benchmarks.arithmetic import at_full_rate, forward_work
-from seqattn.benchmarks.contestants import (
+from benchmarks import contestants
+from benchmarks.arithmetic import at_full_rate, forward_work
+from benchmarks.contestants import (
     FOLDER,
     PEERS,
     Contestant,
@@ -18,10 +20,10 @@ from seqattn.benchmarks.contestants import (
     entries,
     started,
 )
-from seqattn.benchmarks.peers import own, plain
-from seqattn.benchmarks.peers.worker import Worker
-from seqattn.benchmarks.suite import Sample
-from seqattn.benchmarks.transformer_models import PlainTransformer, parameters_of
+from benchmarks.peers import own, plain
+from benchmarks.peers.worker import Worker
+from benchmarks.suite import Sample
+from benchmarks.transformer_models import PlainTransformer, parameters_of
 from seqattn.errors import UserError
 from tests.benchmarks.small import SHAPE, random_rows, stand_in
 
@@ -115,9 +117,8 @@ def test_a_row_compares_with_ours_of_its_precision_and_with_the_arithmetic():
 def test_no_peers_file_needs_this_package_or_hides_a_peer():
     for name, peer in PEERS.items():
         text = (FOLDER / peer.file).read_text()
-        assert ("seqattn" in text.replace("seqattn.benchmarks.peers.worker", "")) is (
-            peer.extra != "peers"
-        ), name
+        ours = re.search(r"seqattn|benchmarks\.(?!peers\.worker)", text) is not None
+        assert ours is (peer.extra != "peers"), name
     names = {file.stem for file in FOLDER.glob("*.py")}
     assert not names & {"joeynmt", "eole", "ctranslate2", "transformers", "lightning", "torch"}
 
@@ -188,10 +189,8 @@ def test_the_work_is_what_a_model_does_but_for_the_keys_that_are_to_come():
 
 
 def test_the_arithmetic_has_the_units_it_is_told_and_grows_with_the_work(monkeypatch):
-    monkeypatch.setattr(
-        "seqattn.benchmarks.arithmetic.timed", lambda work: Sample(2.0, 1.0, work())
-    )
-    monkeypatch.setattr("seqattn.benchmarks.arithmetic._SIZE", 8)
+    monkeypatch.setattr("benchmarks.arithmetic.timed", lambda work: Sample(2.0, 1.0, work()))
+    monkeypatch.setattr("benchmarks.arithmetic._SIZE", 8)
     work = 12 * 2 * 8**3
     assert at_full_rate(work, "fp32", 3) == Sample(2.0, 1.0, 3)
     assert at_full_rate(work / 2, "bf16", 3) == Sample(1.0, 0.5, 3)

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from seqattn.benchmarks.decoding import DecodingSuite
+from benchmarks.decoding import DecodingSuite
 from seqattn.errors import UserError
 from tests.benchmarks.small import CopyingText, random_rows, shape_of, stand_in
 
@@ -38,7 +38,7 @@ def test_all_decode_every_source_longest_first_in_every_round(monkeypatch):
         return 1.0, 1.0, len(arguments[0]) * arguments[2]
 
     stand_in(monkeypatch)
-    monkeypatch.setattr("seqattn.benchmarks.contestants.Contestant.ask", ask)
+    monkeypatch.setattr("benchmarks.contestants.Contestant.ask", ask)
     SUITE(contestants=["eole"], beams=[3], rounds=2, batch_size=4, precisions=["fp32"]).run()
     rows = sorted(random_rows(9, 7), key=len, reverse=True)
     assert asked == [(rows[:4], 3, 5, 4), (rows, 3, 5, 4), (rows, 3, 5, 4)]

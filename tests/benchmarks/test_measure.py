@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqattn.benchmarks.suite import Sample, Spread, rates, ratios, take_turns
+from benchmarks.suite import Sample, Spread, rates, ratios, take_turns
 
 
 def test_a_ratio_is_taken_round_by_round():

@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from seqattn.benchmarks.loops import OwnLoop, PlainLoop
-from seqattn.benchmarks.recurrent_models import (
+from benchmarks.loops import OwnLoop, PlainLoop
+from benchmarks.recurrent_models import (
     JoeyRecurrent,
     RecurrentShape,
     TextbookRecurrent,
     has_joey,
     own_recurrent,
 )
-from seqattn.benchmarks.training import RecurrentSuite
+from benchmarks.training import RecurrentSuite
 from tests.benchmarks.small import SHAPE, CopyingText, assert_same_steps, copying_batches
 from tests.builders import randomised
 

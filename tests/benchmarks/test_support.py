@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import pytest
 
+from benchmarks.support import BEGIN, END, support_table, write_support
 from seqattn.attention.alignment import Bahdanau
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.xca import XCAKernel
-from seqattn.benchmarks.support import BEGIN, END, support_table, write_support
 from seqattn.errors import UserError
 from seqattn.positions import ALiBiPosition, Position, RotaryPosition, SinusoidalPosition
 

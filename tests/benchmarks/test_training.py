@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from seqattn.benchmarks.loops import LightningLoop, OwnLoop, PlainLoop
-from seqattn.benchmarks.training import TrainingSuite
-from seqattn.benchmarks.transformer_models import PlainTransformer, own_transformer
+from benchmarks.loops import LightningLoop, OwnLoop, PlainLoop
+from benchmarks.training import TrainingSuite
+from benchmarks.transformer_models import PlainTransformer, own_transformer
 from seqattn.errors import UserError
 from tests.benchmarks.small import (
     SHAPE,

@@ -1,13 +1,11 @@
-"""The verb on the bundled corpus, and what it refuses."""
+"""The program on the bundled corpus, and what it refuses."""
 
 import json
 from functools import partial
 
 import pytest
 
-from seqattn.benchmarks.startup import StartupSuite
-from seqattn.cli.main import run_verb
-from seqattn.errors import UserError
+from benchmarks.command import main
 from tests.benchmarks.small import stand_in
 
 TINY = ["data=demo_translation", "tokenizer.vocab_size=500", "threads=1"]
@@ -23,12 +21,12 @@ def cache(tmp_path_factory):
 
 @pytest.fixture
 def benchmark(tmp_path, cache):
-    """Runs the verb: its exit status, and the figures that it wrote."""
+    """Runs the program: its exit status, and the figures that it wrote."""
     return partial(run_benchmark, tmp_path / "figures.json", cache)
 
 
 def run_benchmark(output, cache, *arguments):
-    code = run_verb("benchmark", [*TINY, f"output={output}", f"cache_dir={cache}", *arguments])
+    code = main([*TINY, f"output={output}", f"cache_dir={cache}", *arguments])
     return code, json.loads(output.read_text()) if output.is_file() else None
 
 
@@ -61,22 +59,6 @@ def test_the_decoding_suite_writes_a_table_and_json(benchmark, capsys, monkeypat
     captured = capsys.readouterr()
     assert "CTranslate2 in int8 is left out" in captured.err
     assert "Decoding, beam 2, 6 sentences of 3 tokens" in captured.out
-
-
-@pytest.mark.exhaustive  # a whole training
-def test_the_startup_suite_tells_what_a_person_waits_for(benchmark):
-    code, figures = benchmark("suite=startup", "suite.steps=2", "suite.rounds=1")
-    assert code == 0
-    rows = {row["command"]: row for row in figures["results"]}
-    assert list(rows) == ["seqattn train", "seqattn --help", "seqattn generate"]
-    assert rows["seqattn --help"]["MB"] < 50 < rows["seqattn train"]["MB"]
-
-
-def test_a_command_that_fails_is_no_measurement():
-    suite = StartupSuite()
-    assert suite.row(["--help"], 2)["seconds"].low > 0
-    with pytest.raises(UserError, match="seqattn dance ended with 2, see above"):
-        suite.row(["dance"], 1)
 
 
 def test_the_attention_suite_takes_all_attentions_of_transformers_unless_told(benchmark, capsys):
@@ -144,6 +126,10 @@ def test_the_baselines_suite_scores_what_needs_no_model(benchmark, capsys, data,
     ("argument", "message"),
     [
         ("suite=speed", "there is no suite=speed"),
+        ("threads=0", "suite.threads must be a whole number from 1"),
+        ("suite=attention suite.dim=1000000000000", "suite.dim must be a whole number from 1 to"),
+        ("suite=attention suite.attentions=5", "attention names must be a list such as"),
+        ("output=/no/where.json", "output=/no/where.json: its directory is not there"),
         ("suite=recurrent suite.alignments=[none]", "suite.alignments must be"),
         ("suite=attention suite.attentions=[mhb]", "there is no attention=mhb"),
         ("suite=attention suite.positions=[rop]", "there is no position=rop"),

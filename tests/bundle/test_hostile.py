@@ -133,7 +133,7 @@ CASES = {
     # what would run something
     "a verb": (at(KERNEL, "seqattn.cli.main.run_verb"), "run_verb, which is not part of seqattn"),
     "a verb by its name": (at(KERNEL, "run_verb"), "names 'run_verb', which does not belong there"),
-    "a worker": (at("model._type_", "seqattn.benchmarks.training._work"), "is not part of seqattn"),
+    "a worker": (at("model._type_", "benchmarks.training._work"), "is not part of seqattn"),
     "os.system": (at("model._type_", "os.system"), "model names os.system, which is not part of"),
     "a target": (at("model._target_", "os.system"), "there is no key model._target_"),
     "a target deep below": (at("data.x", {"_target_": "os.system"}), "no key data.x._target_"),

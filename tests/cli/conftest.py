@@ -7,7 +7,6 @@ import datasets  # noqa: F401  what is imported here is there in every forked co
 import matplotlib.pyplot  # noqa: F401
 import pytest
 
-import seqattn.benchmarks.suite
 import seqattn.extras.compare.compare
 import seqattn.extras.convert.convert
 import seqattn.extras.corpora.distil
@@ -82,7 +81,6 @@ class Places(NamedTuple):
             "explain": [bundle, "sentences=2", "methods=[]", "replaced=[]", "output=out"],
             "compare": [f"runs=[{self.scored}]"],
             "search": train_arguments(self.corpus, "run_dir=out"),
-            "benchmark": ["suite=attention"],
             "prepare": [
                 *data_of(self.corpus),
                 "tokenizer.vocab_size=60",

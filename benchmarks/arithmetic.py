@@ -1,0 +1,57 @@
+"""The least that a Transformer's work can take: its matrix products, at the machine's own rate."""
+
+from collections.abc import Sequence
+
+import torch
+
+from benchmarks.suite import Sample, timed
+from benchmarks.transformer_models import Shape
+from seqattn.ops.linear_layer import linear
+
+_SIZE, _TIMES = 1024, 12
+
+
+def forward_work(
+    shape: Shape, sources: Sequence[int], targets: Sequence[int], beams: int = 1
+) -> float:
+    """Multiplications and additions of a forward pass over pairs, of what is no padding.
+
+    Those of projections, attention and output; a training step takes three times as many.
+
+    Args:
+        shape: of the model.
+        sources: the length of each source.
+        targets: that of its target.
+        beams: targets of each source, as a beam search makes them.
+    """
+    dim, wide = shape.dim, shape.dim * shape.ffn_dim
+    square, total = dim * dim, 0.0
+    for source, target in zip(sources, targets, strict=True):
+        read = source * (4 * square + 2 * wide) + 2 * dim * source * source
+        kept = source * 2 * square  # the source's keys and values, made once
+        said = target * (6 * square + 2 * wide) + dim * target * (target + 2 * source)
+        total += shape.layers * (read + kept + beams * said)
+        total += beams * target * dim * shape.vocabulary
+    return 2 * total
+
+
+def at_full_rate(work: float, precision: str, units: int) -> Sample:
+    """How long so many multiplications and additions take in a large product, timed now.
+
+    Args:
+        work: how many.
+        precision: fp32 or bf16.
+        units: what the sample says was done.
+    """
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = torch.rand(2, _SIZE, _SIZE).to(kind)
+
+    @torch.no_grad()
+    def multiply() -> int:
+        for _ in range(_TIMES):
+            linear(a, b)
+        return units
+
+    multiply()
+    found, share = timed(multiply), work / (_TIMES * 2 * _SIZE**3)
+    return Sample(found.seconds * share, found.cpu_seconds * share, units)

@@ -1,0 +1,74 @@
+"""What one more token costs each attention, through its cache."""
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+import torch
+from annotated_types import Ge, Le
+
+from benchmarks.attention_work import decode
+from benchmarks.attentions import AttentionChoices
+from benchmarks.suite import Figures, Row, Spread, timed
+from seqattn.attention.base import Attention
+from seqattn.checking import Count, checked
+from seqattn.errors import UserError
+from seqattn.ops.memory import keep_freed_memory
+from seqattn.positions.base import Position
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class AttentionStepsSuite(AttentionChoices):
+    """Cached decoding, one token after the other, by each attention that can.
+
+    Args:
+        tokens: to decode.
+        rounds: how often each decodes them, in turns.
+    """
+
+    tokens: Annotated[int, Ge(20), Le(10**7)] = 2000
+    rounds: Count = 3
+
+    def measure(self) -> Iterator[Figures]:
+        keep_freed_memory()
+        decoding = {
+            name: (attention.eval(), position.eval())
+            for name, attention, position in self.contestants(self.tokens)
+            if attention.abilities.fits("decoder")
+        }
+        if not decoding:
+            raise UserError("none of the attentions asked for decodes; choose others")
+        each: dict[str, list[_Decoded]] = {name: [] for name in decoding}
+        for _ in range(self.rounds):
+            for name, parts in decoding.items():
+                each[name].append(self._decoded(*parts))
+        rows: list[Row] = [
+            {
+                "attention": name,
+                "early, us a token": Spread.of([one.early * 1e6 for one in found]),
+                "late, us a token": Spread.of([one.late * 1e6 for one in found]),
+                "late / early": Spread.of([one.late / one.early for one in found]),
+                "cache, bytes": found[0].cache,
+            }
+            for name, found in each.items()
+        ]
+        yield Figures(f"Cached decoding of {self.tokens:,} tokens, projections included", rows)
+
+    def _decoded(self, attention: Attention, position: Position) -> "_Decoded":
+        cache = attention.make_cache(beams=1)
+        x = torch.randn(1, 1, self.dim, device=self.device).expand(1, self.tokens, self.dim)
+        steps = decode(attention, position, x, cache)
+        seconds = [timed(lambda: next(steps)).seconds for _ in range(self.tokens)]
+        tenth = self.tokens // 10
+        early = statistics.median(seconds[tenth : 2 * tenth])
+        return _Decoded(early, statistics.median(seconds[-tenth:]), cache.nbytes)
+
+
+class _Decoded(NamedTuple):
+    """Seconds of a token early and late, and bytes of the cache."""
+
+    early: float
+    late: float
+    cache: int

@@ -1,0 +1,129 @@
+"""Scores of what needs no model: the first sentence, a like document's summary, a chance span."""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.suite import Figures, Row, Spread, Suite
+from seqattn.checking import checked
+from seqattn.data.base import Source, Texts
+from seqattn.data.span_batch import Questions
+from seqattn.extras.corpora.retrieval import TfidfIndex
+from seqattn.metrics.qa import QaScorer
+from seqattn.metrics.rouge import RougeScorer
+from seqattn.metrics.text import TextScore
+
+_WORD = re.compile(r"\w+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
+_SENTENCE_OR_LINE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+@checked
+@dataclass(frozen=True, kw_only=True)
+class BaselinesSuite(Suite):
+    """Scores without a model, of documents with summaries or of questions.
+
+    Where documents have several references, what people score against each other is among them.
+
+    Args:
+        source: where the data comes from.
+        split: train, val or test.
+        cache_dir: where the texts are kept; None for the place of `datasets`.
+    """
+
+    source: Source
+    split: str = "val"
+    cache_dir: str | None = None
+
+    def measure(self) -> Iterator[Figures]:
+        cache = None if self.cache_dir is None else Path(self.cache_dir)
+        table = self.source.load(self.split, cache)
+        if "context" in table.column_names:
+            found = _of_questions(Questions.of(table), self.seed)
+        else:
+            found = _of_documents(Texts.of(table), Texts.of(self.source.load("train", cache)))
+        for name, scores in found:
+            yield Figures(f"{self.split} by {name}", [_row(score) for score in scores])
+
+
+Scored = Iterator[tuple[str, Sequence[TextScore]]]
+"""What each baseline is called, and its scores."""
+
+
+def _of_questions(asked: Questions, seed: int) -> Scored:
+    gold = dict(zip(asked.ids, asked.answers, strict=True))
+    for name, answers in (
+        ("a random span of the right length", random_spans(asked.contexts, asked.answers, seed)),
+        ("the sentence that shares most words", best_sentences(asked.questions, asked.contexts)),
+    ):
+        yield name, QaScorer().score(dict(zip(asked.ids, answers, strict=True)), gold)
+
+
+def _of_documents(texts: Texts, known: Texts) -> Scored:
+    nearest = nearest_summaries(texts.sources, known.sources, known.targets)
+    for name, summaries in (
+        ("the first sentence", first_sentences(texts.sources)),
+        ("the summary of the most similar training document", nearest),
+    ):
+        yield name, RougeScorer().score(summaries, texts.references, texts.sources)
+    others = [(other, first) for first, *more in texts.references for other in more]
+    if others:
+        written, first = map(list, zip(*others, strict=True))
+        yield "the other references, each against the first", RougeScorer().score(written, first)
+
+
+def _row(score: TextScore) -> Row:
+    value = Spread(score.value, *score.interval) if score.interval else score.value
+    return {"score": score.name, "value": value, "signature": score.signature}
+
+
+def best_sentences(questions: Sequence[str], contexts: Sequence[str]) -> list[str]:
+    """Answers each question with the first sentence of those that share most words with it.
+
+    Words count once each, in lower case; an empty context gives "".
+    """
+
+    def words(text: str) -> set[str]:
+        return set(_WORD.findall(text.lower()))
+
+    return [
+        max(_SENTENCE_END.split(context.strip()), key=lambda s: len(words(question) & words(s)))
+        for question, context in zip(questions, contexts, strict=True)
+    ]
+
+
+def random_spans(
+    contexts: Sequence[str], answers: Sequence[Sequence[str]], seed: int = 0
+) -> list[str]:
+    """Answers each question with words of its context by chance, as many as its first answer has.
+
+    A question without an answer gets "", and so does a context without a word.
+    """
+    chance = random.Random(seed)
+    found = []
+    for context, right in zip(contexts, answers, strict=True):
+        words = list(_WORD.finditer(context)) if right else []
+        if not words:
+            found.append("")
+            continue
+        length = min(len(words), max(1, len(_WORD.findall(right[0]))))
+        first = chance.randrange(len(words) - length + 1)
+        found.append(context[words[first].start() : words[first + length - 1].end()])
+    return found
+
+
+def first_sentences(documents: Sequence[str]) -> list[str]:
+    """Summarises each document by its first sentence, or its first line where that is shorter."""
+    return [_SENTENCE_OR_LINE_END.split(document.strip())[0] for document in documents]
+
+
+def nearest_summaries(
+    documents: Sequence[str], known: Sequence[str], summaries: Sequence[str]
+) -> list[str]:
+    """For each document the summary of the known document that is most like it.
+
+    What is like nothing gets the first. What this scores can be had by memory alone.
+    """
+    return [summaries[place] for [(place, _)] in TfidfIndex(known).nearest(documents)]

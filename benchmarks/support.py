@@ -1,0 +1,68 @@
+"""The table of what each attention can do, made from what the attentions declare.
+
+The conformance tests hold every attention to what it declares, so the table is what they found.
+"""
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.attention_work import is_attention
+from seqattn.attention.base import LAWS, Attention, AttentionFactory
+from seqattn.bundle.choices import SLOTS
+from seqattn.errors import UserError
+from seqattn.models.transformer import PositionFactory
+from seqattn.positions.base import Stack
+
+BEGIN, END = "<!-- support: made by scripts/support.py -->\n", "<!-- support: end -->"
+_DIM, _HEADS = 48, 4
+
+
+def support_table(
+    attentions: Mapping[str, AttentionFactory], positions: Mapping[str, PositionFactory]
+) -> str:
+    """A row for every attention that fills a slot of a Transformer, as Markdown.
+
+    Both come as factories by name; attentions of recurrent models are left out.
+    """
+    schemes = {name: make(Stack(_DIM, _HEADS)).hooks for name, make in positions.items()}
+    lines = [
+        f"| `attention=` | {' | '.join(SLOTS)} | positions | shows weights | drops them | laws |",
+        "|---|:-:|:-:|:-:|---|:-:|:-:|---|",
+    ]
+    logging.disable(logging.WARNING)  # what is built only to be asked has nothing to warn of
+    for name, make in attentions.items():
+        if is_attention(make):
+            cells = _cells(make(query_dim=_DIM, memory_dim=_DIM), schemes)
+            lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    logging.disable(logging.NOTSET)
+    meanings = "; ".join(f"*{law}*: {text}" for law, text in LAWS.items())
+    return "\n".join([*lines, "", f"The laws: {meanings}."]) + "\n"
+
+
+def _cells(attention: Attention, schemes: Mapping[str, frozenset[str]]) -> list[str]:
+    abilities = attention.abilities
+    slots = [abilities.fits(slot) for slot in SLOTS]
+    marks = ["✓" if yes else "" for yes in (*slots, abilities.weights, abilities.dropout)]
+    taken = [name for name, hooks in schemes.items() if hooks <= abilities.hooks | {"embed"}]
+    refused = [name for name in schemes if name not in taken]
+    few, words = (refused, "all but ") if len(refused) < len(taken) else (taken, "")
+    positions = words + " ".join(f"`{name}`" for name in few) if refused else "all"
+    exceptions = "; ".join(f"{law} ({reason})" for law, reason in attention.exceptions.items())
+    return [*marks[:3], positions, *marks[3:], f"all but {exceptions}" if exceptions else "all"]
+
+
+def write_support(page: Path, table: str) -> bool:
+    """Puts the table between the marks of a page, and returns whether that changed anything.
+
+    Raises:
+        UserError: where the page or its marks are not there.
+    """
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UserError(f"{page} lacks the line {BEGIN.strip()} or {END}; put them back")
+    new = before + begin + table + end + after
+    page.write_text(new, encoding="utf-8")
+    return new != text

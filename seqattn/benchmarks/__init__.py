@@ -1,1 +1,0 @@
-"""Speed beside that of what one would use instead, and scores that need no model."""
