@@ -14,7 +14,6 @@ import yaml
 
 from seqattn.bundle.choices import SLOT_NODES, types_at
 from seqattn.bundle.data_paths import without_paths
-from seqattn.bundle.format1 import FORMAT_1, upgraded
 from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, describe, each, nearest, remarked
 from seqattn.checking import shown
 from seqattn.errors import UserError
@@ -63,12 +62,10 @@ def read(text: str, trust: Collection[str] = ()) -> Config:
     """
     document = parse_yaml(text)
     found = document.pop("format", None) if isinstance(document, dict) else None
-    if found not in (FORMAT, FORMAT_1):
+    if found != FORMAT:
         hint = "; a run's bundle is RUN/model" if str(found).startswith("seqattn run") else ""
         raise UserError(f"it is not of the format {FORMAT!r}, it says {shown(found)}{hint}")
     _check_plain(document, "")
-    if found == FORMAT_1:
-        document = upgraded({name: document[name] for name in KEPT if name in document})
     for name in document:
         if name not in KEPT:
             raise UserError(f"there is no key {shown(name)}{nearest(str(name), KEPT)}")

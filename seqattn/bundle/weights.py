@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from seqattn.bundle.architecture import Architecture, Model, Vocabularies
-from seqattn.bundle.format1 import weight_name
 from seqattn.bundle.unallocated import unallocated
 from seqattn.errors import UserError
 from seqattn.ops.int8 import Rounded, matrices
@@ -69,8 +68,8 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
             scales = {name for name in stored if name.removesuffix(_SCALE) in stored - {name}}
             shapes = {n: tuple(tensors.get_slice(n).get_shape()) for n in stored - scales}
             size = file.stat().st_size * (4 if scales else 1)  # bytes in float32
-            names = _names(architecture, vocabulary, shapes, size)
-            read = {name: _read(tensors, origin, scales) for name, origin in names.items()}
+            _check(architecture, vocabulary, shapes, size)
+            read = {name: _read(tensors, name, scales) for name in shapes}
     except (SafetensorError, OSError, _Wrong) as error:
         reason = str(error).split("\n")[0]
         raise UserError(f"{file} cannot be read ({reason}); copy it anew or train again") from error
@@ -94,13 +93,22 @@ def _read(tensors: Any, name: str, scales: set[str]) -> Tensor:
     return Rounded(found, scale).matrix
 
 
-def _names(
+def _check(
     architecture: Architecture,
     vocabulary: Vocabularies,
     shapes: Mapping[str, tuple[int, ...]],
     size: int,
-) -> dict[str, str]:
-    """The file's name of each tensor that it has of the model; `size` is the file's, in bytes."""
+) -> None:
+    """Compare a file's tensors with those of the model, of which none is allocated.
+
+    Args:
+        architecture, vocabulary: what the model is made from.
+        shapes: of the file's tensors, by name.
+        size: of the file, in bytes.
+
+    Raises:
+        _Wrong: they differ.
+    """
     if sum(architecture.model.attentions.values()) > len(shapes):
         raise _Wrong(f"it holds {len(shapes)} tensors, fewer than the model has layers")
     try:
@@ -113,14 +121,12 @@ def _names(
     if needed > 2 * size + _SPARE:
         raise _Wrong(f"the model takes {needed:,} bytes and it has {size:,}")
     state: dict[str, Tensor] = sketch.state_dict(keep_vars=True)
-    names = {name if name in state else weight_name(name): name for name in shapes}
-    for name in names.keys() - state.keys():
+    for name in shapes.keys() - state.keys():
         raise _Wrong(f"it holds {name}, which the model has not")
-    held = {id(state[name]) for name in names}
+    held = {id(state[name]) for name in shapes}
     for name, tensor in state.items():
         if id(tensor) not in held:
             raise _Wrong(f"it lacks {name}")
-        found = shapes[names[name]] if name in names else tuple(tensor.shape)
+        found = shapes.get(name, tuple(tensor.shape))
         if found != tuple(tensor.shape):
             raise _Wrong(f"{name} is {found} in it and {tuple(tensor.shape)} in the model")
-    return names
