@@ -1,6 +1,7 @@
 """The pages that a person reads, and what stands in their code blocks."""
 
 import re
+import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +23,12 @@ def commands(beginning, *pages):
     ]
     bare = dict.fromkeys(line.partition("  #")[0].strip() for line in lines)
     return [line for line in bare if line.startswith(beginning)]
+
+
+def verb_and_words(command):
+    """Return the verb of `python scripts/VERB.py ...` or `seqattn VERB ...`, and its arguments."""
+    program, name, *words = shlex.split(command)
+    return (name if program == "seqattn" else Path(name).stem), words
 
 
 def files(page):

@@ -24,8 +24,9 @@ from tests.cli.small import (
     write_documents,
     write_questions,
 )
-from tests.pages import PAGES, ROOT, blocks, commands
+from tests.pages import PAGES, ROOT, blocks, commands, verb_and_words
 
+PROGRAMS = ("python ", "seqattn ")
 DOCS = [page for page in PAGES if page not in ("README.md", "extending.md")]
 ON_OURS = [page for page in DOCS if page != "results.md"]
 """Pages whose commands run on texts of ours; those of the results are of other data."""
@@ -42,7 +43,7 @@ TRAININGS = [
 ]
 PAGES_OF_HELP = [
     command
-    for command in commands("python ", "README.md", *DOCS)
+    for command in commands(PROGRAMS, "README.md", *DOCS)
     if re.search(r" --(help|hydra-help|cfg|info)", command)
 ]
 RUN_ALWAYS = ("train.py attention=gqa ", "train.py resume=", "train.py -m attention=mha,gqa,mqa t")
@@ -140,10 +141,9 @@ def test_the_support_table_is_what_the_attentions_declare():
 
 
 def test_there_are_commands_of_each_kind():
-    programs = {shlex.split(command)[1] for command in commands("python ", "README.md")}
-    verbs = {"prepare", "generate", "evaluate", "compare", "analyze", "report", "convert"}
-    verbs |= {"explain", "heads", "probe", "distil", "search", "export"}
-    assert programs >= {"train.py", *(f"scripts/{verb}.py" for verb in verbs)}
+    named = {verb_and_words(command)[0] for command in commands(PROGRAMS, "README.md")}
+    verbs = {"train", "prepare", "generate", "evaluate", "compare", "analyze", "report", "convert"}
+    assert named >= verbs | {"explain", "heads", "probe", "distil", "search", "export", "serve"}
     assert len(TRAININGS) > 20
     assert len(commands("python scripts/benchmark.py", "benchmarks.md")) >= 6
 
@@ -165,7 +165,8 @@ def test_the_settings_of_a_benchmark_command_are_there(command, folder):
 
 @pytest.mark.parametrize("command", PAGES_OF_HELP)
 def test_a_command_that_shows_something_does(command):
-    words = [sys.executable, *shlex.split(command)[1:]]
+    words = shlex.split(command)
+    words = [sys.executable, *(["-m"] * (words[0] == "seqattn")), *words[words[0] == "python" :]]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) > 3
@@ -197,20 +198,20 @@ def test_a_training_command_runs(command, folder, run, tmp_path, capfd):
     assert run_verb("train", arguments) == 0, capfd.readouterr().err
 
 
-IN_README = commands("python scripts/", "README.md")
+OF_VERBS = ("python scripts/", "seqattn ")
+IN_README = commands(OF_VERBS, "README.md")
 
 
 @pytest.mark.parametrize(
     "command",
     kinds(
-        [c for c in commands("python scripts/", "README.md", *ON_OURS)
-         if not re.search("benchmark.py|demo.py|search.py|dataset=|jsonl.gz", c)],
+        [c for c in commands(OF_VERBS, "README.md", *ON_OURS)
+         if not re.search("benchmark.py|demo.py|seqattn se|seqattn tr|dataset=|jsonl.gz", c)],
         lambda c: c in IN_README,
     ),
 )  # fmt: skip
 def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, request):
-    script, *arguments = shlex.split(command)[1:]
-    verb = Path(script).stem
+    verb, arguments = verb_and_words(command)
     if "=QA" in command:
         request.getfixturevalue("answering")
     words = [line.split() for line in (folder / "test.en").read_text().splitlines()]

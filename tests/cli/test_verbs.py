@@ -566,7 +566,7 @@ def test_capture_watches_a_loaded_bundle(loaded):
 # --- help, settings, sweeps ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["train", "generate", "explain"])
+@pytest.mark.parametrize("verb", ["train", "generate", "evaluate"])
 def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     script = "train.py" if verb == "train" else f"scripts/{verb}.py"
     monkeypatch.setattr(sys, "argv", [script, "--help"])

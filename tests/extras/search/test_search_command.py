@@ -17,7 +17,7 @@ from tests.cli.small import composed, refusal, sampled, succeed, train_arguments
 from tests.pages import commands
 
 
-@pytest.mark.parametrize("command", commands("python scripts/search.py", "README.md", "search.md"))
+@pytest.mark.parametrize("command", commands("seqattn search", "README.md", "search.md"))
 def test_the_commands_of_the_pages_are_searches(command):
     settings = composed("search", *shlex.split(command)[2:])[0]
     assert build(settings["budget"]).finalists == 3
