@@ -69,7 +69,7 @@ def _holder(file: Path) -> str:
     """Return what holds a lock, by the note in its file, which may be of a process long gone."""
     with suppress(OSError, ValueError):
         pid, host, *_ = file.read_text(encoding="utf-8").split()
-        if host != platform.node() or is_alive(int(pid)):
+        if int(pid) > 0 and (host != platform.node() or is_alive(int(pid))):
             return f"process {int(pid)} on {host}"
     return "another process"
 

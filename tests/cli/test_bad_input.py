@@ -206,6 +206,7 @@ def test_a_run_directory_that_is_in_use(capfd, corpus, trained, tmp_path):
         ("1\nelsewhere\n", "process 1 on elsewhere"),
         ("{gone}\n{host}\n", "another process"),  # of one that was killed
         ("no number", "another process"),
+        ("-5\n{host}\n", "another process"),
     ],
 )
 def test_who_holds_a_run_directory_is_named(capfd, corpus, tmp_path, note, holder):
