@@ -1,10 +1,12 @@
 """A training run, as a typed value."""
 
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
 from seqattn.data.vocabulary import TokenizerConfig
@@ -18,7 +20,6 @@ from seqattn.runs.resuming import phase_of, settings_before
 from seqattn.runs.run_directory import claimed, rank, world_size
 from seqattn.runs.starting import start_of
 from seqattn.runs.tables import print_table
-from seqattn.runs.threads import threads_of
 from seqattn.runs.training_options import TrainingOptions
 from seqattn.training.range_test import RangeTest
 from seqattn.training.screen import progress
@@ -66,7 +67,7 @@ class Training(TrainingOptions):
                 print(f"training goes on in {home}", file=sys.stderr)
             goes_on = phase == "go on"
             before = settings_before(home, f"resume={self.resume}") if goes_on else {}
-            with threads_of(self.trainer, before.get("threads")):
+            with threads_of(self.trainer.threads, before.get("threads")):
                 return fit(replace(self, resume=self.run_dir if goes_on else None))
 
     def _finished(self) -> TrainingResult:
@@ -120,6 +121,22 @@ class Training(TrainingOptions):
         peak = max(map(run.schedule(), range(_HORIZON)))
         print(f"optimizer.lr={found / peak:.2g}")
         return found / peak
+
+
+@contextmanager
+def threads_of(asked: int | None, before: int | None) -> Iterator[None]:
+    """Set the threads of a training on a CPU.
+
+    Args:
+        asked: `trainer.threads`; None for all, or for those that the run began with.
+        before: those of a run that is resumed, whose sums depend on their number.
+    """
+    most = torch.get_num_threads()
+    torch.set_num_threads(asked or min(before or most, most))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(most)
 
 
 def _with_vocabulary(run: Training) -> Training:

@@ -43,8 +43,8 @@ class TrainerOptions:
     Args:
         accelerator: auto, cpu, gpu or another that Lightning knows.
         devices: how many, or which; auto or -1 for all of an accelerator.
-        threads: of each process on a CPU; None for all cores, or fewer where other work makes that
-            quicker, and for those that a run began with.
+        threads: of each process on a CPU; None for all cores, shared among the ranks of a machine,
+            or for those that a resumed run began with.
         num_nodes: machines.
         strategy: how several devices share the work: fsdp2, or one of Lightning's names, as ddp.
         max_steps: optimizer steps.

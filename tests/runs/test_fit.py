@@ -16,6 +16,7 @@ from seqattn.metrics.text import TextScorer
 from seqattn.models.stack import compile_layers
 from seqattn.runs.ending import _final_scores
 from seqattn.runs.fitting import TextFitting
+from seqattn.runs.train import threads_of
 from seqattn.runs.trainer_options import TrainerOptions
 from seqattn.tasks.base import SummedTask
 from tests.cli.small import (
@@ -211,3 +212,16 @@ def test_a_run_that_diverges_twice_stops(capfd, corpus, tmp_path, monkeypatch):
     assert ended.err.splitlines()[-1].startswith("error: training has diverged")
     assert checkpoint(tmp_path / "run")["place"] == [6, 1, 0, True]
     assert not (tmp_path / "run" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "before", "given"), [(3, 2, 3), (None, 2, 2), (None, 8, 4), (None, None, 4)]
+)
+def test_a_training_has_the_threads_asked_for_or_those_that_it_began_with(asked, before, given):
+    torch.set_num_threads(4)
+    try:
+        with threads_of(asked, before):
+            assert torch.get_num_threads() == given
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(1)

@@ -25,7 +25,6 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.runs.bundle_run import ScoredRun, Split
 from seqattn.runs.run_directory import distinct_names, room_for_files
 from seqattn.runs.tables import keep_tables, print_tables
-from seqattn.runs.threads import on_quickest_threads
 from seqattn.storage import user_path, write_json
 
 Found = Mapping[str, Any]
@@ -108,7 +107,6 @@ class Explaining:
         default = Path(self.paths[0]).parent / "explanations" / self.split
         return user_path(self.output or default)
 
-    @on_quickest_threads
     def run(self) -> dict[str, Any]:
         """Explains, judges, writes and prints; returns what is in explanations.json.
 

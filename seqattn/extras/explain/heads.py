@@ -32,7 +32,6 @@ from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import ScoredRun, outputs_for
 from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import keep_tables, print_tables
-from seqattn.runs.threads import on_quickest_threads
 from seqattn.storage import user_path, write_json
 from seqattn.training.screen import progress
 
@@ -56,7 +55,6 @@ class HeadAnalysis(ScoredRun):
     sentences: Count = 200
     points: CountOrNone = 8
 
-    @on_quickest_threads
     def run(self) -> dict[str, Any]:
         """Measures, draws, writes and prints; returns what is in heads.json.
 

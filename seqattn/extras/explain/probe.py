@@ -24,7 +24,6 @@ from seqattn.runs.bundle_run import BundleRun, Split
 from seqattn.runs.run_directory import room_for_files
 from seqattn.runs.tables import print_table
 from seqattn.runs.task_options import task_class
-from seqattn.runs.threads import on_quickest_threads
 from seqattn.storage import user_path, write_json
 from seqattn.tokens import EOS
 
@@ -70,7 +69,6 @@ class Probing(BundleRun):
         if self.texts and not self.word:
             raise UserError("texts are for a word's neighbours: add word=bank, or leave texts out")
 
-    @on_quickest_threads
     def run(self) -> dict[str, Any]:
         """Reads states, probes and prints; returns what is in the file.
 

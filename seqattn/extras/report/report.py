@@ -19,7 +19,6 @@ from seqattn.extras.report.text_document import TextLook
 from seqattn.metrics.text import TextScore
 from seqattn.runs.bundle_run import ScoredRun
 from seqattn.runs.run_directory import distinct_names
-from seqattn.runs.threads import on_quickest_threads
 from seqattn.storage import file_faults, user_path, write_whole
 from seqattn.training.screen import progress
 
@@ -52,7 +51,6 @@ class Report(ScoredRun):
     methods: Sequence[str] | None = None
     tokens: Count = 100
 
-    @on_quickest_threads
     def run(self) -> Path:
         """Looks into the sentences, writes the page and says where; returns its path.
 
