@@ -235,7 +235,8 @@ def test_a_data_set_of_the_hub_is_streamed(tmp_path, monkeypatch):
 
 KILLED = """
 import os, sys
-from seqattn.data import preparing, shard_files
+from seqattn.data import shard_files
+from seqattn.extras.shards import preparing
 import seqattn.extras.shards.prepare
 from pathlib import Path
 from tests.data.prepared import preparation

@@ -1,0 +1,3 @@
+"""The vocabulary of small bundles."""
+
+from tests.bundle.conftest import tokenizer  # noqa: F401
