@@ -22,9 +22,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[1]
-ATTENTIONS = (
-    "mha gqa mqa moa sliding_window streaming strided fixed linear performer entmax ring"
-)
+ATTENTIONS = "mha gqa mqa moa sliding_window streaming strided fixed linear performer entmax ring"
 ENCODERS = "bigbird linformer lsh xca"
 ALIGNMENTS = (
     "bahdanau luong_dot luong_scaled luong_general luong_concat luong_local_m luong_local_p none"

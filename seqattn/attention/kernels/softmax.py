@@ -242,8 +242,10 @@ def per_group(x: Tensor, shared: Tensor, exact: bool = False) -> Tensor:
     With `exact` in float32 at least on a CPU, where a softmax would read rounded scores.
     """
     if exact and x.device.type == "cpu":
-        with torch.autocast("cpu", enabled=False):
-            return per_group(wide(x), wide(shared))
+        x, shared = wide(x), wide(shared)
+        if torch.is_autocast_enabled("cpu"):
+            with torch.autocast("cpu", enabled=False):
+                return per_group(x, shared)
     heads, groups = x.shape[1], shared.shape[1]
     multiply = product if x.shape[2] > FEW else row_products
     if heads == groups:
