@@ -81,9 +81,9 @@ DEEP = b'{"source":"a"}\n' + b"[" * 100_000 + b"]" * 100_000
     [
         ("t.jsonl", b"", "must hold text, it is empty"),
         ("t.jsonl.gz", b"", "must hold text, it is empty"),
-        ("t.jsonl.gz", gzip.compress(b""), "must hold text, it is empty"),
+        ("t.jsonl.gz", gzip.compress(b"", mtime=0), "must hold text, it is empty"),
         ("t.csv", b"", "must hold text, it is empty"),
-        ("t.jsonl.gz", gzip.compress(b"{}\n" * 999)[:-9], "cannot read"),
+        ("t.jsonl.gz", gzip.compress(b"{}\n" * 999, mtime=0)[:-9], "cannot read"),
         ("t.jsonl.gz", b"no gzip", "cannot read"),
         ("t.jsonl", DEEP, "line 2 nests too many lists and objects"),
         ("t.jsonl", b'{"source":"a"}\n[1]\n', "line 2 must be a JSON object"),
