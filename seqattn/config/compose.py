@@ -68,6 +68,8 @@ def _made(path: str) -> str:
             except FileExistsError:
                 number += 1
                 name = f"{path}_{number}"
+            except FileNotFoundError:  # another process has removed the folder above, as empty
+                continue
 
 
 def settle(verb: str, config: DictConfig, **own: str) -> Settings:

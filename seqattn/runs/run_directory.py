@@ -96,9 +96,12 @@ def remove_empty(path: Path) -> None:
     """Removes a directory that holds nothing, and those above it that it leaves empty."""
     path = path.resolve()
     for folder in (path, *path.parents):
-        if folder == Path.cwd() or not folder.is_dir() or any(folder.iterdir()):
+        if folder == Path.cwd():
             return
-        folder.rmdir()
+        try:
+            folder.rmdir()
+        except OSError:  # it holds something, or another process has removed it
+            return
 
 
 def distinct_names(directories: Sequence[Path]) -> list[str]:
