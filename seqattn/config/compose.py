@@ -20,6 +20,7 @@ from seqattn.storage import file_faults, user_path
 CONF = shipped("conf")
 Settings = dict[str, Any]
 """A verb's keys with plain values, interpolations resolved."""
+_TRIES = 10_000  # names of a run's directory, before it is given up
 _FILLING = ("search", "experiment", "processor")
 """Groups whose choices fill the keys of others."""
 
@@ -58,10 +59,14 @@ def register_resolvers() -> dict[str, str]:
 
 
 def _made(path: str) -> str:
-    """Makes a directory of this name, or with the first number that nobody has behind it."""
+    """Make a directory of this name, or with the first free number behind it.
+
+    Raises:
+        UserError: none can be made, as below a link that leads nowhere.
+    """
     name, number = path, 1
     with file_faults("make", Path(path)):
-        while True:
+        for _ in range(_TRIES):
             try:
                 Path(name).mkdir(parents=True)
                 return name
@@ -70,6 +75,7 @@ def _made(path: str) -> str:
                 name = f"{path}_{number}"
             except FileNotFoundError:  # another process has removed the folder above, as empty
                 continue
+    raise UserError(f"cannot make a directory such as {path}; give run_dir=PATH")
 
 
 def settle(verb: str, config: DictConfig, **own: str) -> Settings:
