@@ -22,7 +22,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[1]
-ATTENTIONS = "mha gqa mqa moa sliding_window streaming strided fixed linear performer entmax ring"
+ATTENTIONS = "mha gqa mqa moa sliding_window strided fixed linear performer entmax ring"
 ENCODERS = "bigbird linformer lsh xca"
 ALIGNMENTS = (
     "bahdanau luong_dot luong_scaled luong_general luong_concat luong_local_m luong_local_p none"
@@ -73,6 +73,7 @@ def cases() -> list[Case]:
     found = [Case(f"attention-{x}", f"{TINY} attention={x}") for x in ATTENTIONS.split()]
     slot = "attention@encoder_attention"
     found += [Case(f"encoder-{x}", f"{TINY} {slot}={x}") for x in ENCODERS.split()]
+    found += [Case("decoder-streaming", f"{TINY} attention@decoder_attention=streaming")]
     found += [Case(f"position-{x}", f"{TINY} position={x}") for x in POSITIONS.split()]
     rnn = "tokenizer.vocab_size=400 loader.max_tokens=300 model=rnn"
     found += [Case(f"rnn-{x}", f"{rnn} attention={x}") for x in ALIGNMENTS.split()]
