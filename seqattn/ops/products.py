@@ -6,6 +6,51 @@ import torch
 from torch import Tensor
 
 from seqattn.ops.cpu import onednn_multiplies, quick_products
+from seqattn.ops.precision import wide
+
+FEW_ROWS = 8
+"""Rows up to which the start of a product by oneDNN takes longer than it saves."""
+_PLAIN_LOOPS = 400
+"""Multiplications below which `torch.bmm` multiplies by plain loops on a CPU."""
+
+
+def product(x: Tensor, y: Tensor) -> Tensor:
+    """Return x (..., M, K) @ y (..., K, N), of one shape but for the last two axes.
+
+    x may also be one matrix that needs no gradient. In float32 on a CPU where MKL lags it is
+    oneDNN's.
+    """
+    if x.shape[-2] <= FEW_ROWS:
+        return _product_of_rows(x, y)
+    single = x.device.type == "cpu" and x.dtype == y.dtype == torch.float32
+    if not single or torch.is_autocast_enabled("cpu"):
+        return x @ y
+    if torch.compiler.is_compiling() or not onednn_multiplies():
+        return x @ y
+    out: Tensor = _Product.apply(_dense(x), _dense(y))  # type: ignore[no-untyped-call]
+    return out
+
+
+def exact_product(x: Tensor, y: Tensor) -> Tensor:
+    """Return `product` in float32 at least on a CPU, where a softmax would read rounded scores."""
+    if x.device.type != "cpu":
+        return product(x, y)
+    if not torch.is_autocast_enabled("cpu"):
+        return product(wide(x), wide(y))
+    with torch.autocast("cpu", enabled=False):
+        return product(wide(x), wide(y))
+
+
+def _product_of_rows(x: Tensor, y: Tensor) -> Tensor:
+    """Return the product of few rows, as of a token's first keys.
+
+    A query of 32 numbers takes `torch.bmm` 2 to 5 times as long with 12 keys as with 13.
+    Multiplied and summed by itself it does not.
+    """
+    small = x.device.type == "cpu" and x.shape[-2] == 1 and y.shape[-2] * y.shape[-1] < _PLAIN_LOOPS
+    if small and x.dtype in (torch.float32, torch.float64):  # others are summed in less
+        return (x.mT * y).sum(-2, keepdim=True)
+    return x @ y
 
 
 class _Product(torch.autograd.Function):
@@ -27,18 +72,6 @@ class _Product(torch.autograd.Function):
         return of_x, of_y
 
 
-def product(x: Tensor, y: Tensor) -> Tensor:
-    """x (..., M, K) @ y (..., K, N), of one shape but for the last two axes, or x one matrix that
-    needs no gradient; in float32 on a CPU where MKL lags it is oneDNN's."""
-    single = x.device.type == "cpu" and x.dtype == y.dtype == torch.float32
-    if not single or torch.is_autocast_enabled("cpu"):
-        return x @ y
-    if torch.compiler.is_compiling() or not onednn_multiplies():
-        return x @ y
-    out: Tensor = _Product.apply(_dense(x), _dense(y))  # type: ignore[no-untyped-call]
-    return out
-
-
 def _dense(x: Tensor) -> Tensor:
-    """The same without gaps: a matrix, or the transpose of one."""
+    """Return x without gaps: a matrix, or the transpose of one."""
     return x if x.is_contiguous() or x.mT.is_contiguous() else x.contiguous()

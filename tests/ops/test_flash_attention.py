@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqattn.attention.kernels import softmax
-from seqattn.attention.kernels.softmax import fused_attention
+from seqattn.ops import attention
 from seqattn.ops import flash_attention as module
+from seqattn.ops.attention import fused_attention
 from seqattn.ops.flash_attention import flash_attention
 
 B, H, T = 3, 4, 23
@@ -87,8 +87,8 @@ def test_what_is_added_to_scores_has_its_gradient(monkeypatch, size, shape):
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
 def test_long_sequences_are_attended_to_in_tiles_where_that_is_quicker(monkeypatch, kind, lengths):
     calls = []
-    monkeypatch.setattr(softmax, "tiles_are_quicker", lambda kind, keys: True)
-    monkeypatch.setattr(softmax, "flash_attention", lambda *x: calls.append(x) or made(*x))
+    monkeypatch.setattr(attention, "tiles_are_quicker", lambda kind, keys: True)
+    monkeypatch.setattr(attention, "flash_attention", lambda *x: calls.append(x) or made(*x))
     made = flash_attention
     q, keys = (heads(H, kind, length) for length in lengths)
     got = fused_attention(q, keys, keys, None, lengths[0] == lengths[1], 0.0, 0.3)

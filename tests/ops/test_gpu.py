@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.attention.kernels.softmax import fused_attention
 from seqattn.generation.base import inference
+from seqattn.ops.attention import fused_attention
 from seqattn.ops.gpu import for_all_heads
 
 HALF = torch.bfloat16

@@ -14,17 +14,17 @@ def made(*shape):
 
 
 LEFT = {
-    "rows": made(2, 3, 5, 7),
-    "transposed": made(2, 3, 7, 5).mT,
-    "heads apart": made(2, 5, 3, 7).transpose(1, 2),
-    "columns of a wider one": made(2, 3, 5, 9)[..., 1:8],
+    "rows": made(2, 3, 15, 17),
+    "transposed": made(2, 3, 17, 15).mT,
+    "heads apart": made(2, 15, 3, 17).transpose(1, 2),
+    "columns of a wider one": made(2, 3, 15, 19)[..., 1:18],
 }
 RIGHT = {
-    "rows": made(2, 3, 7, 4),
-    "transposed": made(2, 3, 4, 7).mT,
-    "heads apart": made(2, 7, 3, 4).transpose(1, 2),
-    "heads apart, transposed": made(2, 4, 3, 7).transpose(1, 2).mT,
-    "expanded": made(7, 4).expand(2, 3, 7, 4),
+    "rows": made(2, 3, 17, 14),
+    "transposed": made(2, 3, 14, 17).mT,
+    "heads apart": made(2, 17, 3, 14).transpose(1, 2),
+    "heads apart, transposed": made(2, 14, 3, 17).transpose(1, 2).mT,
+    "expanded": made(17, 14).expand(2, 3, 17, 14),
 }
 
 
@@ -32,7 +32,7 @@ RIGHT = {
 @pytest.mark.parametrize("right", RIGHT)
 def test_values_and_gradients_are_those_of_pytorch(left, right):
     leaves = [LEFT[left].detach().requires_grad_(), RIGHT[right].detach().requires_grad_()]
-    upstream = made(2, 3, 5, 4)
+    upstream = made(2, 3, 15, 14)
     with Products() as products:
         out = product(*leaves)
         found = torch.autograd.grad(out, leaves, upstream)
@@ -43,10 +43,10 @@ def test_values_and_gradients_are_those_of_pytorch(left, right):
 
 
 def test_one_constant_matrix_may_stand_on_the_left():
-    matrix, batch = made(5, 7), made(2, 3, 7, 4).requires_grad_()
+    matrix, batch = made(15, 17), made(2, 3, 17, 14).requires_grad_()
     out, plain = product(matrix, batch), matrix @ batch
     torch.testing.assert_close(out, plain)
-    upstream = made(2, 3, 5, 4)
+    upstream = made(2, 3, 15, 14)
     (found,) = torch.autograd.grad(out, batch, upstream)
     torch.testing.assert_close(found, torch.autograd.grad(plain, batch, upstream)[0])
 
@@ -66,14 +66,14 @@ def test_gradients_have_gradients(left, right):
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
 def test_other_numbers_are_pytorchs(kind):
-    x, y = made(2, 5, 7).to(kind), made(2, 7, 4).to(kind)
+    x, y = made(2, 15, 17).to(kind), made(2, 17, 14).to(kind)
     with Products() as products:
         assert torch.equal(product(x, y), x @ y)
     assert not any(products.quick)
 
 
 def test_autocast_decides_what_it_multiplies():
-    x, y = made(2, 5, 7).requires_grad_(), made(2, 7, 4)
+    x, y = made(2, 15, 17).requires_grad_(), made(2, 17, 14)
     with torch.autocast("cpu", torch.bfloat16):
         out = product(x, y)
     assert out.dtype == torch.bfloat16

@@ -7,9 +7,11 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.softmax import SoftmaxKernel, fused_attention
+from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask
 from seqattn.ops import short_attention as module
+from seqattn.ops.attention import fused_attention
 from seqattn.ops.short_attention import short_attention
 from seqattn.positions import Position
 from tests.builders import make_position
@@ -95,7 +97,8 @@ def test_half_precision_on_a_cpu_is_as_near_as_pytorchs(native, way, length, siz
         return [out, *torch.autograd.grad(out, leaves, upstream.to(kind))]
 
     kernel, places = SoftmaxKernel(HeadShape(4, 4, 32)), torch.arange(length)
-    attend = kernel._slow if way == "written out" else kernel._fast
+    plain = partial(WeightedKernel._context, kernel)
+    attend = plain if way == "written out" else kernel._context
     mask, position = Mask(places, places, causal=True), make_position(Position)
     exact = attended(partial(F.scaled_dot_product_attention, is_causal=True), torch.float64)
     theirs = attended(partial(F.scaled_dot_product_attention, is_causal=True), torch.bfloat16)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask, all_at_hand
 from seqattn.checking import BadValue, checked
 from seqattn.ops.exponentials import LOG2_E
@@ -25,7 +26,7 @@ BLOCK = 2**17  # numbers that a CPU works on at once, which stay in its cache
 
 
 @checked
-class EntmaxKernel(SoftmaxKernel):
+class EntmaxKernel(WeightedKernel):
     """alpha-entmax(Q K^T / sqrt(Dh)) V, alpha learned per head: exact zeros where scores are low.
 
     alpha 1 is softmax, 2 is sparsemax (Correia, Niculae & Martins 2019, arXiv 1909.00015, eq. 2
@@ -41,7 +42,7 @@ class EntmaxKernel(SoftmaxKernel):
         UserError: for a learned alpha at either end.
     """
 
-    abilities = SoftmaxKernel.abilities
+    abilities = replace(WeightedKernel.abilities, normalised=True)
 
     def __init__(self, shape: HeadShape, alpha: Alpha = 1.5, learned: bool = True) -> None:
         super().__init__(shape)

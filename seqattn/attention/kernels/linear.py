@@ -13,6 +13,7 @@ from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.base import Attended, HeadShape, Kernel
 from seqattn.attention.kernels.parts.folding import fold_beams, unfold_beams
+from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.attention.kernels.parts.scan import (
     LOWEST,
     Keys,
@@ -26,7 +27,6 @@ from seqattn.attention.kernels.parts.scan import (
     seen_by,
     summed,
 )
-from seqattn.attention.kernels.softmax import per_group
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError

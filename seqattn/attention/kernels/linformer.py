@@ -10,10 +10,10 @@ from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.kernels.parts.blockwise import moved
-from seqattn.attention.kernels.softmax import fused_attention
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Width, checked
 from seqattn.errors import UserError
+from seqattn.ops.attention import fused_attention
 from seqattn.ops.products import product
 from seqattn.positions.base import Position
 

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.kernels.base import HeadShape
-from seqattn.attention.kernels.softmax import per_group
+from seqattn.attention.kernels.parts.groups import per_group
+from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.kernels.window import LocalKernel
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, CountOrNone, checked
@@ -57,7 +58,7 @@ class StreamingKernel(LocalKernel):
         sinks = mask.key_positions < self.first
         return sinks if sinks.dim() == 1 else sinks[:, None, None]
 
-    def _fast(
+    def _context(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
     ) -> Tensor:
         """As `SoftmaxKernel`, of blocks and steps whose first keys are the sinks.
@@ -67,9 +68,9 @@ class StreamingKernel(LocalKernel):
         one query, gives sinks a score that was made with another.
         """
         if not self._caps(mask, "rotate", position):
-            return super()._fast(q, keys, values, mask, position)
+            return super()._context(q, keys, values, mask, position)
         if position.hooks & {"score_term", "value_term"}:
-            return self._slow(q, keys, values, mask, position)
+            return WeightedKernel._context(self, q, keys, values, mask, position)
         first, width = min(self.first, keys.shape[2]), keys.shape[3]
         spare = -(-first // 8) * 8  # fused kernels want widths of whole eights
         scale = position.score_scale(width)  # here, since half floats end at 65504
@@ -80,7 +81,7 @@ class StreamingKernel(LocalKernel):
         reading = (reading.roll(width, dims=1) / scale).expand(*keys.shape[:2], -1, -1)
         keys = torch.cat((reading, F.pad(keys[:, :, first:], (0, spare))), dim=2)
         values = F.pad(values, (0, spare))
-        return super()._fast(q, keys, values, mask, position)[..., :width]
+        return super()._context(q, keys, values, mask, position)[..., :width]
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         products = super()._products(q, keys, mask, position)
@@ -91,15 +92,15 @@ class StreamingKernel(LocalKernel):
             self._sinks(mask), super()._products(capped, keys, mask, position), products
         )
 
-    def _term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:
-        term = super()._term(q, keys, mask, position)
+    def _score_term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:
+        term = super()._score_term(q, keys, mask, position)
         if term is None or not self._caps(mask, "score_term", position):
             return term
         # sinks stand first, but for whole sequences, whose padding may stand before them
         count = mask.keys if mask.causal else min(self.first, mask.keys)
         capped, places = self._capped(q, mask, position)
         places = replace(places, key_positions=mask.key_positions[..., :count])
-        far = super()._term(capped, keys[:, :, :count], places, position)
+        far = super()._score_term(capped, keys[:, :, :count], places, position)
         assert far is not None
         far = torch.where(self._sinks(places), far, term[..., :count])
         return torch.cat((far, term[..., count:]), dim=3)

@@ -11,15 +11,16 @@ from seqattn.attention.cache import BeamSlots, Cache, GrowingCache
 from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
 from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfold_beams
+from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
 from seqattn.attention.kernels.parts.merging import Partial, end_to_end, merged, powers_
-from seqattn.attention.kernels.softmax import per_group
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
 from seqattn.ops.dropout import drop
 from seqattn.ops.memory import to_device
 from seqattn.ops.precision import wide
+from seqattn.ops.products import exact_product
 from seqattn.positions.base import Position
 
 
@@ -118,7 +119,7 @@ class FactorizedKernel(BlockwiseKernel):
             mask = fold_mask(mask, beams, BeamSlots(taken(slots.ancestry), tokens))
             q = fold_beams(q, beams)
         mask = mask if len(self.patterns) == 1 else self._narrowed(mask)
-        context = self._fast(q, taken(keys), taken(values), mask, position)
+        context = self._context(q, taken(keys), taken(values), mask, position)
         return context if slots is None else unfold_beams(context, beams)
 
     def _unit(self, length: int, causal: bool) -> int:
@@ -153,7 +154,7 @@ class FactorizedKernel(BlockwiseKernel):
     def _softmax(self, piece: Piece, allowed: Tensor, share: int, position: Position) -> Partial:
         """The heads of `share` over the allowed keys (R, 1, c, s): (R, H, c, .)."""
         scaled = self._heads(piece.query, share) * position.score_scale(self.head_dim)
-        scores = per_group(scaled, self._groups(piece.keys, share).mT, exact=True)
+        scores = per_group(scaled, self._groups(piece.keys, share).mT, exact_product)
         term = position.score_term(piece.query, piece.keys, piece.i, piece.j)
         if term is not None:
             scores = scores + self._heads(term, share)

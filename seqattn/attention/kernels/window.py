@@ -100,7 +100,7 @@ class LocalKernel(BlockwiseKernel):
         q, new = moved(query, order), KeysValues(*(moved(x, order) for x in new))
         met, columns = self._meet(q, new, real, position, cache)
         if not self.watched:
-            return moved_back(self._fast(*met, position), order)
+            return moved_back(self._context(*met, position), order)
         stood = None if mask.real is None else real_first(mask.real)
         if stood is not None:
             stood = stood.repeat_interleave(rows // stood.shape[0], dim=0)
@@ -160,7 +160,7 @@ class LocalKernel(BlockwiseKernel):
 
         used = self.settled(shown, visible)
         if used is None:
-            return self._fast(*met, position)
+            return self._context(*met, position)
         weights = moved(used, order).gather(3, index)
         if met.mask.extra is not None:
             weights = weights.masked_fill(~met.mask.extra, 0.0)

@@ -178,12 +178,12 @@ class BlockwiseKernel(SoftmaxKernel):
         if first:
             mask = Mask(slots[:first], slots, tokens.real)
             q = tokens.query[:, :, :first]
-            contexts.append(self._fast(q, tokens.keys, tokens.values, mask, position))
+            contexts.append(self._context(q, tokens.keys, tokens.values, mask, position))
         if first < len(slots):
             piece = Piece.of(tokens, layout)
             allowed = self._sees(piece, layout, tokens.causal)[:, None]
             mask = Mask(piece.i, piece.j, extra=allowed)
-            context = self._fast(piece.query, piece.keys, piece.values, mask, position)
+            context = self._context(piece.query, piece.keys, piece.values, mask, position)
             contexts.append(layout.back(context, tokens.query.shape[0])[:, :, first:])
         return contexts[0] if len(contexts) == 1 else torch.cat(contexts, dim=2)
 

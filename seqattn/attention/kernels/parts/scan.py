@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqattn.attention.cache import KeysValues, RowCache
-from seqattn.attention.kernels.softmax import per_group
+from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.errors import UserError
 from seqattn.ops.products import product
 

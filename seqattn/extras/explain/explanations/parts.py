@@ -13,7 +13,7 @@ from seqattn.analysis.capture import capture
 from seqattn.attention.base import AttentionOutput
 from seqattn.attention.experts import MixtureOfAttention
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.attention.kernels.softmax import SoftmaxKernel
+from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position
 
@@ -117,7 +117,7 @@ def _value_terms(
 ) -> Tensor | None:
     """What positions add to the context for each key alone: (B, H, T, S, Dh)."""
     kernel = attention.kernel
-    if not isinstance(kernel, SoftmaxKernel) or "value_term" not in position.hooks:
+    if not isinstance(kernel, WeightedKernel) or "value_term" not in position.hooks:
         return None
     keys = torch.eye(weights.shape[-1]).to(weights)
     terms = [kernel.value_term(weights * key, mask, position) for key in keys]

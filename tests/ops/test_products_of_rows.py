@@ -1,9 +1,9 @@
-"""Products of single rows with small matrices, beside PyTorch's."""
+"""Products of few rows with small matrices, beside PyTorch's."""
 
 import pytest
 import torch
 
-from seqattn.ops.row_products import row_products
+from seqattn.ops.products import product
 
 
 @pytest.mark.parametrize("keys", [1, 12, 13, 40])
@@ -11,7 +11,7 @@ from seqattn.ops.row_products import row_products
 def test_it_is_the_product_with_its_gradients(rows, keys):
     x = torch.randn(2, 4, rows, 32, dtype=torch.float64, requires_grad=True)
     table = torch.randn(2, 4, keys, 32, dtype=torch.float64, requires_grad=True)
-    want, got = x @ table.mT, row_products(x, table.mT)
+    want, got = x @ table.mT, product(x, table.mT)
     torch.testing.assert_close(got, want)
     gradient = torch.randn_like(want)
     expected = torch.autograd.grad(want, (x, table), gradient)
@@ -22,4 +22,4 @@ def test_it_is_the_product_with_its_gradients(rows, keys):
 def test_half_precision_is_summed_in_more():
     x, table = torch.full((1, 1, 300), 0.1), torch.ones(1, 300, 1)
     halves = x.bfloat16(), table.bfloat16()
-    assert torch.equal(row_products(*halves), halves[0] @ halves[1])
+    assert torch.equal(product(*halves), halves[0] @ halves[1])

@@ -1,0 +1,157 @@
+"""Kernels that weight each key by its score, as the paper writes them down."""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from seqattn.attention.base import Abilities
+from seqattn.attention.cache import BeamSlots, Cache, GrowingCache, KeysValues
+from seqattn.attention.kernels.base import Attended, Kernel
+from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfold_beams
+from seqattn.attention.kernels.parts.groups import per_group
+from seqattn.attention.masks import Mask
+from seqattn.ops.dropout import drop
+from seqattn.ops.precision import wide
+from seqattn.ops.products import exact_product
+from seqattn.positions.base import Position
+
+
+class WeightedKernel(Kernel):
+    """normalise(Q K^T / sqrt(Dh)) V, its weights written out in every pass.
+
+    A subclass gives `normalise`; training, decoding and `capture` all use it. Time T*S*D, memory
+    T*S per head, cache 2*G*Dh numbers a token. Bidirectional, causal, cross and incremental.
+    """
+
+    abilities = Abilities(
+        causal=True,
+        cross=True,
+        incremental=True,
+        hooks=frozenset({"embed", "rotate", "score_term", "value_term"}),
+        dropout=True,
+        weights=True,
+        normalised=False,
+        crop=True,
+    )
+
+    @abstractmethod
+    def normalise(self, scores: Tensor) -> Tensor:
+        """Return the weights of scores (B, H, T, S), which are -inf on hidden keys.
+
+        Every row has a finite score: queries with nothing to see get weights of 0 afterwards. A
+        subclass whose weights sum to 1 says so in its `abilities` (`normalised=True`).
+        """
+
+    def weights(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
+        """Return the weights (B, H, T, S), 0 on hidden keys.
+
+        Args:
+            q: rotated queries (B, H, T, Dh).
+            keys: rotated keys (B, G, S, Dh).
+            mask: which keys each query may look at.
+            position: the layer's position scheme.
+        """
+        scores = self._products(q, keys, mask, position)
+        term = self._score_term(q, keys, mask, position)
+        if term is not None:
+            scores = scores + term
+        visible = mask.visible
+        if visible is None:
+            return self.normalise(scores)
+        weights = self.normalise(scores.masked_fill(~visible.keys, -torch.inf))
+        return weights if visible.alone is None else weights.masked_fill(visible.alone, 0.0)
+
+    def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
+        """Scaled products of queries and keys: (B, H, T, S)."""
+        q = (wide(q) if q.device.type == "cpu" else q) * position.score_scale(self.head_dim)
+        return per_group(q, keys.mT, exact_product)
+
+    def _score_term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:
+        """What the position scheme adds to them."""
+        return position.score_term(q, keys, mask.query_positions, mask.key_positions)
+
+    def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
+        """The sum of values (B, G, S, Dh) by weights (B, H, T, S): (B, H, T, Dh)."""
+        dropped = drop(weights, self.dropout) if self.training else weights
+        context = per_group(dropped, values, exact_product).to(values.dtype)
+        term = self.value_term(dropped.to(values.dtype), mask, position)
+        return context if term is None else context + term
+
+    def value_term(self, weights: Tensor, mask: Mask, position: Position) -> Tensor | None:
+        """What positions add to the context (B, H, T, Dh), linear in the weights (B, H, T, S)."""
+        return position.value_term(weights, mask.query_positions, mask.key_positions)
+
+    def _context(
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
+    ) -> Tensor:
+        """The context (B, H, T, Dh) of rotated queries and keys, where nobody watches weights."""
+        return self._weighted(self.weights(q, keys, mask, position), values, mask, position)
+
+    def forward(
+        self,
+        query: Tensor,
+        new: KeysValues,
+        mask: Mask,
+        position: Position,
+        cache: Cache | None = None,
+        need_weights: bool = False,
+    ) -> Attended:
+        if cache is not None:
+            return Attended(self._decoded(query, new, mask, position, cache))
+        q, keys = self._rotated(query, new.keys, mask, position)
+        return self._attend(q, keys, new.values, mask, position, need_weights)
+
+    def make_cache(self, beams: int) -> Cache:
+        return GrowingCache(beams)
+
+    def _rotated(
+        self, query: Tensor, keys: Tensor, mask: Mask, position: Position
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys turned by their positions; new keys are the last of the mask's."""
+        places = mask.last_keys(keys.shape[2])
+        return position.rotate(query, mask.query_positions), position.rotate(keys, places)
+
+    def _decoded(
+        self, query: Tensor, new: KeysValues, mask: Mask, position: Position, cache: Cache
+    ) -> Tensor:
+        """The context over all of the past, to which `new` is added."""
+        assert isinstance(cache, GrowingCache)
+        q, keys = self._rotated(query, new.keys, mask, position)
+        keys, values, slots = cache.append(KeysValues(keys, new.values))
+        return self._attend(q, keys, values, mask, position, slots=slots).context
+
+    def _attend(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Mask,
+        position: Position,
+        need_weights: bool = False,
+        slots: BeamSlots | None = None,
+    ) -> Attended:
+        """As `forward` of rotated queries and keys, these (B, G, S, Dh), or as a cache has them."""
+        beams = q.shape[0] // keys.shape[0]
+        if beams > 1:
+            q = fold_beams(q, beams)
+            mask = mask if slots is None else fold_mask(mask, beams, slots)
+        mask, used = self._narrowed(mask), None
+        need_weights = need_weights and self.abilities.copies
+        if self.watched or need_weights:
+            weights = self.weights(q, keys, mask, position)
+            used = self.settled(weights, mask.dense)
+            used = weights if used is None and need_weights else used
+        if used is not None:
+            context = self._weighted(used, values, mask, position)
+        else:
+            context = self._context(q, keys, values, mask, position)
+        shown = used if need_weights else None
+        if beams == 1:
+            return Attended(context, shown)
+        shown = None if shown is None else unfold_beams(shown, beams)
+        return Attended(unfold_beams(context, beams), shown)
+
+    def _narrowed(self, mask: Mask) -> Mask:
+        """The mask with what the mechanism hides besides."""
+        return mask
