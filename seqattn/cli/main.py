@@ -15,6 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from seqattn.cli.help_page import help_page
 from seqattn.cli.jobs import tell_jobs
 from seqattn.cli.verbs import VERBS, Action, require_extra, run_home
 from seqattn.cli.wording import in_words
@@ -97,6 +98,9 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
     if action is None and verb not in VERBS:
         raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(VERBS)}")
     require_extra(verb)
+    if {"-h", "--help"} & set(arguments):
+        print(help_page(verb, arguments, conf))
+        return
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every exception on, to be worded here
     made = register_resolvers()
     options, overrides = _parted(arguments)

@@ -15,9 +15,10 @@ import yaml
 from safetensors.torch import load_file
 
 import seqattn
-from seqattn.__main__ import ABOUT, main
+from seqattn.__main__ import main
 from seqattn.analysis import capture
 from seqattn.attention.heads import MultiHeadAttention
+from seqattn.cli.help_page import verbs
 from seqattn.cli.verbs import VERBS
 from tests.cli.forked import start_forked
 from tests.cli.small import (
@@ -573,14 +574,25 @@ def test_a_launcher_shows_a_page_with_examples(capfd, monkeypatch, verb):
     with pytest.raises(SystemExit, match="0"):
         runpy.run_path(str(ROOT / script), run_name="__main__")
     out = capfd.readouterr().out
-    assert f"usage: python {script}" in out
+    assert re.match(rf"usage: python \S*{script} \[name=value ...]\n", out)
     assert "Examples:" in out
-    own = [line for line in out.splitlines() if line.partition(":")[0] not in groups()]
-    assert max(map(len, own)) <= 100
+    assert max(map(len, out.splitlines())) <= 100
     if verb == "train":
+        assert "\nname: ${task.name}  # runs go to runs/NAME/TIME\n" in out
         for group, choices in groups().items():
-            assert f"\n{group}: " in out
+            assert f"\n{group}=" in out
             assert all(choice in out for choice in choices)
+
+
+def test_help_with_a_choice_shows_its_keys_and_choices_of_ones_own(capfd, tmp_path):
+    (tmp_path / "attention").mkdir()
+    (tmp_path / "attention" / "mine.yaml").write_text(
+        "# An attention of one's own.\nsharpness: 3\n"
+    )
+    words = ["--config-dir", str(tmp_path), "--help", "attention=mine"]
+    out = succeed(capfd, "train", *words)
+    assert "attention=mine:\n# An attention of one's own.\nsharpness: 3\n" in out
+    assert re.search(r"\nattention=mha: [^=]*\bmha, mine, moa\b", out)
 
 
 @pytest.mark.parametrize(
@@ -595,7 +607,8 @@ def test_the_demo_takes_a_run_directory_alone(capfd, monkeypatch, words, code):
 
 
 def test_help_without_a_verb_lists_the_verbs(capfd):
-    assert list(ABOUT) == list(VERBS)
+    assert set(verbs()) == set(VERBS)
+    assert max(map(len, verbs().values())) < 90
     for arguments in ([], ["--help"], ["-h"]):
         assert main(arguments) == 0
         out = capfd.readouterr().out

@@ -7,6 +7,7 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
+from seqattn.cli.help_page import help_page
 from seqattn.cli.main import run_verb
 from seqattn.config.compose import CONF, register_resolvers
 from seqattn.config.overrides import _quoted, complete
@@ -91,8 +92,7 @@ def test_the_files_of_conf_begin_with_what_they_are():
 
 
 def test_the_examples_of_training_compose():
-    page = yaml.safe_load((CONF / "hydra" / "help" / "train.yaml").read_text(encoding="utf-8"))
-    lines = page["template"].partition("Examples:")[2].splitlines()
+    lines = help_page("train", []).partition("Examples:")[2].splitlines()
     examples = [line.split()[2:] for line in lines if line.startswith("  python train.py ")]
     assert len(examples) > 10
     for words in examples:

@@ -1,0 +1,101 @@
+"""Pages of `--help`, read from the YAML of each verb."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import fill
+
+from seqattn.places import shipped
+
+CONF = shipped("conf")
+_CORE = ("train", "generate", "evaluate", "analyze")
+
+
+def verbs() -> dict[str, str]:
+    """Return the first line of each verb's page, by its name: the core's verbs, then extras'."""
+    names = [file.stem for file in CONF.glob("*.yaml")]
+    own = sorted(set(names) - set(_CORE))
+    return {name: _text(CONF / f"{name}.yaml").splitlines()[0][2:] for name in (*_CORE, *own)}
+
+
+def help_page(verb: str, arguments: Sequence[str], conf: Path = CONF) -> str:
+    """Return a verb's page: what it does, examples, choices of each group, keys with comments.
+
+    Args:
+        verb: name of its YAML in `conf`.
+        arguments: of the command line; the page of `attention=gqa` ends with that choice's keys.
+        conf: folder of its YAML; groups that are not there are those of `CONF`.
+    """
+    folders = [conf, CONF, *_own_folders(arguments)]
+    groups = _groups(verb, conf)
+    choices = [
+        fill(f"{group}={default}: {_names(group, folders)}", 100, subsequent_indent="    ")
+        for group, default in groups
+    ]
+    script = sys.argv[0].endswith(".py") and not sys.argv[0].endswith("__main__.py")
+    about, _, examples = _header(conf / f"{verb}.yaml").partition("\n\n")
+    parts = [
+        f"usage: {f'python {sys.argv[0]}' if script else f'seqattn {verb}'} [name=value ...]",
+        about,
+        examples,
+        "\n".join(("Parts to choose, with the usual choice:", *choices)) if choices else "",
+        f"Keys and their values:\n{_keys(conf / f'{verb}.yaml')}",
+    ]
+    for group, name in (word.split("=", 1) for word in arguments if "=" in word):
+        file = next((file for file in _files(group, folders) if file.stem == name), None)
+        if file is not None:
+            parts.append(f"{group}={name}:\n{_text(file).strip()}")
+    parts.append(
+        "--help with GROUP=CHOICE shows the keys of a choice, --cfg job every key with its value,\n"
+        "--hydra-help the other options. -m runs every combination of values with commas."
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def _header(file: Path) -> str:
+    """The comment that a file begins with."""
+    lines = re.match(r"(?:#.*\n)*", _text(file))
+    return re.sub(r"^# ?", "", lines[0] if lines else "", flags=re.MULTILINE).strip()
+
+
+def _keys(file: Path) -> str:
+    """A file without its header and what is Hydra's."""
+    text = re.sub(r"\A(?:#.*\n)*", "", _text(file))
+    return re.sub(r"^(?:defaults|hydra):\n(?: .*\n|\n)*", "", text, flags=re.MULTILINE).strip()
+
+
+def _groups(verb: str, conf: Path) -> Iterator[tuple[str, str]]:
+    """The groups of a verb with their choices, those of a verb whose keys it takes first."""
+    block = re.search(r"^defaults:\n((?: .*\n)*)", _text(conf / f"{verb}.yaml"), re.MULTILINE)
+    for line in block[1].splitlines() if block else ():
+        group, colon, choice = line.strip(" -").partition(": ")
+        if colon and not group.startswith("override "):
+            yield group, choice.partition("  #")[0]
+        elif not colon and group != "_self_":
+            yield from _groups(group, conf)
+
+
+def _own_folders(arguments: Sequence[str]) -> list[Path]:
+    """The folders of `--config-dir DIR` or `--config-dir=DIR`."""
+    text = " ".join(arguments)
+    return [Path(path).expanduser() for path in re.findall(r"--config-dir[= ](\S+)", text)]
+
+
+def _files(group: str, folders: Sequence[Path]) -> list[Path]:
+    """The files of a group's choices, of each name that of the first folder which has it."""
+    folder = group.partition("@")[0]
+    found = {
+        file.stem: file for home in reversed(folders) for file in (home / folder).glob("*.yaml")
+    }
+    return [found[name] for name in sorted(found) if not name.startswith("_")]
+
+
+def _names(group: str, folders: Sequence[Path]) -> str:
+    if "@" in group:
+        return f"as {group.partition('@')[0]}"
+    return ", ".join(file.stem for file in _files(group, folders))
