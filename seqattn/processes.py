@@ -7,6 +7,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+from seqattn.errors import UserError
 
 
 def write_utf8() -> None:
@@ -40,6 +47,39 @@ def follow_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked one has its parent's
     end_with()
+
+
+def worker_pool(
+    count: int, start: str, setup: Callable[..., None] | None = None, *values: Any
+) -> ProcessPoolExecutor:
+    """Return processes that work for this one and end with it.
+
+    Args:
+        count: how many.
+        start: "fork" to share this process's memory, or "spawn" to inherit nothing.
+        setup: called with `values` in each process before its first job.
+    """
+    context = multiprocessing.get_context(start)
+    return ProcessPoolExecutor(count, context, _set_up_worker, (setup, *values))
+
+
+def _set_up_worker(setup: Callable[..., None] | None, *values: Any) -> None:
+    follow_parent()
+    if setup is not None:
+        setup(*values)
+
+
+@contextmanager
+def worker_deaths(advice: str) -> Iterator[None]:
+    """A block in which the death of a worker is an error that the user can act on.
+
+    Raises:
+        UserError: a worker was killed, with the advice.
+    """
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise UserError(f"a worker died, perhaps for want of memory; {advice}") from error
 
 
 _WATCH = "watch of the parent"

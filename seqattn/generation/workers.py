@@ -9,16 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch.multiprocessing import get_context
 
-from seqattn.errors import UserError
-from seqattn.processes import follow_parent
+from seqattn.processes import worker_deaths, worker_pool
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -62,22 +59,16 @@ class Workers(Generic[Job, Result]):
             UserError: one of the processes was killed.
         """
         pool = self._pool = self._pool or self._started()
-        try:
+        with worker_deaths("set generation.workers=1, or a lower generation.batch_size"):
             numbers = {pool.submit(_work, job): number for number, job in enumerate(jobs)}
             for done in as_completed(numbers):
                 yield numbers[done], done.result()
-        except BrokenProcessPool as error:
-            raise UserError(
-                "a worker died, perhaps for want of memory; set generation.workers=1, or a lower "
-                "generation.batch_size"
-            ) from error
 
     def _started(self) -> ProcessPoolExecutor:
-        context = get_context(START)
         if START != "fork":
-            return ProcessPoolExecutor(self._count, context, _make_ready, (self._ready,))
+            return worker_pool(self._count, START, _make_ready, self._ready)
         with self._ready() as work:  # here, so that they share packed weights, too
-            pool = ProcessPoolExecutor(self._count, context, _begin, (work,))
+            pool = worker_pool(self._count, START, _begin, work)
             pool.submit(int)
         return pool
 
@@ -107,7 +98,6 @@ _works: list[Callable[[Any], Any]] = []
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
-    follow_parent()
     torch.set_num_threads(1)
     _works.append(work)
 

@@ -1,14 +1,11 @@
 """Processes that work beside this one, and end when it does."""
 
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from seqattn.errors import UserError
-from seqattn.processes import follow_parent
+from seqattn.processes import worker_deaths, worker_pool
 
 Result = TypeVar("Result")
 
@@ -32,15 +29,10 @@ def workers(count: int) -> Iterator[Executor]:
     if count == 1:
         yield _Here()
         return
-    # forked ones would inherit threads, and this process's memory
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), follow_parent)
+    pool = worker_pool(count, "spawn")
     try:
-        yield pool
-    except BrokenProcessPool as error:
-        raise UserError(
-            "a worker died, perhaps for want of memory; give the same command again, which goes "
-            "on from here, with workers=N for fewer"
-        ) from error
+        with worker_deaths("repeat the command, with workers=N for fewer, to go on from here"):
+            yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
