@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 
 from seqattn.errors import UserError
+from seqattn.roles import Role
 
 Width = Annotated[int, Ge(1), Le(65_536)]
 """Of a vector."""
@@ -25,7 +26,7 @@ Seed = Annotated[int, Ge(0), Le((1 << 32) - 1)]
 """Of random numbers."""
 Share = Annotated[float, Ge(0), Le(1)]
 """A part of a whole, all of it included."""
-Dropout = Annotated[float, Ge(0), Lt(1)]
+Dropout = Annotated[float, Ge(0), Lt(1), Role.STEP]
 """A share that is dropped."""
 Positive = Annotated[float, Gt(0), Le(10**9)]
 """A number above 0."""

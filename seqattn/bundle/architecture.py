@@ -22,6 +22,8 @@ from seqattn.positions.base import Position, Stack
 Attentions = AttentionFactory | Sequence[AttentionFactory]
 """One attention for all layers of a slot, or several that take turns, layer by layer."""
 Model = Seq2SeqModel | SpanModel
+PARTS = ("model", "attention", "position", *SLOT_NODES)
+"""The nodes of a configuration that a model is made from."""
 _HEADS = ("num_heads", "num_kv_heads", "dropout", "bias")
 _PROBED = 48  # a width that most numbers of heads divide
 
@@ -81,8 +83,7 @@ class Architecture:
         Raises:
             UserError: for a node that cannot be built; see `nodes.build`.
         """
-        names = ("model", "attention", "position", *SLOT_NODES)
-        chosen = {name: config[name] for name in names if config.get(name) is not None}
+        chosen = {name: config[name] for name in PARTS if config.get(name) is not None}
         return cls(**nodes.each(nodes.build, chosen, ""), names=config.get("choices") or {})
 
     def check(self, joint: bool = True) -> Model:

@@ -8,6 +8,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from seqattn.checking import Count, checked
 from seqattn.errors import UserError
+from seqattn.roles import Role
 
 Length = Annotated[int, Ge(2), Le(10**6)]
 """Tokens that are read together, the end mark among them."""
@@ -34,8 +35,8 @@ class BatchLimits:
     max_rows: Count | None = None
     max_square: Count | None = None
     step_batches: Count | None = None
-    num_workers: Annotated[int, Ge(0), Le(256)] = 0
-    pin_memory: bool | None = None
+    num_workers: Annotated[int, Ge(0), Le(256), Role.NOTE] = 0
+    pin_memory: Annotated[bool | None, Role.NOTE] = None
 
     def rows(self, length: int) -> int:
         """How many rows of `length` tokens fit, 0 if not even one does."""

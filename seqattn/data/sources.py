@@ -4,6 +4,7 @@ import glob
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import datasets
 
@@ -14,6 +15,7 @@ from seqattn.data.table import Table
 from seqattn.data.text_files import aligned_lines, read_lines, scan_text
 from seqattn.errors import UserError
 from seqattn.places import shipped
+from seqattn.roles import Role
 from seqattn.storage import file_faults, is_file, user_path
 
 
@@ -43,8 +45,8 @@ class ParallelText(Source):
         target_suffix: str | None,
         train: str | list[str] = "train",
         val: str | list[str] = "val",
-        test: str | list[str] = "test",
-        alignments: str | None = None,
+        test: Annotated[str | list[str], Role.SCORE] = "test",
+        alignments: Annotated[str | None, Role.NOTE] = None,
     ) -> None:
         self.alignments = alignments
         self.root = user_path(root)
@@ -155,8 +157,8 @@ class Multi30k(ParallelText):
         root: str | None = None,
         source: str = "en",
         target: str = "de",
-        test: str | list[str] = "test_2016_flickr",
-        alignments: str | None = None,
+        test: Annotated[str | list[str], Role.SCORE] = "test_2016_flickr",
+        alignments: Annotated[str | None, Role.NOTE] = None,
     ) -> None:
         super().__init__(root or "", source, target, test=test, alignments=alignments)
         self.hub = None
@@ -194,7 +196,7 @@ class DemoTranslation(ParallelText):
         alignments: as `ParallelText`; None for those of the grammar, which val and test have.
     """
 
-    def __init__(self, alignments: str | None = None) -> None:
+    def __init__(self, alignments: Annotated[str | None, Role.NOTE] = None) -> None:
         root = str(shipped("data") / "demo_translation")
         super().__init__(root, "en", "de", alignments=alignments)
 

@@ -17,6 +17,7 @@ from seqattn.errors import UserError
 from seqattn.generation.processors import Processor
 from seqattn.models.base import Memory, Prediction
 from seqattn.ops.gpu import without_cudnn_attention
+from seqattn.roles import Role
 
 if TYPE_CHECKING:
     from seqattn.generation.generator import Generator
@@ -114,9 +115,9 @@ class Search(ABC):
 
     limit: LengthLimit = field(default_factory=LengthLimit)
     processors: Processors = field(default=(), kw_only=True)
-    batch_size: CountOrNone = field(default=128, kw_only=True)
-    batch_tokens: CountOrNone = field(default=16_384, kw_only=True)
-    workers: WorkersOrNone = field(default=None, kw_only=True)
+    batch_size: Annotated[CountOrNone, Role.NOTE] = field(default=128, kw_only=True)
+    batch_tokens: Annotated[CountOrNone, Role.NOTE] = field(default=16_384, kw_only=True)
+    workers: Annotated[WorkersOrNone, Role.NOTE] = field(default=None, kw_only=True)
 
     output: ClassVar[str] = "text"
 

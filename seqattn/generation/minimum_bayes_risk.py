@@ -13,6 +13,7 @@ from seqattn.checking import CountOrNone, checked
 from seqattn.generation.base import Hypothesis, SearchModel
 from seqattn.generation.sampling import Sampling
 from seqattn.models.base import Memory
+from seqattn.roles import Role
 
 
 @checked
@@ -32,7 +33,7 @@ class MinimumBayesRisk(Sampling):
         order: the longest n.
     """
 
-    batch_size: CountOrNone = field(default=16, kw_only=True)
+    batch_size: Annotated[CountOrNone, Role.NOTE] = field(default=16, kw_only=True)
     samples: Annotated[int, Ge(1), Le(1_000)] = 48
     order: Annotated[int, Ge(1), Le(8)] = 2
 

@@ -13,6 +13,7 @@ from seqattn.generation.base import Hypothesis, Search, SearchModel
 from seqattn.generation.stepper import Stepper, worth_shrinking
 from seqattn.models.base import Memory
 from seqattn.ops.topk import largest
+from seqattn.roles import Role
 from seqattn.tokens import BOS, EOS
 
 _COLDEST = 1e-30  # of temperatures: below it all logits may become infinite
@@ -25,7 +26,7 @@ Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 class GreedySearch(Search):
     """Takes the likeliest token until the end, or until the limit. Args: as `Search`."""
 
-    batch_size: CountOrNone = field(default=256, kw_only=True)
+    batch_size: Annotated[CountOrNone, Role.NOTE] = field(default=256, kw_only=True)
 
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]

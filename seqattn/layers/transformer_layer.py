@@ -1,7 +1,7 @@
 """One layer of a Transformer's encoder, and one of its decoder."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from torch import Tensor, nn
 
@@ -11,6 +11,7 @@ from seqattn.attention.masks import Mask
 from seqattn.checking import Dropout, Width, checked
 from seqattn.layers.sublayers import Activation, FeedForward, Norm, Residual
 from seqattn.positions.base import Position, Stack
+from seqattn.roles import Role
 
 
 class MixerFactory(Protocol):
@@ -43,7 +44,7 @@ class LayerShape:
     norm: Norm = "layernorm"
     pre_norm: bool = True
     dropout: Dropout = 0.1
-    checkpoint_activations: bool = False
+    checkpoint_activations: Annotated[bool, Role.NOTE] = False
     word_dropout: Dropout = 0.0
     drop_heads: Dropout = 0.0
     layer_drop: Dropout = 0.0

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from seqattn.checking import Count, checked
+from seqattn.roles import Role
 from seqattn.training.callbacks import EarlyStopping
 from seqattn.training.checkpoint_files import CheckpointFiles
 from seqattn.training.checkpoints import Checkpoints
@@ -28,8 +29,8 @@ class CheckpointOptions:
     monitor: str = "val/loss"
     average: Literal["best", "last"] = "best"
     count: Annotated[int, Ge(1), Le(1000)] = 1
-    every_steps: Count | None = None
-    every_minutes: Annotated[float, Gt(0), Le(10**6)] | None = 10.0
+    every_steps: Annotated[Count | None, Role.NOTE] = None
+    every_minutes: Annotated[Annotated[float, Gt(0), Le(10**6)] | None, Role.NOTE] = 10.0
     patience: Count | None = None
 
     def callback(self, files: CheckpointFiles, mode: str) -> Checkpoints:

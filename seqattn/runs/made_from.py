@@ -82,10 +82,10 @@ class MadeFrom(BaseModel):
 
     def differing(self, other: "MadeFrom") -> list[str]:
         """How this one differs, in the words of the command line where there are any."""
-        from seqattn.runs.resuming import leaves  # torch takes seconds to import
+        from seqattn.runs.settings import leaves  # torch takes seconds to import
 
         here, there = (
-            {key: value for name, node in one.settings.items() for key, value in leaves(node, name)}
+            {x.key: x.value for name, node in one.settings.items() for x in leaves(node, name)}
             for one in (self, other)
         )
         changed = [key for key in sorted(here | there) if here.get(key) != there.get(key)]

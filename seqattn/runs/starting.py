@@ -16,14 +16,13 @@ from seqattn.bundle.nodes import build
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vectors import read_vectors
 from seqattn.errors import UserError
-from seqattn.runs.resuming import SHAPING, differences, settings_before
+from seqattn.roles import Role
+from seqattn.runs.resuming import settings_before
 from seqattn.runs.run_directory import rank
+from seqattn.runs.settings import differences
 from seqattn.runs.training_options import TrainingOptions
 from seqattn.storage import user_path
 from seqattn.training.checkpoint_files import newest_whole, step_batches
-
-_FREE = ("dropout", "checkpoint_activations", "batch_size")
-"""Keys of those nodes that a run may change when it goes on."""
 
 
 class Start(NamedTuple):
@@ -62,10 +61,11 @@ class Start(NamedTuple):
             _tell(*fill_embeddings(model, tokenizer, path))
         if self.bundle is None:
             return
-        theirs, ours = self.bundle.model.state_dict(), model.state_dict()
-        differing = " ".join(differences(self.bundle.config, self.run.settings, SHAPING))
-        for name in {**ours, **theirs}:
-            there, here = (tuple(s[name].shape) if name in s else None for s in (theirs, ours))
+        ours = {name: node for name, node in self.run.settings.items() if name != "tokenizer"}
+        differing = " ".join(differences(self.bundle.config, ours, {Role.SHAPE}))
+        theirs, own = self.bundle.model.state_dict(), model.state_dict()
+        for name in {**own, **theirs}:
+            there, here = (tuple(s[name].shape) if name in s else None for s in (theirs, own))
             if there != here:
                 sides = [f"is {shape}" if shape else "is not" for shape in (there, here)]
                 raise UserError(
@@ -103,7 +103,8 @@ def start_of(run: TrainingOptions) -> Start:
             "that it was made from"
         )
     asked = run.typed("tokenizer")
-    found = differences(bundle.config, run.settings, ["tokenizer"])
+    ours = {"tokenizer": run.settings["tokenizer"]}
+    found = differences(bundle.config, ours, {Role.SHAPE})
     if asked and found:
         raise UserError(
             f"init_from={run.init_from} brings its own tokenizer; leave {asked[0]} out "
@@ -122,24 +123,20 @@ def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
     """Refuses to go on with another model, vocabulary or kind of optimizer than the run has."""
-    # a run that began with a bundle has its tokenizer, whatever the settings say
-    nodes = SHAPING if run.init_from else (*SHAPING, "tokenizer")
-    differing = [
-        word
-        for word in differences(before, run.settings, nodes)
-        if word.partition("=")[0].rpartition(".")[2] not in _FREE
-    ]
+    settings = run.settings
+    if run.init_from:  # whose tokenizer it has, whatever the settings say
+        del settings["tokenizer"]
+    differing = differences(before, settings, {Role.SHAPE})
     if differing:
         raise UserError(
             f"resume={run.resume} cannot go on with another model or vocabulary: it has "
             f"{', '.join(differing)}"
         )
-    other = [
-        x for x in differences(before, run.settings, ["optimizer"]) if x.startswith("optimizer=")
-    ]
+    steps = differences(before, settings, {Role.STEP})
+    other = next((word for word in steps if word.startswith("optimizer=")), None)
     if other:
         raise UserError(
-            f"resume={run.resume} cannot go on with another optimizer: it has {other[0]}; begin a "
+            f"resume={run.resume} cannot go on with another optimizer: it has {other}; begin a "
             f"new run with its weights by init_from={run.run_dir}/model"
         )
 

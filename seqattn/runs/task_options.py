@@ -10,6 +10,7 @@ from seqattn.bundle.nodes import import_path
 from seqattn.checking import BadValue, CountOrNone, NotNegative, checked, shown
 from seqattn.errors import UserError
 from seqattn.metrics.text import lower_is_better
+from seqattn.roles import Role
 from seqattn.training.forcing import TeacherForcing
 
 LOSSES: Mapping[str, str] = {
@@ -80,12 +81,12 @@ class TaskOptions:
     """What is measured of a loss, and which way is better: min or max."""
 
     name: str
-    scorer: Any
+    scorer: Annotated[Any, Role.SCORE]
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     r_drop: NotNegative = 0.0
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
-    validation: ValidationOptions = field(default_factory=ValidationOptions)
-    final: FinalOptions | bool | None = field(default_factory=FinalOptions)
+    validation: Annotated[ValidationOptions, Role.SCORE] = field(default_factory=ValidationOptions)
+    final: Annotated[FinalOptions | bool | None, Role.SCORE] = field(default_factory=FinalOptions)
 
     def __post_init__(self) -> None:
         if not hasattr(self.scorer, "score"):

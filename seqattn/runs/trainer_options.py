@@ -19,6 +19,7 @@ from seqattn.checking import Count, CountOrNone, NotNegative, checked
 from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
 from seqattn.ops.gpu import multiplies_bf16, set_up
+from seqattn.roles import Role
 from seqattn.training.sharding import FullySharded, check_shards
 
 Bound = Annotated[int, Ge(-1), Le(10**9)]
@@ -30,6 +31,7 @@ Devices = (
     | Literal["auto"]
     | Annotated[list[Annotated[int, Ge(0), Le(4096)]], MinLen(1)]
 )
+Accelerator = Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu", "hpu"]
 _PROFILERS: Mapping[str, Any] = {
     "simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler
 }  # fmt: skip
@@ -70,22 +72,22 @@ class TrainerOptions:
         UserError: for a value out of its range, or a training without an end.
     """
 
-    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps", "tpu", "hpu"] = "auto"
+    accelerator: Annotated[Accelerator, Role.NOTE] = "auto"
     devices: Devices = 1
-    threads: Threads | None = None
+    threads: Annotated[Threads | None, Role.NOTE] = None
     num_nodes: Annotated[int, Ge(1), Le(4096)] = 1
     strategy: str = "auto"
-    max_steps: Bound = -1
-    max_epochs: Bound | None = None
-    precision: Literal[32, "bf16-mixed", "16-mixed"] | None = None
-    accumulate_grad_batches: Count = 1
-    gradient_clip_val: NotNegative | None = 1.0
+    max_steps: Annotated[Bound, Role.END] = -1
+    max_epochs: Annotated[Bound | None, Role.END] = None
+    precision: Annotated[Literal[32, "bf16-mixed", "16-mixed"] | None, Role.STEP] = None
+    accumulate_grad_batches: Annotated[Count, Role.STEP] = 1
+    gradient_clip_val: Annotated[NotNegative | None, Role.STEP] = 1.0
     val_check_interval: Interval = 1.0
-    log_every_n_steps: Count = 20
-    fast_dev_run: bool | CountOrNone = False
+    log_every_n_steps: Annotated[Count, Role.NOTE] = 20
+    fast_dev_run: Annotated[bool | CountOrNone, Role.STEP] = False
     deterministic: bool | Literal["warn"] = False
-    profiler: Literal["simple", "advanced", "pytorch"] | None = None
-    restarts: CountOrNone = 3
+    profiler: Annotated[Literal["simple", "advanced", "pytorch"] | None, Role.NOTE] = None
+    restarts: Annotated[CountOrNone, Role.NOTE] = 3
     compile: bool = False
     tf32: bool = True
     cudnn_attention: bool = False

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from lightning import Callback
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -23,6 +23,7 @@ from seqattn.generation.span_search import SpanSearch
 from seqattn.layers.transformer_layer import LayerShape
 from seqattn.models.base import Seq2SeqModel
 from seqattn.positions import SinusoidalPosition
+from seqattn.roles import Role
 from seqattn.runs.checkpoint_options import CheckpointOptions
 from seqattn.runs.run_directory import world_size
 from seqattn.runs.task_options import LOSSES, TaskOptions
@@ -76,35 +77,35 @@ class TrainingOptions:
         UserError: for values that cannot be, or cannot be together.
     """
 
-    run_dir: str
+    run_dir: Annotated[str, Role.NOTE]
     data: Any
     task: TaskOptions
-    model: Any
-    attention: Any
-    position: Callable[..., Any] = SinusoidalPosition
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: Annotated[Any, Role.SHAPE]
+    attention: Annotated[Any, Role.SHAPE]
+    position: Annotated[Callable[..., Any], Role.SHAPE] = SinusoidalPosition
+    tokenizer: Annotated[TokenizerConfig, Role.SHAPE] = field(default_factory=TokenizerConfig)
     loader: LoaderOptions | SpanOptions = field(default_factory=LoaderOptions)
     optimizer: Callable[..., Any] = ADAMW
     schedule: Callable[..., Any] = WARMUP
-    generation: Search | SpanSearch = field(default_factory=BeamSearch)
-    trainer: TrainerOptions = field(default_factory=TrainerOptions)
-    checkpoint: CheckpointOptions = field(default_factory=CheckpointOptions)
-    encoder_attention: Any = None
-    decoder_attention: Any = None
-    cross_attention: Any = None
-    logger: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    generation: Annotated[Search | SpanSearch, Role.END] = field(default_factory=BeamSearch)
+    trainer: Annotated[TrainerOptions, Role.MACHINE] = field(default_factory=TrainerOptions)
+    checkpoint: Annotated[CheckpointOptions, Role.END] = field(default_factory=CheckpointOptions)
+    encoder_attention: Annotated[Any, Role.SHAPE] = None
+    decoder_attention: Annotated[Any, Role.SHAPE] = None
+    cross_attention: Annotated[Any, Role.SHAPE] = None
+    logger: Annotated[Mapping[str, Callable[..., Any]], Role.NOTE] = field(default_factory=dict)
     callbacks: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    name: str = "run"
-    resume: str | bool | None = "auto"
+    name: Annotated[str, Role.NOTE] = "run"
+    resume: Annotated[str | bool | None, Role.NOTE] = "auto"
     init_from: str | None = None
-    trust: Sequence[str] = ()
+    trust: Annotated[Sequence[str], Role.NOTE] = ()
     embeddings: str | None = None
-    find_lr: bool = False
-    cache_dir: str | None = None
+    find_lr: Annotated[bool, Role.NOTE] = False
+    cache_dir: Annotated[str | None, Role.NOTE] = None
     seed: Seed = 1
-    choices: Mapping[str, str] = field(default_factory=dict)
-    overrides: Sequence[str] = ()
-    sweep: str | None = None
+    choices: Annotated[Mapping[str, str], Role.NOTE] = field(default_factory=dict)
+    overrides: Annotated[Sequence[str], Role.NOTE] = ()
+    sweep: Annotated[str | None, Role.NOTE] = None
 
     def __post_init__(self) -> None:
         if isinstance(self.model, Mapping):  # keys that an experiment gave to no choice

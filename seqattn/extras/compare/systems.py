@@ -7,17 +7,13 @@ from typing import Any, NamedTuple
 
 from seqattn.errors import UserError
 from seqattn.extras.compare.compared_runs import ComparedRun
-from seqattn.runs.resuming import leaves
+from seqattn.roles import Role
+from seqattn.runs.settings import leaves, role_of
 
-_ASIDE = re.compile(
-    r"(format|seed|run_dir|resume|overrides|choices|sweep|name|cache_dir|trust|logger|threads"
-    r"|task\.(final|validation|scorer)|data\.(test|alignments)|loader\.(num_workers|pin_memory)"
-    r"|trainer\.(threads|accelerator|log_every_n_steps|restarts|profiler)"
-    r"|checkpoint\.every_(steps|minutes)|model\.checkpoint_activations"
-    r"|generation\.(workers|threshold))\b"
-)
-"""Settings that make no other system. The threshold is each model's own, found on validation, and
-what was scored is compared sentence by sentence."""
+_ASIDE = ("seed", "generation.threshold", "format", "threads")
+"""Settings that make no other system beside those of SCORE and NOTE: each model's threshold is
+found on validation."""
+_SAME = (Role.SCORE, Role.NOTE)
 
 
 class Systems(NamedTuple):
@@ -103,14 +99,18 @@ def systems_of(runs: Sequence[ComparedRun]) -> Systems:
 def _settings(run: ComparedRun) -> dict[str, str]:
     """Values by key; what is null is as if it were not there."""
     found = (leaf for name, node in run.settings.items() for leaf in leaves(node, name))
-    return {k: str(v) for k, v in found if v is not None and not _ASIDE.match(k)}
+    return {
+        leaf.key: str(leaf.value)
+        for leaf in found
+        if leaf.value is not None and leaf.key not in _ASIDE and leaf.role not in _SAME
+    }
 
 
 def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
     """What differs: choices of groups first, then values that a choice does not bring with it."""
     chosen: list[Mapping[str, str]] = [run.settings.get("choices") or {} for run in runs]
     named = {group for one in chosen for group in one} - {"experiment", "generation"}
-    groups = sorted(group for group in named if not _ASIDE.match(group))
+    groups = sorted(group for group in named if role_of(group) not in _SAME)
     choices = [_Trait(group, [one.get(group) for one in chosen]) for group in groups]
     settings = [_settings(run) for run in runs]
     choices += [  # of what was evaluated with, whose name no run has

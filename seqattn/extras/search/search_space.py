@@ -11,14 +11,13 @@ from typing import Annotated, Any, NamedTuple
 
 from annotated_types import MaxLen, MinLen
 
-from seqattn.bundle.architecture import Architecture, Vocabularies
+from seqattn.bundle.architecture import PARTS, Architecture, Vocabularies
 from seqattn.bundle.choices import SLOT_NODES, choices
 from seqattn.bundle.nodes import Node, nearest
 from seqattn.checking import BadValue, Count, Depth, Width, checked
 from seqattn.errors import UserError
 from seqattn.extras.compare.costs import sizes_of
 from seqattn.extras.search.search_trials import Trial
-from seqattn.runs.resuming import SHAPING
 
 Counts = Annotated[list[Count], MinLen(1)]
 Names = Annotated[list[str], MinLen(1)]
@@ -85,7 +84,7 @@ class SearchSpace:
         for grid in grids:
             order.shuffle(grid)
         turns = [one for turn in zip_longest(*grids) for one in turn if one is not None]
-        own = {name: settings[name] for name in SHAPING if settings.get(name) is not None}
+        own = {name: settings[name] for name in PARTS if settings.get(name) is not None}
         first = Candidate("as given", own, ())
         known = next((one.name for one in turns if one.key == first.key), "")
         first = first._replace(name=f"{known} (as given)" if known else first.name)

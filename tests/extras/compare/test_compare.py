@@ -224,9 +224,15 @@ def test_thresholds_that_seeds_found_for_themselves_make_no_other_system(tmp_pat
 
 
 def test_how_a_test_set_is_named_makes_no_other_system(tmp_path, capfd):
+    source = "seqattn.data.sources.Multi30k"
     named = ({"test": "test_2016_flickr"}, {})  # the latter of a version that had no other
     made = [
-        write_run(tmp_path / str(seed), spoilt(seed), seed, data={"root": "there", **data})
+        write_run(
+            tmp_path / str(seed),
+            spoilt(seed),
+            seed,
+            data={"_target_": source, "root": "there", **data},
+        )
         for seed, data in enumerate(named, 1)
     ]
     ended = compare(capfd, f"runs=[{made[0]},{made[1]}]", f"output={tmp_path}/out")
