@@ -99,9 +99,9 @@ class SubwordSampling:
     def __call__(self, rows: Ints, epoch: int) -> list[tuple[list[int], list[int]]]:
         """Ids of the sources and targets of some rows, each with its end mark."""
         found = self.texts[rows.tolist()]
-        chances = [Random(f"{self.seed} {epoch} {row}").random for row in rows.tolist()]
-        sources = self.tokenizer.sample_source(found["source"], self.alpha, chances)
-        targets = self.tokenizer.sample_target(found["target"], self.alpha, chances)
+        randoms = [Random(f"{self.seed} {epoch} {row}") for row in rows.tolist()]
+        sources = self.tokenizer.sample_source(found["source"], self.alpha, randoms)
+        targets = self.tokenizer.sample_target(found["target"], self.alpha, randoms)
         return list(zip(sources, targets, strict=True))
 
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import sentencepiece
 
 from seqattn.data.escaping import escaped, unescaped
-from seqattn.data.segmentation import Random, segmentation
+from seqattn.data.segmentation import Segmentation
 from seqattn.data.truecasing import Truecaser
 from seqattn.errors import UserError
 from seqattn.inputs import read_bytes, read_json
@@ -59,7 +60,7 @@ class Side:
         # a model that folds nothing may have learned this piece like any other
         self._folds = self._processor.normalize("a  b") == self._processor.normalize("a b")
         self._line_breaks = self._folds and first == LINE_BREAK
-        self._segmentation = lru_cache(1)(segmentation)
+        self._segmentation = lru_cache(1)(Segmentation)
 
     def line_breaks(self) -> Literal["piece", "space", "unknown"]:
         """What a line break is read as."""
@@ -74,18 +75,18 @@ class Side:
         return ids
 
     def sample(
-        self, texts: Sequence[str], alpha: float, chances: Sequence[Random]
+        self, texts: Sequence[str], alpha: float, randoms: Sequence[Random]
     ) -> list[list[int]]:
         """As `encode`, each text in pieces that are drawn by its own random numbers.
 
         Args:
             alpha: of a unigram model the power of a segmentation's probability with which it is
                 drawn, of BPE the probability that a merge is left out; above 0 and below 1.
-            chances: one for each text.
+            randoms: one for each text.
         """
         normalised: list[str] = self._processor.normalize(self._prepared(texts))
         cut = self._segmentation(self._processor, alpha)
-        return [[*cut(*one), EOS] for one in zip(normalised, chances, strict=True)]
+        return [[*cut(*one), EOS] for one in zip(normalised, randoms, strict=True)]
 
     def _prepared(self, texts: Sequence[str]) -> list[str]:
         """Texts as sentencepiece is to read them."""

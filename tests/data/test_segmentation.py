@@ -6,10 +6,11 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
-from seqattn.data.segmentation import BpeDropout, UnigramSampling, segmentation
+from seqattn.data.segmentation import Segmentation
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.tokens import EOS, UNK
@@ -27,20 +28,30 @@ STRANGE = [
 ]  # fmt: skip
 
 
-def assert_drawn(cut, word, wanted):
+def segmentation(scores, alpha):
+    """By pieces of such scores, as if a model had them."""
+    pieces, never = list(scores), lambda n: False
+    processor = SimpleNamespace(
+        is_unknown=never, is_control=never, is_byte=never, is_unused=never,
+        get_piece_size=lambda: len(pieces), id_to_piece=pieces.__getitem__,
+        get_score=lambda n: scores[pieces[n]],
+    )  # fmt: skip
+    return Segmentation(processor, alpha)
+
+
+def assert_drawn(segmentation, word, wanted):
     """That the shares of DRAWS draws are those of `wanted`, within 4.5 standard deviations."""
-    chance = random.Random(1).random
-    found = Counter(tuple(cut.cut(word, chance)) for _ in range(DRAWS))
+    draws = random.Random(1)
+    found = Counter(tuple(segmentation.cut(word, draws)) for _ in range(DRAWS))
     assert found.keys() <= wanted.keys()
-    for ids, share in wanted.items():
+    for pieces, share in wanted.items():
         margin = 4.5 * math.sqrt(share * (1 - share) / DRAWS) + 1e-9
-        assert abs(found[ids] / DRAWS - share) < margin
+        assert abs(found[pieces] / DRAWS - share) < margin
 
 
 def test_bpe_dropout_draws_as_its_algorithm_does():
     """Every subset of the merges that may be left out at a step, written out."""
     scores = dict.fromkeys("abc", 0.0) | {piece: -float(n) for n, piece in enumerate(MERGES)}
-    ids = {piece: n for n, piece in enumerate(scores, 4)}
     shares = Counter()
 
     def go(parts, share):
@@ -50,7 +61,7 @@ def test_bpe_dropout_draws_as_its_algorithm_does():
             part = share * math.prod(0.7 if keep else 0.3 for keep in kept)
             left = sorted(itertools.compress(pairs, kept))
             if not left:
-                shares[tuple(ids[piece] for piece in parts)] += part
+                shares[parts] += part
                 continue
             at = left[0][1]
             go((*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]), part)
@@ -58,24 +69,21 @@ def test_bpe_dropout_draws_as_its_algorithm_does():
     go(tuple("abcab"), 1.0)
     assert len(shares) > 8
     assert math.isclose(sum(shares.values()), 1.0)
-    assert_drawn(BpeDropout(scores, ids, 0.3), "abcab", shares)
+    assert_drawn(segmentation(scores, 0.3), "abcab", shares)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.9])
 def test_unigram_segmentations_are_drawn_by_their_probability(alpha):
-    ids = {piece: n for n, piece in enumerate(PIECES, 4)}
     shares = {}
     for cuts in itertools.product([True, False], repeat=4):
         places = [0, *(n for n, cut in enumerate(cuts, 1) if cut), 5]
-        parts = ["ababa"[start:end] for start, end in itertools.pairwise(places)]
+        parts = tuple("ababa"[start:end] for start, end in itertools.pairwise(places))
         if all(part in PIECES for part in parts):
-            shares[tuple(ids[part] for part in parts)] = math.exp(
-                alpha * sum(PIECES[part] for part in parts)
-            )
+            shares[parts] = math.exp(alpha * sum(PIECES[part] for part in parts))
     whole = sum(shares.values())
     wanted = {key: share / whole for key, share in shares.items()}
     assert len(wanted) > 6
-    assert_drawn(UnigramSampling(PIECES, ids, alpha), "ababa", wanted)
+    assert_drawn(segmentation(PIECES, alpha), "ababa", wanted)
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +112,13 @@ KINDS = {
 def test_where_nothing_is_left_to_chance_pieces_are_sentencepieces(vocabulary, kind):
     tokenizer = vocabulary(**KINDS[kind])
     side = tokenizer.encode_source.__self__
-    cut = segmentation(side._processor, 1e-300)
-    assert isinstance(cut, BpeDropout) == ("bpe" in kind)
-    if isinstance(cut, UnigramSampling):
-        cut.alpha = 1e5  # of two segmentations the likelier
+    # no merge left out; of two segmentations the likelier
+    cut = Segmentation(side._processor, 1e-300 if "bpe" in kind else 1e5)
+    assert (cut.cut == cut.bpe_dropout) == ("bpe" in kind)
     texts = [*TEXTS, *STRANGE]
     wanted = tokenizer.encode_source(texts)
     for normalised, ids in zip(side._processor.normalize(side._prepared(texts)), wanted):
-        assert [*cut(normalised, lambda: 0.5), EOS] == ids
+        assert [*cut(normalised, random.Random(1)), EOS] == ids
     assert any(UNK in ids for ids in wanted) == ("bytes" not in kind)
 
 
@@ -119,8 +126,8 @@ def test_where_nothing_is_left_to_chance_pieces_are_sentencepieces(vocabulary, k
 def test_sampled_pieces_say_the_same_text(vocabulary, kind):
     tokenizer, texts = vocabulary(**KINDS[kind]), [*TEXTS, *STRANGE]
     plain = tokenizer.encode_source(texts)
-    chances = [random.Random(f"1 {n}").random for n in range(len(texts))]
-    drawn = tokenizer.sample_source(texts, 0.3, chances)
+    randoms = [random.Random(f"1 {n}") for n in range(len(texts))]
+    drawn = tokenizer.sample_source(texts, 0.3, randoms)
     assert sum(one != other for one, other in zip(plain, drawn)) > len(TEXTS) // 2
     assert tokenizer.decode_target(drawn) == tokenizer.decode_target(plain)
 
@@ -131,15 +138,15 @@ from pathlib import Path
 from seqattn.data.tokenizer import Tokenizer
 tokenizer = Tokenizer.load(Path(sys.argv[1]))
 texts = sys.argv[2:]
-print(tokenizer.sample_source(texts, 0.3, [random.Random(f"1 {n}").random for n in range(8)]))
+print(tokenizer.sample_source(texts, 0.3, [random.Random(f"1 {n}") for n in range(8)]))
 """
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_another_process_draws_the_same(vocabulary, kind, tmp_path):
     vocabulary(**KINDS[kind]).save(tmp_path)
-    chances = [random.Random(f"1 {n}").random for n in range(8)]
-    here = Tokenizer.load(tmp_path).sample_source(TEXTS, 0.3, chances)
+    randoms = [random.Random(f"1 {n}") for n in range(8)]
+    here = Tokenizer.load(tmp_path).sample_source(TEXTS, 0.3, randoms)
     told = subprocess.run(
         [sys.executable, "-c", _OTHER, tmp_path, *TEXTS], capture_output=True, text=True, check=True
     )

@@ -70,7 +70,7 @@ def test_pieces_depend_on_seed_row_and_epoch_alone(corpus):
     loader = whole.train_dataloader()
     expected = rows_of(loader, 2)
     whole.tokenizer.sample_source(
-        ["belief"], 0.3, [random.Random(9).random]
+        ["belief"], 0.3, [random.Random(9)]
     )  # draws in between change nothing
     assert rows_of(build(corpus).train_dataloader(), 2) == expected
     assert rows_of(build(corpus, num_workers=1).train_dataloader(), 2) == expected
