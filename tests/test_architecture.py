@@ -42,6 +42,7 @@ HOMES_OF_OTHERS = {
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
     "rouge_score": {"metrics"},
+    "scipy": {"extras"},
     "torchmetrics": {"metrics"},
     "transformers": set(),
     "fastapi": {"extras"},

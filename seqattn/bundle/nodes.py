@@ -176,6 +176,8 @@ def import_path(path: str, where: str = "") -> Callable[..., Any]:
     try:
         found = pydoc.locate(path)
     except pydoc.ErrorDuringImport as error:
+        if isinstance(error.value, UserError):  # a package of an extra is not installed
+            raise error.value from None
         raise UserError(f"{key}={path} cannot be imported: {error.value}") from error
     if parts[0] not in sys.modules:
         raise UserError(f"{key}={path} cannot be imported: No module named {parts[0]!r}")

@@ -1,6 +1,6 @@
-"""What scores of several seeds and sentences say of systems: intervals, and tests of two."""
+"""Scores of a corpus as sums over sentences, and tests of two systems on the same sentences."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -15,7 +15,6 @@ from seqattn.metrics.means import Floats
 Pair = tuple[str, str]
 LEVEL = 0.05
 """Of all tests; intervals hold 1 - LEVEL."""
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 
 
 @dataclass(frozen=True)
@@ -62,106 +61,6 @@ class SentenceCounts:
 
 def _mean(sums: list[float]) -> float:
     return sums[0] / sums[1] if sums[1] else 0.0
-
-
-def student_p(t: float, df: float) -> float:
-    """The probability that |T| is above |t|, T of Student's distribution. Args: df: at least 1."""
-
-    def area(start: float) -> float:  # T = sqrt(df) tan(angle)
-        half = (np.pi / 2 - start) / 2
-        return float(half * _WEIGHTS @ np.cos(start + half * (_NODES + 1)) ** (df - 1))
-
-    return area(np.arctan(abs(t) / df**0.5)) / area(0.0)
-
-
-def student_quantile(df: float) -> float:
-    """The t that |T| is above with a probability of `LEVEL`. Args: df: at least 1."""
-    low, high = 0.0, 1.0
-    while student_p(high, df) > LEVEL:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_p(middle, df) > LEVEL else (low, middle)
-    return high
-
-
-def seed_interval(scores: Sequence[float]) -> tuple[float, float] | None:
-    """95 % of Student's t for the mean over all seeds, the test sentences as they are.
-
-    Args:
-        scores: of R seeds; None is returned for fewer than two.
-    """
-    if len(scores) < 2:
-        return None
-    half = student_quantile(len(scores) - 1) * float(np.std(scores, ddof=1)) / len(scores) ** 0.5
-    return float(np.mean(scores)) - half, float(np.mean(scores)) + half
-
-
-class Difference(NamedTuple):
-    """How far the mean score of one system is above another's, with its 95 % interval."""
-
-    value: float
-    interval: tuple[float, float] | None
-    """None where a system has one seed, or there is one sentence."""
-    p: float | None
-    """Of no difference, for other seeds and other sentences; None where a system has one seed, 1 of
-    one sentence, which says nothing of others."""
-
-
-class SeedVariance(NamedTuple):
-    """The variance of scores over seeds, and the degrees of freedom of its estimate."""
-
-    value: float
-    freedom: int
-
-    @classmethod
-    def of(cls, systems: Iterable[Sequence[SentenceCounts]]) -> "SeedVariance":
-        """That within systems, as if it were the same in all; some must have two seeds."""
-        several = [[one.score for one in seeds] for seeds in systems if len(seeds) > 1]
-        freedom = sum(len(seeds) - 1 for seeds in several)
-        squares = sum(float(np.var(seeds, ddof=1)) * (len(seeds) - 1) for seeds in several)
-        return cls(squares / freedom, freedom)
-
-
-def difference(
-    first: Sequence[SentenceCounts],
-    second: Sequence[SentenceCounts],
-    pooled: SeedVariance | None = None,
-) -> Difference:
-    """Two systems on the same sentences, where seeds and sentences are both drawn by chance.
-
-    The variance of the difference is that over the seeds of each system, and that over sentences
-    of the mean over seeds, less what both count: of seeds and sentences together (two-way
-    clustering; Cameron, Gelbach and Miller 2011, eq. 2.11). Its degrees of freedom are those of
-    Welch and Satterthwaite (1946), so that seeds may differ in number and variance.
-
-    Args:
-        first, second: a metric of each seed.
-        pooled: the variance over seeds of both; None to take each from its own seeds.
-    """
-    both = (first, second)
-    ours, theirs = (float(np.mean([seed.score for seed in seeds])) for seeds in both)
-    value = ours - theirs
-    if min(map(len, both)) < 2:
-        return Difference(value, None, None)
-    sentences = len(first[0].counts)
-    if sentences < 2:
-        return Difference(value, None, 1.0)
-    own = [SeedVariance.of([seeds]) for seeds in both]
-    parts = [(one.value / len(seeds), one.freedom) for one, seeds in zip(own, both, strict=True)]
-    if pooled is not None:
-        parts = [(pooled.value * (1 / len(first) + 1 / len(second)), pooled.freedom)]
-    influences = [np.array([seed.influence for seed in seeds]) for seeds in both]  # (R, N)
-    shared = float(np.var(influences[0].mean(0) - influences[1].mean(0), ddof=1)) / sentences
-    free = sentences - 1
-    counted = sum(float(one.var(0, ddof=1).sum()) / free / one.size for one in influences)
-    parts.append((max(0.0, shared - counted), free))
-    variance = sum(part for part, _ in parts)
-    if variance == 0:
-        return Difference(value, (value, value), float(value == 0))
-    df = variance**2 / sum(part**2 / free for part, free in parts)
-    half = student_quantile(df) * variance**0.5
-    return Difference(value, (value - half, value + half), student_p(value / variance**0.5, df))
 
 
 class SentenceTests(NamedTuple):

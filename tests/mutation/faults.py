@@ -553,7 +553,7 @@ LOOKING_FAULTS = [
           ("extras/explain/test_explanations_by_hand.py",
            "extras/explain/test_following_attention.py")),
     Fault("i06", "flow leaves self-attention of the decoder out",
-          "Link(2 * n + 1, 2 * n + 2, own)", "Link(2 * n + 1, 2 * n + 2, own.tril(-1))",
+          "link(2 * n + 1, 2 * n + 2, own)", "link(2 * n + 1, 2 * n + 2, own.tril(-1))",
           ("extras/explain/test_explanations_by_hand.py",
            "extras/explain/test_following_attention.py")),
     Fault("i07", "contributions leave the value term out",

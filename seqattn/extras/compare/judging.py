@@ -8,15 +8,8 @@ import numpy as np
 
 from seqattn.extras.compare.compared_runs import ComparedRun
 from seqattn.extras.compare.multiple_comparisons import groups, holm
-from seqattn.metrics.significance import (
-    LEVEL,
-    SeedVariance,
-    SentenceCounts,
-    SentenceTests,
-    difference,
-    seed_interval,
-    sentence_tests,
-)
+from seqattn.extras.compare.seed_statistics import SeedVariance, difference, seed_interval
+from seqattn.metrics.significance import LEVEL, SentenceCounts, SentenceTests, sentence_tests
 
 _NAMED = 12
 """Pairs of single models that a sentence names at most; a table has all of them."""

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from itertools import combinations
 
 import pytest
@@ -347,3 +348,11 @@ def test_answers_are_compared_by_exact_match_and_f1(answering, tmp_path, capfd):
     found = json.loads((tmp_path / "out/figures.json").read_text())["metrics"]
     means = {one["name"]: next(iter(one["systems"].values()))["mean"] for one in found}
     assert means == pytest.approx({name: told[name]["value"] for name in ("EM", "F1")})
+
+
+def test_without_scipy_it_says_what_to_install(monkeypatch, capfd):
+    for name in ("compare", "judging", "comparison_figures", "seed_statistics"):
+        monkeypatch.delitem(sys.modules, f"seqattn.extras.compare.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    line = "compare needs scipy: pip install -e .[compare], in the checkout"
+    assert refusal(capfd, "compare", "runs=[study]") == line

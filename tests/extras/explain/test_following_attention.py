@@ -1,5 +1,7 @@
 """What holds of every explanation that follows attention."""
 
+import sys
+
 import pytest
 import torch
 
@@ -92,3 +94,12 @@ def test_a_recurrent_model_says_what_cannot_be_followed(method):
     assert (reason is None) == (method in OF_ALIGNMENTS)
     assert reason is None or reason.startswith("the states of a recurrent model mix the tokens")
     assert METHODS[method].why_not(make_recurrent("none")) is not None
+
+
+def test_flow_says_that_it_needs_scipy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    model = make_transformer(heads(4, 2))
+    with pytest.raises(UserError) as refused:
+        alone(model, SOURCES[0], TARGETS[0], "flow")
+    needs = "it needs scipy: pip install -e .[explain], in the checkout"
+    assert str(refused.value) == f"method=flow cannot be had: {needs}"

@@ -1,6 +1,6 @@
 """Systems whose difference is known: do intervals and tests keep what they promise?
 
-`python -m tests.metrics.simulated_study DRAWS` prints the figures of docs/compare.md.
+`python -m tests.extras.compare.simulated_study DRAWS` prints the figures of docs/compare.md.
 
 A sentence has a length and a difficulty, a seed is better or worse on all sentences, and on each
 sentence by chance. Words match with a probability that follows from these, and an n-gram that
@@ -13,13 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 
-from seqattn.metrics.significance import (
-    SeedVariance,
-    SentenceCounts,
-    difference,
-    seed_interval,
-    sentence_tests,
-)
+from seqattn.extras.compare.seed_statistics import SeedVariance, difference, seed_interval
+from seqattn.metrics.significance import SentenceCounts, sentence_tests
 
 
 class World(NamedTuple):
