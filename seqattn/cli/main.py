@@ -1,8 +1,10 @@
 """How a verb is run, by Hydra's own main, and how it ends."""
 
+import logging
 import os
 import sys
 import traceback
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -10,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -31,6 +32,16 @@ _PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 _SAVING = 30.0
 """Seconds that a job has to save once its command is gone."""
 
+_FLAGS = (
+    ("--hydra-help",), ("--version",), ("--resolve",), ("--run", "-r"), ("--multirun", "-m"),
+    ("--shell-completion", "-sc"),
+)  # fmt: skip
+_VALUED = (
+    ("--cfg", "-c"), ("--package", "-p"), ("--config-path", "-cp"), ("--config-name", "-cn"),
+    ("--config-dir", "-cd"), ("--experimental-rerun",),
+)  # fmt: skip
+"""Hydra's options, without and with a value."""
+
 
 def run_verb(
     verb: str, arguments: Sequence[str], action: Action | None = None, conf: Path = CONF
@@ -46,6 +57,7 @@ def run_verb(
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's ranks would go on without it
         end_with(os.getppid())
     write_utf8()
+    logging.raiseExceptions = False  # of Hydra's pages, where their reader has enough
     jobs = _Jobs()
     try:
         _run(verb, list(arguments), jobs, action, conf)
@@ -126,12 +138,17 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
     Raises:
         UserError: for an option that is not there.
     """
-    parser = get_args_parser()
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    for names in _FLAGS:
+        parser.add_argument(*names, action="store_true")
+    for names in _VALUED:
+        parser.add_argument(*names)
+    parser.add_argument("--info", "-i", nargs="?")
+    parser.add_argument("overrides", nargs="*")
 
     def refuse(message: str) -> Any:
-        known = (option for action in parser._actions for option in action.option_strings)
-        options = ", ".join(option for option in known if option.startswith("--"))
-        raise UserError(f"{message}; the options are: {options}")
+        options = ", ".join(names[0] for names in (*_FLAGS, *_VALUED, ("--info",)))
+        raise UserError(f"{message}; the options are: --help, {options}")
 
     parser.error = refuse  # type: ignore[method-assign]
     overrides = parser.parse_intermixed_args(arguments).overrides
