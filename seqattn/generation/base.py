@@ -121,6 +121,11 @@ class Search(ABC):
 
     output: ClassVar[str] = "text"
 
+    @property
+    def beams(self) -> int:
+        """Hypotheses of a source that are extended at once."""
+        return 1
+
     def __post_init__(self) -> None:
         named = self.processors  # a bundle has each by a name
         if not isinstance(named, Mapping):

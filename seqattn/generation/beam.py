@@ -56,6 +56,10 @@ class BeamSearch(Search):
                 f"{self.n_best}"
             )
 
+    @property
+    def beams(self) -> int:
+        return self.beam_size
+
     def begin(self, most: int) -> "BeamSentence":
         """The search of one sentence. Args: most: tokens of a hypothesis, end included."""
         return BeamSentence(self, most)

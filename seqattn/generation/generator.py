@@ -29,6 +29,8 @@ from seqattn.tokens import PAD
 
 _SHARED = 128
 """Sources in a batch that processes share out however few there are."""
+_HYPOTHESES = 4_096
+"""Hypotheses that are extended at once, each with scores of a whole vocabulary and a cache."""
 
 
 class Batch(NamedTuple):
@@ -51,7 +53,8 @@ class Generator:
         model: the model, a module.
         search: greedy, beam, sampling or minimum Bayes risk.
         batch_size: sources in a batch at most; 0 for no such limit. On a CPU a batch of more than
-            128 is no more than a sixteenth of all sources, so that processes can share them.
+            128 is no more than a sixteenth of all sources, so that processes can share them. The
+            hypotheses of a batch are 4,096 at most, whatever it is.
         batch_tokens: padded source tokens in a batch at most; 0 for no such limit.
         workers: processes of one thread each that share out the batches on a CPU, as many as there
             are batches at most; None for as many as torch has threads. They search the batches that
@@ -152,10 +155,11 @@ class Generator:
         return next(self._model.parameters()).device
 
     def _largest(self, sources: int) -> int:
-        """How many of so many sources a batch holds at most; 0 for no limit."""
-        if self._device.type != "cpu":
-            return self.batch_size
-        return min(self.batch_size, max(_SHARED, math.ceil(sources / 16)))
+        """How many of so many sources a batch holds at most."""
+        largest = self.batch_size or sources
+        if self.batch_size and self._device.type == "cpu":
+            largest = min(largest, max(_SHARED, math.ceil(sources / 16)))
+        return min(largest, max(1, _HYPOTHESES // self.search.beams))
 
     @contextmanager
     def ready(self) -> Iterator[Callable[[Batch], Found]]:

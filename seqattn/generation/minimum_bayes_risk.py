@@ -37,6 +37,10 @@ class MinimumBayesRisk(Sampling):
     samples: Annotated[int, Ge(1), Le(1_000)] = 48
     order: Annotated[int, Ge(1), Le(8)] = 2
 
+    @property
+    def beams(self) -> int:
+        return self.samples
+
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:

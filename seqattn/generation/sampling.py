@@ -62,6 +62,10 @@ class Sampling(Search):
     n_best: Annotated[int, Ge(1), Le(1_000)] = 1
     seed: Seed = 0
 
+    @property
+    def beams(self) -> int:
+        return self.n_best
+
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:

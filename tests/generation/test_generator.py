@@ -65,6 +65,22 @@ def test_batching_changes_no_hypothesis_of_any_model_of_the_contract(make):
     assert len({hypotheses[0].ids for hypotheses in together}) > 20
 
 
+@pytest.mark.parametrize(
+    ("search", "rows"),
+    [
+        (Sampling(LengthLimit(0, 1), n_best=1_000), [4_000, 4_000, 1_000]),
+        (BeamSearch(LengthLimit(0, 1), 600), [3_600, 1_800]),
+        (MinimumBayesRisk(LengthLimit(0, 1), samples=900), [3_600, 3_600, 900]),
+        (GreedySearch(LengthLimit(0, 1)), [9]),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [0, 128])
+def test_a_batch_has_at_most_so_many_hypotheses_of_all_its_sources(search, rows, batch_size):
+    model = TableModel(8)
+    Generator(model, search, batch_size, workers=1).generate([[4, 5, 3]] * 9)
+    assert [state.rows_decoded[0] for state in model.states] == rows
+
+
 @searches
 def test_every_sentence_has_a_limit_from_its_own_length(make):
     model = TableModel(7, never_ends)
