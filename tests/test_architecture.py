@@ -48,6 +48,7 @@ HOMES_OF_OTHERS = {
     "fastapi": {"extras"},
     "starlette": {"extras"},
     "uvicorn": {"extras"},
+    "prometheus_client": {"extras"},
 }
 
 

@@ -68,9 +68,9 @@ class LengthLimit:
     extra: Tokens = 10
     minimum: Tokens = 0
 
-    def of(self, memory: Memory, longest: int | None) -> Tensor:
-        """The most tokens (B,) of each sentence; `longest` caps them where positions end."""
-        limit = (memory.real.sum(dim=1) * self.ratio).long() + self.extra
+    def of(self, sizes: Tensor, longest: int | None) -> Tensor:
+        """The most tokens (B,) for sources of these sizes; `longest` caps them for positions."""
+        limit = (sizes * self.ratio).long() + self.extra
         limit = limit.clamp(min=max(1, self.minimum))
         return limit if longest is None else limit.clamp(max=longest)
 

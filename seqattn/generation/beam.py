@@ -67,7 +67,7 @@ class BeamSearch(Search):
     def search(
         self, model: SearchModel, memory: Memory, numbers: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        most = self.limit.of(memory, model.max_target_length).tolist()
+        most = self.limit.of(memory.real.sum(dim=1), model.max_target_length).tolist()
         sentences = [self.begin(length) for length in most]
         held = list(range(len(sentences)))  # sentences whose rows are still in the state
         beams, device = self.beam_size, memory.ids.device

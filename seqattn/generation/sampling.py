@@ -34,7 +34,7 @@ class GreedySearch(Search):
         def likeliest(scores: Tensor, held: Tensor, step: int) -> tuple[Tensor, Tensor]:
             return largest(scores, scores.new_zeros(len(scores), 1), 1)
 
-        most = self.limit.of(memory, model.max_target_length)
+        most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
         return extend(Stepper(self, model, memory, 1), most, 1, likeliest)
 
 
@@ -75,7 +75,7 @@ class Sampling(Search):
         self, model: SearchModel, memory: Memory, numbers: Sequence[int], count: int
     ) -> list[list[Hypothesis]]:
         """So many samples of each sentence, of which some may be equal. Args: as `search`."""
-        most = self.limit.of(memory, model.max_target_length)
+        most = self.limit.of(memory.real.sum(dim=1), model.max_target_length)
         uniform = self._uniform(numbers, int(most.max()), count).to(most.device)  # (B, K, longest)
 
         def choose(scores: Tensor, held: Tensor, step: int) -> tuple[Tensor, Tensor]:

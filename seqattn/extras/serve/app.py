@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -24,6 +25,7 @@ from seqattn.errors import UserError
 from seqattn.extras.report.single_file import page
 from seqattn.extras.serve.guard import Guard
 from seqattn.extras.serve.libretranslate import router
+from seqattn.extras.serve.limits import TooMuch
 from seqattn.extras.serve.schemas import (
     AnswerRequest,
     AnswerResponse,
@@ -35,8 +37,7 @@ from seqattn.extras.serve.schemas import (
     Problem,
     SentenceRequest,
 )
-from seqattn.extras.serve.service import Service
-from seqattn.extras.serve.streams import FAILED
+from seqattn.extras.serve.service import FAILED, Service
 
 _STATUSES: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": about}
@@ -102,7 +103,7 @@ def make_app(
         Guard,
         hosts=hosts,
         limits=service.limits,
-        figures=service.figures,
+        metrics=service.metrics,
         paths=paths,
     )
     return app
@@ -112,8 +113,6 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.post("/v1/generate", response_model_exclude_none=True, responses=_EVENTS)
     async def generate(asked: GenerateRequest, request: Request) -> GenerateResponse:
         """Outputs for a text or several."""
-        if asked.stream:
-            return await service.stream(asked)  # type: ignore[return-value]
         return await service.generate(asked, request)
 
     @app.post("/v1/answer", response_model_exclude_none=True)
@@ -129,14 +128,13 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.get("/v1/page")
     async def page_document() -> Response:
         """Return the `PageDocument` of the bundle."""
-        return JSONResponse(await run_in_threadpool(service.sentences.page))
+        return JSONResponse(await run_in_threadpool(service.looks.page))
 
     @app.post("/v1/sentence", responses=_EVENTS)
     async def sentence(asked: SentenceRequest, request: Request) -> Response:
         """What the page shows: `seqattn.extras.report.document_types.SentenceDocument`."""
-        if asked.stream:
-            return await service.sentence_stream(asked)
-        return JSONResponse(await service.sentence(asked, request))
+        found = await service.sentence(asked, request)
+        return found if asked.stream else JSONResponse(found)
 
     @app.get("/health")
     async def health() -> Health:
@@ -146,9 +144,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Figures in Prometheus's text format."""
-        kind = "text/plain; version=0.0.4; charset=utf-8"
-        return Response(service.figures.text(), media_type=kind)
+        """Counts and times in Prometheus's text format."""
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/", include_in_schema=False)
     async def live_page() -> HTMLResponse:
@@ -193,7 +190,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(UserError)
     async def user(request: Request, error: UserError) -> JSONResponse:
-        return problem(422, str(error))
+        return problem(413 if isinstance(error, TooMuch) else 422, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from seqattn.extras.serve.figures import Figures
 from seqattn.extras.serve.limits import Limits
+from seqattn.extras.serve.metrics import Metrics
 
 
 class Guard:
@@ -25,7 +25,7 @@ class Guard:
         app: what answers.
         hosts: names that the server goes by, beside `localhost`.
         limits: `body_bytes` and `read_seconds` are looked at.
-        figures: told of each request.
+        metrics: told of each request.
         paths: those that are counted apart.
     """
 
@@ -34,10 +34,10 @@ class Guard:
         app: ASGIApp,
         hosts: Collection[str],
         limits: Limits,
-        figures: Figures,
+        metrics: Metrics,
         paths: Collection[str],
     ) -> None:
-        self.app, self.limits, self.figures, self.paths = app, limits, figures, paths
+        self.app, self.limits, self.metrics, self.paths = app, limits, metrics, paths
         self.hosts = {"localhost", *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +56,7 @@ class Guard:
             await self._answer(scope, receive, sent)
         finally:
             path = scope["path"] if scope["path"] in self.paths else "other"
-            self.figures.request(path, status, time.perf_counter() - began)
+            self.metrics.request(path, status, time.perf_counter() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)

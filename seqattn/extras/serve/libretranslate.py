@@ -13,7 +13,6 @@ from starlette.requests import Request
 
 from seqattn.checking import shown
 from seqattn.extras.serve.schemas import GenerateRequest
-from seqattn.extras.serve.searches import hypotheses_of
 from seqattn.extras.serve.service import Service
 
 
@@ -73,7 +72,9 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
         if given.get("format", "text") != "text":
             raise HTTPException(400, f"format must be text, got {shown(given['format'])}")
         others = _count(given.get("alternatives") or 0)
-        count = min(others + 1, hypotheses_of(service.bundle.search()))
+        own = service.bundle.search()
+        most = getattr(own, "beam_size", 100) if hasattr(own, "n_best") else 1
+        count = min(others + 1, most)
         asked = GenerateRequest.model_construct(inputs=texts, n_best=count)
         found = (await service.generate(asked, request)).results
         best = [result.outputs[0].text for result in found]

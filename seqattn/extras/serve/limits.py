@@ -1,8 +1,60 @@
-"""What a server takes at once."""
+"""Bounds: what a server takes at once, and what the fields of a request may hold."""
 
 from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from annotated_types import Le
+from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from seqattn.checking import Count, NotNegative, Positive, checked
+from seqattn.errors import UserError
+
+SEARCH_BOUNDS: dict[str, Any] = {
+    "beam_size": Le(100),
+    "samples": Le(100),
+    "order": Le(4),
+    "ratio": Le(10),
+    "extra": Le(1_000),
+    "minimum": Le(1_000),
+    "max_answer": Le(1_000),
+}
+"""Bounds of a request's search settings where those of `seqattn.generation` are too wide for a
+client. A list or a text needs one here; `seqattn.extras.serve.schemas` applies them."""
+SERVER_SETTINGS = ("n_best", "answers", "batch_size", "batch_tokens", "workers")
+"""Settings of a search that have a key of their own in a request, or are the server's."""
+
+NAMES, ITEMS, CHARACTERS = 64, 1_000, 100_000
+Gate = Annotated[float, Field(ge=-1e6, le=1e6)]
+"""A head's factor; with much larger ones the model gives no numbers."""
+Text = Annotated[str, StringConstraints(max_length=CHARACTERS)]
+Filled = Annotated[str, StringConstraints(min_length=1, max_length=CHARACTERS)]
+Name = Annotated[str, StringConstraints(max_length=100)]
+Strings = Annotated[list[str], Field(fail_fast=True)]
+"""As many as the limits of the server allow, which say so with a status of their own."""
+Position = Annotated[int, Field(ge=0, le=1_000_000)]
+Item = TypeVar("Item")
+Named = Annotated[list[Name], Field(max_length=NAMES, fail_fast=True)]
+
+
+def _few(value: Any) -> Any:
+    """Refuses a mapping by its size before its values are checked: each may give an error."""
+    if isinstance(value, dict) and len(value) > NAMES:
+        line = "should have at most {most} names, not {count}"
+        raise PydanticCustomError("too_long", line, {"most": NAMES, "count": len(value)})
+    return value
+
+
+ByName = Annotated[
+    dict[Name, Annotated[list[Item], Field(max_length=ITEMS, fail_fast=True)]],
+    BeforeValidator(_few),
+    Field(max_length=NAMES),
+]
+"""A list for each attention or pattern."""
+
+
+class TooMuch(UserError):
+    """A request that must be split: HTTP status 413."""
 
 
 @checked
@@ -35,3 +87,31 @@ class Limits:
     read_seconds: Positive = 20.0
     batch_tokens: Count = 4_096
     batch_wait: NotNegative = 3.0
+
+    def check(self, name: str, count: int, what: str = "") -> None:
+        """Compare what a request has with the limit of that name.
+
+        Args:
+            name: of the limit.
+            count: how many there are.
+            what: the messages' word for them, the limit's name by default.
+
+        Raises:
+            TooMuch: for more than the limit.
+        """
+        most = getattr(self, name)
+        if count > most:
+            raise TooMuch(f"a request may have {most:,} {what or name}, got {count:,}; split it")
+
+    def check_shown(self, source: int, output: int = 0) -> None:
+        """Compare the tokens of a text, and of its output, with `shown_tokens`.
+
+        Raises:
+            UserError: for more.
+        """
+        if source + output > self.shown_tokens:
+            what = "with its output " if output else ""
+            raise UserError(
+                f"attention is shown of at most {self.shown_tokens:,} tokens, the text "
+                f"{what}has {source + output:,}; shorten it"
+            )

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from starlette.exceptions import HTTPException
 
 from seqattn.extras.serve.limits import Limits
-from seqattn.extras.serve.watching import Gone, Left
+from seqattn.extras.serve.searches import Gone, Left
 
 Together = Callable[[Any, list[Any], Left], Sequence[Any]]
 """Searches several inputs with one search: a result for each."""
@@ -48,6 +48,13 @@ class Shared(Work):
 
 
 Job = Alone | Shared
+
+
+class Task(NamedTuple):
+    """A request that has been read. Args: jobs: its work; response: from what came of each."""
+
+    jobs: Sequence[Job]
+    response: Callable[[list[Any]], Any]
 
 
 class ModelThread:

@@ -1,4 +1,4 @@
-"""What is told of an output: texts, pieces, words and where the model looked."""
+"""The result of an input: texts, scores, pieces, and where the model looked."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,65 +9,142 @@ from seqattn.analysis.capture import place_of
 from seqattn.analysis.pairs import Pair, observed
 from seqattn.analysis.word_alignment import align, aligning
 from seqattn.bundle.bundle import TextBundle
+from seqattn.data.text_lines import TextLines
+from seqattn.errors import UserError
 from seqattn.extras.report.arrays import packed
 from seqattn.extras.serve.interventions import intervened
-from seqattn.extras.serve.schemas import Alignment, GenerateRequest, Maps, Output
+from seqattn.extras.serve.limits import Limits
+from seqattn.extras.serve.metrics import Metrics
+from seqattn.extras.serve.schemas import Alignment, Generated, GenerateRequest, Maps, Output
+from seqattn.extras.serve.searches import Input
 from seqattn.generation.base import Hypothesis
+from seqattn.generation.windows import InWindow
 
 
-def different(
-    bundle: TextBundle, found: Sequence[Hypothesis], most: int
-) -> list[tuple[str, Hypothesis]]:
-    """The best hypotheses that read differently, with their texts."""
-    best: dict[str, Hypothesis] = {}
-    texts = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in found])
-    for text, hypothesis in zip(texts, found, strict=True):
-        best.setdefault(text, hypothesis)
-    return list(best.items())[:most]
-
-
-def look_into(
-    output: Output,
-    bundle: TextBundle,
-    source: Sequence[int],
-    target: Sequence[int],
-    asked: GenerateRequest,
-) -> None:
-    """Adds alignment and attention to an output, as the model reads it whole.
+class Results:
+    """Makes the results of a request.
 
     Args:
-        output: to which they are added.
         bundle: the model.
-        source, target: ids, end included.
-        asked: which of both, in which form, and what is changed in the model.
+        asked: the request.
+        limits: `shown_tokens` is looked at: the attention of all outputs of a request together is
+            as much as that of one text, since weights grow with the square of its tokens.
+        metrics: told of tokens.
     """
-    with intervened(bundle.model, asked.intervene):
-        maps = observed(bundle.model, Pair(source, target))
-    weights = {name: calls[0][0] for name, calls in maps.items() if calls}
-    if "attention" in asked.parts:
-        form = numbers if asked.attention_as == "lists" else packed
-        given = {name: form(one) for name, one in weights.items()}
-        output.attention = Maps(maps=given, without=maps.without)  # type: ignore[arg-type]
-    if "alignment" in asked.parts:
-        output.alignment = _alignment(bundle, source, target, weights)
+
+    def __init__(
+        self, bundle: TextBundle, asked: GenerateRequest, limits: Limits, metrics: Metrics
+    ) -> None:
+        self.bundle, self.asked, self.limits, self.metrics = bundle, asked, limits, metrics
+        self._shown = 0
+
+    def result(self, one: Input, found: Sequence[InWindow]) -> Generated:
+        """Return the result of an input, of its hypotheses, best first.
+
+        Raises:
+            UserError: where its limit is shorter than the beginning that was asked for, or more
+                attention is asked for than is shown.
+        """
+        best = self._different(found)
+        if best:
+            check_prefix(one, best[0][1].hypothesis)
+        said = sum(len(each.hypothesis.ids) + 1 for _, each in best)
+        self.metrics.tokens(one.size, said)
+        windows = len(one.windows)
+        result = Generated(outputs=[], windows=windows if windows > 1 else None)
+        if "tokens" in self.asked.parts:
+            result.tokens = self.bundle.tokenizer.source_pieces(one.windows[0])
+        result.outputs = [self._output(one, text, *each) for text, each in best]
+        return result
+
+    def _different(self, found: Sequence[InWindow]) -> list[tuple[str, InWindow]]:
+        """Return the best hypotheses that read differently, with their texts."""
+        best: dict[str, InWindow] = {}
+        texts = self.bundle.tokenizer.decode_target([one.hypothesis.ids for one in found])
+        for text, one in zip(texts, found, strict=True):
+            best.setdefault(text, one)
+        return list(best.items())[: self.asked.n_best]
+
+    def _output(self, one: Input, text: str, hypothesis: Hypothesis, window: int) -> Output:
+        parts, tokenizer = self.asked.parts, self.bundle.tokenizer
+        output, source = Output(text=text), one.windows[window]
+        if "scores" in parts:
+            output.score = round(hypothesis.score, 6)
+            output.log_probability = round(hypothesis.log_probability, 6)
+        if "tokens" in parts:
+            output.tokens = tokenizer.target_pieces(hypothesis.ids)
+        if source and self.asked.looks:
+            self._check_shown(len(source), len(hypothesis.ids))
+            if len(one.windows) > 1 and "tokens" in parts:
+                output.source_tokens = tokenizer.source_pieces(source)
+            self._look(output, source, self.bundle.ended(hypothesis.ids))
+        return output
+
+    def _check_shown(self, source: int, output: int) -> None:
+        most = self.limits.shown_tokens
+        self.limits.check_shown(source, output)
+        if "attention" in self.asked.parts:
+            self._shown += (source + output) ** 2
+        if self._shown > most**2:
+            raise UserError(
+                f"the attention of all outputs of a request is as much as that of {most:,} tokens "
+                "at most; ask for fewer outputs"
+            )
+
+    def _look(self, output: Output, source: list[int], target: list[int]) -> None:
+        """Add alignment and attention to an output, as the model reads it whole."""
+        with intervened(self.bundle.model, self.asked.intervene):
+            maps = observed(self.bundle.model, Pair(source, target))
+        weights = {name: calls[0][0] for name, calls in maps.items() if calls}
+        if "attention" in self.asked.parts:
+            form: Any = numbers if self.asked.attention_as == "lists" else packed
+            given = {name: form(one) for name, one in weights.items()}
+            output.attention = Maps(maps=given, without=maps.without)
+        cross = [one for name, one in weights.items() if place_of(name)[0] == "cross"]
+        if "alignment" in self.asked.parts and cross:
+            tokenizer = self.bundle.tokenizer
+            pieces = tokenizer.source_pieces(source), tokenizer.target_pieces(target)
+            words = align(aligning(cross), *pieces)
+            output.alignment = Alignment(
+                source=words.source, output=words.target, links=words.links
+            )
 
 
-def _alignment(
-    bundle: TextBundle,
-    source: Sequence[int],
-    target: Sequence[int],
-    weights: dict[str, Tensor],
-) -> Alignment | None:
-    """The words that each word looked at; None where cross-attention has no weights."""
-    cross = [one for name, one in weights.items() if place_of(name)[0] == "cross"]
-    if not cross:
-        return None
-    tokenizer = bundle.tokenizer
-    words = align(aligning(cross), tokenizer.source_pieces(source), tokenizer.target_pieces(target))
-    return Alignment(source=words.source, output=words.target, links=words.links)
+def check_prefix(one: Input, best: Hypothesis) -> None:
+    """Compare an output with the beginning that was asked for.
+
+    Raises:
+        UserError: where the input's limit is shorter.
+    """
+    if best.ids[: len(one.prefix)] != one.prefix and one.size:
+        raise UserError(
+            f"prefix has {len(one.prefix)} tokens, the output of input {one.place + 1} at most "
+            f"{len(best.ids)}; give generation a larger limit.extra"
+        )
 
 
 def numbers(values: Tensor) -> list[Any]:
-    """Nested lists of six decimals."""
-    found: list[Any] = values.double().round(decimals=6).tolist()
-    return found
+    """Return nested lists of six decimals."""
+    return values.double().round(decimals=6).tolist()
+
+
+def joined(lines: TextLines, results: Sequence[Generated]) -> list[Generated]:
+    """Return a result for each text, of those of its lines: scores are summed, breaks kept."""
+    return [_joined(lines, *one) for one in enumerate(lines.groups(results))]
+
+
+def _joined(lines: TextLines, number: int, results: list[Generated]) -> Generated:
+    if len(results) == 1:
+        for output in results[0].outputs:
+            output.text = lines.join_text(number, [output.text])
+        return results[0]
+    outputs = []
+    for rank in range(max(len(one.outputs) for one in results)):
+        each = [one.outputs[min(rank, len(one.outputs) - 1)] for one in results]
+        output = Output(text=lines.join_text(number, [one.text for one in each]))
+        for name in ("score", "log_probability"):
+            values = [getattr(one, name) for one in each]
+            if None not in values:
+                setattr(output, name, round(sum(values), 6))
+        outputs.append(output)
+    return Generated(outputs=outputs)

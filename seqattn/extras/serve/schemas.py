@@ -1,20 +1,28 @@
-"""What requests and responses hold, as `/openapi.json` tells it."""
+"""What requests and responses hold, as `/openapi.json` tells it.
 
+The settings of a search are those of the dataclasses of `seqattn.generation`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from seqattn.extras.serve.fields import (
+from seqattn.bundle.choices import choices
+from seqattn.bundle.nodes import TARGET, import_path
+from seqattn.checking import in_words, parameters
+from seqattn.extras.serve.limits import (
     ITEMS,
     NAMES,
+    SEARCH_BOUNDS,
+    SERVER_SETTINGS,
     ByName,
     Filled,
     Gate,
     Name,
     Named,
-    Number,
     Position,
-    Request,
     Strings,
     Text,
 )
@@ -26,32 +34,55 @@ Numbers = list[Any]
 """Nested lists of numbers."""
 
 
-class LimitSettings(Request):
-    """How long an output may be, from its source's length: ratio * source + extra tokens."""
+class Request(BaseModel):
+    """Keys that are not there are refused."""
 
-    ratio: Annotated[Number, Field(ge=0, le=10)] | None = None
-    extra: Annotated[int, Field(ge=0, le=1_000)] | None = None
-    minimum: Annotated[int, Field(ge=0, le=1_000)] | None = None
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_unknown(cls, value: Any) -> Any:
+        """Leaves one unknown key of many: pydantic makes an error for each."""
+        if not isinstance(value, dict):
+            return value
+        fields = cls.model_fields
+        known = {*fields, *(field.alias for field in fields.values())}
+        unknown = [key for key in value if key not in known]
+        return {key: value[key] for key in value if key in known or key == unknown[0]}
 
 
-class SearchSettings(Request):
+def settings_of(name: str, kinds: Sequence[Any]) -> type[Request]:
+    """Return a request's schema of the settings of dataclasses, each of which may be left out.
+
+    A new field, and a new choice of `conf/generation`, need nothing else. Fields that take objects
+    of other kinds than dataclasses, such as processors, are left out.
+
+    Args:
+        name: of the schema.
+        kinds: dataclasses, in whose fields a name means the same.
+    """
+    fields: dict[str, Any] = {}
+    for kind in kinds:
+        for key, hint in parameters(kind).items():
+            if is_dataclass(hint):
+                fields[key] = settings_of(f"{key.title()}Settings", [hint]) | None, None
+            elif in_words(hint) and key not in SERVER_SETTINGS:
+                bounded = Annotated[hint, SEARCH_BOUNDS[key]] if key in SEARCH_BOUNDS else hint
+                fields[key] = bounded | None, None
+    return create_model(name, __base__=Request, **fields)
+
+
+_SEARCHES = choices("generation")
+_KINDS = [import_path(node[TARGET]) for node in _SEARCHES.values()]
+
+
+class SearchSettings(settings_of("Settings", _KINDS)):  # type: ignore[misc]
     """A search: the bundle's own or the named one, with some of its settings changed."""
 
-    name: Name | None = Field(default=None, description="greedy, beam, sampling, mbr or spans")
-    beam_size: Annotated[int, Field(ge=1, le=100)] | None = None
-    length_penalty: Number | None = None
-    early_stopping: bool | None = None
-    coverage_penalty: Number | None = None
-    temperature: Number | None = None
-    top_k: int | None = None
-    top_p: Number | None = None
-    seed: int | None = None
-    limit: LimitSettings | None = None
+    name: Name | None = Field(default=None, description=f"one of {', '.join(_SEARCHES)}")
     no_repeat_ngram: Annotated[int, Field(ge=1, le=100)] | None = Field(
         default=None, description="no so many tokens in a row twice"
     )
-    max_answer: Annotated[int, Field(ge=1, le=1_000)] | None = None
-    threshold: Number | None = None
 
 
 class WeightEdit(Request):
@@ -64,7 +95,7 @@ class WeightEdit(Request):
         "looks; from 0"
     )
     key: Position = Field(description="the token that is looked at, from 0")
-    weight: Annotated[Number, Field(ge=0, le=1)]
+    weight: Annotated[float, Field(ge=0, le=1)]
 
 
 class Intervention(Request):
@@ -99,6 +130,11 @@ class GenerateRequest(Request):
     )
     intervene: Intervention | None = None
     stream: bool = Field(default=False, description="server-sent events: token or best, then done")
+
+    @property
+    def looks(self) -> bool:
+        """Whether it asks for what needs another pass of the model."""
+        return bool({"alignment", "attention"} & set(self.parts))
 
 
 class AnswerRequest(Request):

@@ -1,15 +1,20 @@
-"""The search that a request asks for, made once and checked."""
+"""The search that a request asks for: made once, bounded, and watched while it runs."""
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
 
 from seqattn.bundle.bundle import Bundle
-from seqattn.bundle.nodes import describe
 from seqattn.errors import UserError
+from seqattn.extras.serve.limits import TooMuch
 from seqattn.extras.serve.schemas import SearchSettings
 from seqattn.generation.base import Search, listed
-from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram
+from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram, Processor
 from seqattn.generation.span_search import SpanSearch
 from seqattn.tokens import UNK
 
@@ -17,7 +22,7 @@ _ROWS = 1_024  # hypotheses that are extended at once, each with scores of a who
 
 
 def search_for(bundle: Bundle, asked: str | SearchSettings | None, n_best: int) -> Any:
-    """A search in one process that gives `n_best` different outputs.
+    """Return a search in one process that gives `n_best` different outputs.
 
     Raises:
         UserError: for a search or a setting that is not there, or is not for this bundle.
@@ -25,16 +30,11 @@ def search_for(bundle: Bundle, asked: str | SearchSettings | None, n_best: int) 
     if not isinstance(asked, SearchSettings):
         asked = SearchSettings(name=asked)
     given = asked.model_dump(exclude_none=True)
-    name, limit = given.pop("name", None), given.pop("limit", None)
-    ngram = given.pop("no_repeat_ngram", None)
-    made = bundle.search(name)
-    if limit is not None and isinstance(made, Search):
-        given["limit"] = {**describe(made.limit), **limit}
-    if given:
-        made = bundle.search(made, **given)
+    name, ngram = given.pop("name", None), given.pop("no_repeat_ngram", None)
+    made = bundle.search(name, **given)
     if isinstance(made, SpanSearch):
-        if limit is not None or ngram is not None:
-            raise UserError("a search of spans has no limit and no no_repeat_ngram; leave them out")
+        if ngram is not None:
+            raise UserError("a search of spans has no no_repeat_ngram; leave it out")
         return replace(made, answers=n_best)
     if ngram is not None:
         made = replace(made, processors=[*listed(made.processors), NoRepeatNgram(ngram)])
@@ -46,32 +46,69 @@ def search_for(bundle: Bundle, asked: str | SearchSettings | None, n_best: int) 
         raise UserError(
             "this search gives one hypothesis; n_best needs generation=beam or sampling"
         )
-    rows = max(1, _ROWS // beams_of(made))
+    rows = max(1, _ROWS // made.beams)
     return replace(made, workers=1, batch_size=min(made.batch_size or rows, rows))
 
 
-def target_tokens(search: Search, sizes: Sequence[int], longest: int | None) -> int:
-    """How many tokens all hypotheses of sources of these sizes may have."""
-    limit = search.limit
-    least = max(1, limit.minimum)
-    lengths = (max(int(size * limit.ratio) + limit.extra, least) for size in sizes if size)
-    return beams_of(search) * sum(min(length, longest or length) for length in lengths)
+def check_target(search: Search, sizes: Sequence[int], longest: int | None, most: int) -> None:
+    """Count the tokens that all hypotheses of sources may have.
+
+    Args:
+        search: with its limit.
+        sizes: tokens of each source.
+        longest: output of the model, None where its positions have no end.
+        most: `Limits.target_tokens`.
+
+    Raises:
+        TooMuch: for more than `most`.
+    """
+    lengths = search.limit.of(torch.tensor([size for size in sizes if size]), longest)
+    count = search.beams * int(lengths.sum())
+    if count > most:
+        raise TooMuch(
+            f"the hypotheses of a request may have {most:,} tokens, these {count:,}; split it, or "
+            "ask for fewer or shorter ones"
+        )
 
 
-def beams_of(search: Any) -> int:
-    """How many hypotheses of a source it follows."""
-    known = ("beam_size", "samples", "n_best")
-    return next((int(getattr(search, name)) for name in known if hasattr(search, name)), 1)
+class Input(NamedTuple):
+    """A text as it is searched.
 
+    Args:
+        windows: the ids of its source, in one part or in several.
+        place: its place in the request.
+        search: of its own beginning.
+        prefix: the tokens of this beginning.
+    """
 
-def hypotheses_of(search: Any) -> int:
-    """How many hypotheses of a source it can be asked for, up to 100."""
-    most = getattr(search, "beam_size", 100) if hasattr(search, "n_best") else 1
-    return min(100, int(most))
+    windows: list[list[int]]
+    place: int
+    search: Search
+    prefix: tuple[int, ...]
+
+    @classmethod
+    def beginning(
+        cls, windows: list[list[int]], place: int, search: Search, prefix: tuple[int, ...]
+    ) -> "Input":
+        """Return an input whose search goes on among the outputs that begin with `prefix`."""
+        if prefix:
+            forced = ForcedPrefix(prefix, listed(search.processors))
+            search = replace(search, processors=(forced,))
+        return cls(windows, place, search, prefix)
+
+    @property
+    def size(self) -> int:
+        """Its tokens."""
+        return sum(map(len, self.windows))
+
+    @property
+    def longest(self) -> list[int]:
+        """Its longest window."""
+        return max(self.windows, key=len)
 
 
 def prefix_ids(bundle: Bundle, prefix: str) -> tuple[int, ...]:
-    """The target tokens of a beginning, without the end.
+    """Return the target tokens of a beginning, without the end.
 
     Raises:
         UserError: where the vocabulary cannot spell it.
@@ -82,8 +119,67 @@ def prefix_ids(bundle: Bundle, prefix: str) -> tuple[int, ...]:
     return ids
 
 
-def forced(search: Search, prefix: tuple[int, ...]) -> Search:
-    """The same search among the outputs that begin with these tokens."""
-    if not prefix:
-        return search
-    return replace(search, processors=(ForcedPrefix(prefix, listed(search.processors)),))
+Left = Callable[[], bool]
+"""Whether the clients have gone for whom the work is done."""
+
+
+class Gone(Exception):
+    """Nobody waits for the work any more."""
+
+
+class Event(NamedTuple):
+    """What has been said so far of an input; `best` where a later event may replace it."""
+
+    place: int
+    ids: "array[int]"
+    best: bool
+
+
+Tell = Callable[[Event], None]
+
+
+class Watch(Processor):
+    """Forbids nothing: ends the search at its next step when its clients have gone.
+
+    Args:
+        left: asked at each step.
+        tell: told the tokens of the best hypothesis.
+    """
+
+    def __init__(self, left: Left, tell: Callable[[list[int]], object] | None = None) -> None:
+        self.left, self.tell = left, tell
+
+    def __call__(self, scores: Tensor, said: Tensor) -> None:
+        if self.left():
+            raise Gone
+        if self.tell is not None and said.shape[1]:
+            self.tell(said[0].tolist())
+
+
+def watched(search: Search, watch: Watch) -> Search:
+    """Return the same search with one more processor."""
+    return replace(search, processors=[*listed(search.processors), watch])
+
+
+def told(one: Input, left: Left, tell: Tell | None) -> Search:
+    """Return an input's search under watch; its steps are told where it is read in one part."""
+    if tell is None or len(one.windows) > 1:
+        return watched(one.search, Watch(left))
+    best = hasattr(one.search, "beam_size")
+    return watched(
+        one.search, Watch(left, lambda ids: tell(Event(one.place, array("i", ids), best)))
+    )
+
+
+@contextmanager
+def passes_watched(model: nn.Module, left: Left) -> Iterator[None]:
+    """Within the block a pass through the model ends with `Gone` when its clients have gone."""
+
+    def check(*given: object) -> None:
+        if left():
+            raise Gone
+
+    with ExitStack() as stack:
+        for part in model.modules():
+            stack.enter_context(part.register_forward_pre_hook(check))
+        yield

@@ -53,14 +53,14 @@ class Serving(BundleRun):
         """
         try:
             from seqattn.extras.serve.app import make_app
-            from seqattn.extras.serve.serving import address_of, bound, serve
+            from seqattn.extras.serve.http_server import address_of, bound, serve
+            from seqattn.extras.serve.service import Service
         except ModuleNotFoundError as error:
-            if error.name not in ("fastapi", "starlette", "uvicorn"):
+            if error.name not in ("fastapi", "starlette", "uvicorn", "prometheus_client"):
                 raise
             raise UserError(
                 f"serve needs {error.name}: pip install -e .[serve], in the checkout"
             ) from error
-        from seqattn.extras.serve.service import Service
 
         with bound(self.host, self.port) as on:
             service = Service(self.load(), self.limits)

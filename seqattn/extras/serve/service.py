@@ -1,39 +1,37 @@
-"""What the endpoints ask for: jobs for the model thread, awaited while the client waits."""
+"""A bundle at work for many clients: requests become jobs, which are awaited or streamed."""
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
+from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
-from seqattn.data.reading import question_source
 from seqattn.errors import UserError
-from seqattn.extras.report.document_types import SentenceDocument
-from seqattn.extras.serve.answers import Spans, explained, pairs_of, reads_questions, source_of
-from seqattn.extras.serve.figures import Figures
 from seqattn.extras.serve.limits import Limits
-from seqattn.extras.serve.model_thread import Alone, Job, ModelThread
-from seqattn.extras.serve.page_documents import Sentences
+from seqattn.extras.serve.looks import Looks
+from seqattn.extras.serve.metrics import Metrics
+from seqattn.extras.serve.model_thread import Job, ModelThread, Task
+from seqattn.extras.serve.questions import Spans, reads_questions
 from seqattn.extras.serve.schemas import (
-    Answer,
     AnswerRequest,
-    AnswerResponse,
-    Answers,
     ExplainRequest,
-    ExplainResponse,
-    Generated,
     GenerateRequest,
-    GenerateResponse,
     SentenceRequest,
 )
-from seqattn.extras.serve.streams import EventStream, streamed
-from seqattn.extras.serve.text_lines import joined
+from seqattn.extras.serve.searches import Event, Tell
 from seqattn.extras.serve.texts import Texts
+
+FAILED = "the server has failed; its own output says where"
+"""Told of what is not the client's to mend."""
+_BEHIND = 4_096  # events that a client has not read yet, each of which holds all tokens so far
 
 
 class Service:
@@ -45,20 +43,19 @@ class Service:
     """
 
     def __init__(self, bundle: TextBundle | SpanBundle, limits: Limits) -> None:
-        self.bundle = bundle
-        self.figures = Figures(lambda: len(self.thread))
+        self.bundle, self.limits = bundle, limits
+        self.metrics = Metrics(lambda: len(self.thread))
         self.asks = reads_questions(bundle)
-        self.limits = limits
         self.reader: Texts | Spans
         if isinstance(bundle, SpanBundle):
-            self.reader = Spans(bundle, limits, self.figures)
+            self.reader = Spans(bundle, limits, self.metrics)
         else:
-            self.reader = Texts(bundle, limits, self.figures)
-        self.sentences = Sentences(self.reader, self.asks)
-        self.thread = ModelThread(self.reader.search, limits, self.figures.batch)
+            self.reader = Texts(bundle, limits, self.metrics)
+        self.looks = Looks(self.reader, self.asks)
+        self.thread = ModelThread(self.reader.search, limits, self.metrics.batches.observe)
 
-    def writer(self, asks: bool) -> Texts:
-        """What makes outputs, of questions or of texts.
+    def _writer(self, asks: bool) -> Texts:
+        """Return what makes outputs, of questions or of texts.
 
         Raises:
             UserError: for a bundle of the other kind.
@@ -70,47 +67,29 @@ class Service:
             raise UserError("this bundle answers by spans and writes nothing; ask /v1/answer")
         return self.reader
 
-    async def generate(self, asked: GenerateRequest, request: Request) -> GenerateResponse:
-        """Outputs for texts."""
-        results = await self._outputs(self.writer(asks=False), asked, request)
-        return GenerateResponse(results=results)
+    async def generate(self, asked: GenerateRequest, request: Request) -> Any:
+        """Return outputs for texts: a `GenerateResponse`, or its stream."""
+        make = partial(self._writer(asks=False).generate, asked)
+        return await (self._streamed(make) if asked.stream else self._awaited(make, request))
 
-    async def answer(self, asked: AnswerRequest, request: Request) -> AnswerResponse:
-        """Answers to questions."""
-        if isinstance(self.reader, Spans):
-            jobs = await run_in_threadpool(self.reader.jobs, asked)
-            found = await self._done(jobs, request)
-            return AnswerResponse(results=list(map(self.reader.told, jobs, found)))
-        texts = self.writer(asks=True)
-        sources = [question_source(*pair) for pair in pairs_of(asked, self.limits)]
-        of_texts = GenerateRequest.model_construct(  # whose checks would make plain texts of them
-            inputs=sources, generation=asked.generation, n_best=asked.n_best
-        )
-        return AnswerResponse(
-            results=[
-                Answers(answers=[Answer(text=one.text, score=one.score) for one in found.outputs])
-                for found in await self._outputs(texts, of_texts, request)
-            ]
-        )
+    async def answer(self, asked: AnswerRequest, request: Request) -> Any:
+        """Return an `AnswerResponse`."""
+        reader = self.reader if isinstance(self.reader, Spans) else self._writer(asks=True)
+        return await self._awaited(partial(reader.answer, asked), request)
 
-    async def explain(self, asked: ExplainRequest, request: Request) -> ExplainResponse:
-        """Contributions to an output."""
-        texts, source = self.writer(asks=self.asks), source_of(asked, self.asks)
-        job = Alone(partial(explained, texts, asked, source))
-        return (await self._done([job], request))[0]
+    async def explain(self, asked: ExplainRequest, request: Request) -> Any:
+        """Return contributions to an output: an `ExplainResponse`."""
+        texts = self._writer(self.asks)
+        return await self._awaited(partial(self.looks.explain, texts, asked), request)
 
-    async def _outputs(
-        self, texts: Texts, asked: GenerateRequest, request: Request
-    ) -> list[Generated]:
-        inputs, lines = await run_in_threadpool(texts.read, asked)
-        jobs = texts.jobs(asked, inputs)
-        found = await self._done(jobs, request)
-        if not jobs or not isinstance(jobs[0], Alone):
-            found = [texts.told(asked, one, h) for one, h in zip(inputs, found, strict=True)]
-        return joined(lines, found)
+    async def sentence(self, asked: SentenceRequest, request: Request) -> Any:
+        """Return what the page shows of a sentence: a `SentenceDocument`, or its stream."""
+        make = partial(self.looks.sentence, asked)
+        return await (self._streamed(make) if asked.stream else self._awaited(make, request))
 
-    async def _done(self, jobs: Sequence[Job], request: Request) -> list[Any]:
-        """What came of jobs, which end when the client leaves."""
+    async def _awaited(self, make: Callable[[], Task], request: Request) -> Any:
+        """Return the response to a request, whose jobs end when its client leaves."""
+        jobs, response = await run_in_threadpool(make)
         self.thread.submit(jobs)
         work: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
         gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(request))
@@ -118,7 +97,7 @@ class Service:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 raise HTTPException(499, "the client has gone")
-            return await work
+            return response(await work)
         finally:
             gone.cancel()
             work.add_done_callback(_noted)
@@ -126,37 +105,78 @@ class Service:
             for job in jobs:
                 job.leave()
 
-    async def stream(self, asked: GenerateRequest) -> EventStream:
-        """Server-sent events of a request that is queued when this returns."""
-        texts = self.writer(asks=False)
-        inputs, _ = await run_in_threadpool(texts.read, asked)
-        return streamed(
-            self.thread,
-            partial(texts.stream, asked, inputs),
-            partial(texts.event, inputs),
-            lambda found: GenerateResponse(results=found).model_dump_json(exclude_none=True),
-        )
+    async def _streamed(self, make: Callable[[Tell], Task]) -> "EventStream":
+        """Return the events of a request of one job, which is queued when this returns.
 
-    async def sentence(self, asked: SentenceRequest, request: Request) -> SentenceDocument:
-        """What the page shows of a sentence."""
-        one = await run_in_threadpool(self.sentences.read, asked)
-        job = self.sentences.job(asked, one)
-        return (await self._done([job], request))[0]
+        Raises:
+            HTTPException: where the queue is full.
+        """
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event | None] = asyncio.Queue()
 
-    async def sentence_stream(self, asked: SentenceRequest) -> EventStream:
-        """Server-sent events of a sentence that is queued when this returns."""
-        sentences = self.sentences
-        one = await run_in_threadpool(sentences.read, asked)
-        return streamed(
-            self.thread,
-            partial(sentences.job, asked, one),
-            partial(sentences.event, one),
-            lambda document: json.dumps(document, ensure_ascii=False, allow_nan=False),
-        )
+        def put(event: Event | None) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        def tell(event: Event) -> None:
+            if events.qsize() >= _BEHIND:
+                raise UserError(f"the stream ends: {_BEHIND:,} events have not been read")
+            put(event)
+
+        jobs, response = await run_in_threadpool(make, tell)
+        self.thread.submit(jobs)
+        jobs[0].done.add_done_callback(lambda done: put(None))
+
+        async def given() -> AsyncIterator[str]:
+            while (event := await events.get()) is not None:
+                yield self._told(event)
+            try:
+                found = response([jobs[0].done.result()])
+            except Exception as error:
+                line = str(error) if isinstance(error, UserError) else FAILED
+                yield _sent("error", json.dumps({"error": line}))
+                if line == FAILED:
+                    raise
+            else:
+                yield _sent("done", _written(found))
+
+        return EventStream(given(), jobs[0])
+
+    def _told(self, event: Event) -> str:
+        """Return the server-sent event of a step of a search."""
+        tokenizer, ids = self.bundle.tokenizer, event.ids.tolist()
+        text = tokenizer.decode_target([ids])[0]
+        token = {} if event.best else {"token": tokenizer.target_pieces(ids[-1:])[0]}
+        data = json.dumps({"index": event.place, **token, "text": text}, ensure_ascii=False)
+        return _sent("best" if event.best else "token", data)
+
+
+class EventStream(StreamingResponse):
+    """The events of a job that ends when the client leaves, be it before the first event."""
+
+    def __init__(self, events: AsyncIterator[str], job: Job) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self.job = job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.job.leave()
+
+
+def _sent(name: str, data: str) -> str:
+    return f"event: {name}\ndata: {data}\n\n"
+
+
+def _written(response: Any) -> str:
+    """Return a response as one line of JSON."""
+    if isinstance(response, BaseModel):
+        return response.model_dump_json(exclude_none=True)
+    return json.dumps(response, ensure_ascii=False, allow_nan=False)
 
 
 def _noted(work: asyncio.Future[Any]) -> None:
-    """Looks at an error that nobody waits for, which asyncio would print."""
+    """Look at an error that nobody waits for, which asyncio would print."""
     if not work.cancelled():
         work.exception()
 

@@ -5,11 +5,11 @@ import torch
 
 from seqattn.extras.explain import explanations
 from seqattn.extras.explain.explanations import Explanation, Method
-from seqattn.extras.serve.answers import Spans
-from seqattn.extras.serve.figures import Figures
 from seqattn.extras.serve.limits import Limits
+from seqattn.extras.serve.metrics import Metrics
+from seqattn.extras.serve.questions import Spans
 from seqattn.extras.serve.schemas import AnswerRequest
-from seqattn.extras.serve.watching import Gone
+from seqattn.extras.serve.searches import Gone
 from tests.extras.serve.conftest import TEXT, ask, client_of, refusal
 
 QUESTION, CONTEXT = "who sees the cat", "a dog sees the cat by the old tree"
@@ -63,7 +63,13 @@ def test_a_bundle_that_writes_answers_them_in_its_words(writer, writing):
         ("asked", "/v1/answer", 413, {"question": ["a"] * 4}, "a request may have 3 questions, g"),
         ("asked", "/v1/answer", 413, {"context": "a dog " * 99}, "a request may have 90 tokens, "),
         ("asked", "/v1/answer", 422, {"generation": "beam"}, "generation must be of those for spa"),
-        ("asked", "/v1/answer", 422, {"generation": {"limit": {}}}, "a search of spans has no"),
+        (
+            "asked",
+            "/v1/answer",
+            422,
+            {"generation": {"limit": {}}},
+            "there is no key generation.l",
+        ),
         ("asked", "/v1/explain", 422, {}, "this bundle answers by spans and writes nothing"),
         ("writer", "/v1/explain", 422, {"context": None}, "a question needs its context"),
         ("client", "/v1/explain", 422, {"context": "a"}, "this bundle takes no context"),
@@ -124,8 +130,8 @@ def test_a_question_is_explained_with_its_context(writer, writing, numbered):
 
 
 def test_a_search_of_spans_ends_when_its_clients_leave(spans):
-    reader = Spans(spans, Limits(), Figures())
-    job = reader.jobs(AnswerRequest(question=QUESTION, context=CONTEXT))[0]
+    reader = Spans(spans, Limits(), Metrics())
+    job = reader.answer(AnswerRequest(question=QUESTION, context=CONTEXT)).jobs[0]
     assert len(reader.search(job.search, [job.item] * 2, lambda: False)) == 2
     with pytest.raises(Gone):
         reader.search(job.search, [job.item], lambda: True)

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from seqattn.extras.serve.figures import Figures
 from seqattn.extras.serve.guard import Guard
+from seqattn.extras.serve.http_server import bound, server_of
 from seqattn.extras.serve.limits import Limits
-from seqattn.extras.serve.serving import bound, server_of
+from seqattn.extras.serve.metrics import Metrics
 
 GET = b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -43,7 +43,7 @@ class App:
 
 @contextmanager
 def listening(limits, app=None):
-    server = server_of(Guard(app or App(), (), limits, Figures(), ()), limits)
+    server = server_of(Guard(app or App(), (), limits, Metrics(), ()), limits)
     with bound("127.0.0.1", 0) as on:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [on]})
         thread.start()

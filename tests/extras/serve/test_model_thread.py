@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.model_thread import Alone, ModelThread, Shared
-from seqattn.extras.serve.watching import Gone
+from seqattn.extras.serve.searches import Gone
 
 
 class Recorded:

@@ -1,15 +1,29 @@
 """Bounds of what a request may hold, and what is refused costs little."""
 
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
 import pytest
 import torch
+from annotated_types import Ge, Le
 from pydantic import ValidationError
 
 from seqattn.analysis import intervene
 from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import permuted, uniform
-from seqattn.extras.serve.limits import Limits
-from seqattn.extras.serve.schemas import AnswerRequest, GenerateRequest, SearchSettings
+from seqattn.bundle.choices import choices
+from seqattn.bundle.nodes import import_path
+from seqattn.checking import in_words, parameters
+from seqattn.extras.serve.limits import SEARCH_BOUNDS, SERVER_SETTINGS, Limits
+from seqattn.extras.serve.schemas import (
+    AnswerRequest,
+    GenerateRequest,
+    SearchSettings,
+    settings_of,
+)
 from seqattn.extras.serve.searches import search_for
+from seqattn.generation.base import Search
 from tests.extras.serve.conftest import TEXT, ask, client_of, refusal
 
 CROSS = "decoder.layers.0.cross_attention"
@@ -35,9 +49,61 @@ def test_what_is_changed_in_a_model_has_an_end(client, part, line):
     assert refusal(client, **keys).startswith(line)
 
 
+SEARCHES = [import_path(node["_target_"]) for node in choices("generation").values()]
+
+
+@dataclass(frozen=True)
+class Typical(Search):
+    """A search of tomorrow."""
+
+    mass: Annotated[float, Ge(0), Le(1)] = 0.9
+    beam_size: Annotated[int, Ge(1), Le(5_000)] = 1
+
+
+def test_a_new_field_of_a_search_is_a_setting_of_requests_within_its_bounds():
+    made = settings_of("New", [Typical])
+    assert made.model_fields.keys() == {"limit", "mass", "beam_size"}
+    given = {"mass": 0.2, "limit": {"extra": 3}}
+    assert made(**given).model_dump(exclude_none=True) == given
+    for wrong in ({"mass": 2}, {"mass": math.nan}, {"beam_size": 101}, {"limit": {"extra": 1_001}}):
+        with pytest.raises(ValidationError):
+            made(**wrong)
+
+
+def test_settings_of_requests_are_those_of_all_searches_and_mean_the_same_in_each():
+    fields = [(name, hint) for kind in SEARCHES for name, hint in parameters(kind).items()]
+    plain = {name for name, hint in fields if in_words(hint)} - {*SERVER_SETTINGS}
+    own = {"name", "limit", "no_repeat_ngram"}
+    assert SearchSettings.model_fields.keys() == plain | own
+    for name in plain:
+        assert len({repr(hint) for other, hint in fields if other == name}) == 1
+
+
+def test_every_setting_of_a_search_has_an_end():
+    document = SearchSettings.model_json_schema()
+    properties = {
+        **document["properties"],
+        **document["$defs"]["LimitSettings"]["properties"],
+    }
+    assert SEARCH_BOUNDS.keys() <= properties.keys()
+    ends = {"integer": "maximum", "number": "maximum", "string": "maxLength", "array": "maxItems"}
+    for name, part in properties.items():
+        for kind in part.get("anyOf", [part]):
+            if kind.get("type") in ends:
+                assert ends[kind["type"]] in kind, name
+
+
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
+        ({"generation": {"name": "mbr", "samples": 101}}, "generation.samples should be less"),
+        ({"generation": {"name": "mbr", "order": 5}}, "generation.order should be less than"),
+        ({"generation": {"beam_size": 101}}, "generation.beam_size should be less than or equal"),
+        ({"generation": {"limit": {"extra": 1_001}}}, "generation.limit.extra should be less than"),
+        ({"generation": {"length_penalty": 11}}, "generation.length_penalty should be less than"),
+        ({"generation": {"workers": 9}}, "there is no key generation.workers"),
+        ({"generation": {"batch_size": 9_999}}, "there is no key generation.batch_size"),
+        ({"generation": {"processors": {}}}, "there is no key generation.processors"),
         ({"return": ["tokens"] * 65}, "return should have at most 64 items, not 65"),
         ({"generation": "x" * 101}, "generation should have at most 100 characters"),
         ({"prefix": "x" * 100_001}, "prefix should have at most 100000 characters"),
@@ -80,9 +146,9 @@ def test_edits_of_one_name_act_in_turn_and_take_memory_once_each(bundle):
 
 
 def test_hypotheses_have_so_many_tokens_together(bundle):
-    sizes = [len(bundle.encode([TEXT])[0][0])] * 2
+    sizes = torch.tensor([len(bundle.encode([TEXT])[0][0])] * 2)
     search = bundle.search("beam", beam_size=3)
-    most = 3 * int(search.limit.of(*_memory(bundle, sizes)).sum())
+    most = 3 * int(search.limit.of(sizes, bundle.model.max_target_length).sum())
     keys = {"inputs": [TEXT] * 2, "generation": {"name": "beam", "beam_size": 3}}
     with client_of(bundle, Limits(target_tokens=most)) as client:
         assert ask(client, **keys)
@@ -90,12 +156,6 @@ def test_hypotheses_have_so_many_tokens_together(bundle):
     assert line.startswith(f"the hypotheses of a request may have {most:,} tokens, these ")
     with client_of(bundle, Limits(target_tokens=most - 1)) as client:
         assert f"these {most:,}; split it" in refusal(client, status=413, **keys)
-
-
-def _memory(bundle, sizes):
-    with torch.no_grad():
-        memory = bundle.model.encode(torch.tensor(bundle.encode([TEXT] * len(sizes)))[:, 0])
-    return memory, bundle.model.max_target_length
 
 
 @pytest.mark.parametrize("beams", [1, 5, 100])

@@ -8,8 +8,8 @@ import pytest
 
 from seqattn.errors import UserError
 from seqattn.extras.convert.convert import Conversion
+from seqattn.extras.serve.http_server import address_of, bound
 from seqattn.extras.serve.serve import Serving
-from seqattn.extras.serve.serving import address_of, bound
 
 
 def test_a_port_that_is_taken_is_said_before_the_bundle_is_read():
@@ -38,10 +38,10 @@ def test_an_address_of_version_six_stands_in_brackets():
         assert address_of(made).startswith("http://[::1]:")
 
 
-@pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
 def test_without_the_extra_it_says_what_to_install(monkeypatch, missing):
     for name in [*sys.modules]:
-        if name.startswith(("seqattn.extras.serve.app", "seqattn.extras.serve.serving")):
+        if name.startswith(("seqattn.extras.serve.app", "seqattn.extras.serve.http_server")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UserError) as refused:

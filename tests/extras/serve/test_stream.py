@@ -4,19 +4,17 @@ import asyncio
 import gc
 import json
 import threading
-from functools import partial
 
 import pytest
 import torch
 from starlette.exceptions import HTTPException
 
-from seqattn.extras.serve import streams
-from seqattn.extras.serve.answers import explained
+from seqattn.extras.serve import service as serving
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.model_thread import Alone
 from seqattn.extras.serve.schemas import ExplainRequest, GenerateRequest, SentenceRequest
+from seqattn.extras.serve.searches import Gone, passes_watched
 from seqattn.extras.serve.service import Service
-from seqattn.extras.serve.watching import Gone, passes_watched
 from seqattn.generation.stepper import Stepper
 from tests.extras.serve.conftest import TEXT, ask, refusal
 
@@ -80,7 +78,7 @@ def test_a_client_that_goes_ends_the_search(bundle):
         told.append(event)
         job.leave()
 
-    job = service.reader.stream(asked, service.reader.read(asked).inputs, tell)
+    (job,) = service.reader.generate(asked, tell).jobs
     service.thread.submit([job])
     assert isinstance(job.done.exception(timeout=10), Gone)
     assert len(told) == 1
@@ -172,7 +170,7 @@ def test_an_explanation_ends_when_its_client_leaves(bundle, monkeypatch):
 
     monkeypatch.setattr(bundle.model, "encode", counted)
     asked = ExplainRequest(text=TEXT, method="occlusion", output="two birds")
-    job = Alone(partial(explained, service.reader, asked, TEXT))
+    (job,) = service.looks.explain(service.reader, asked).jobs
     with pytest.raises(Gone):
         job.work(left.is_set)
     assert len(calls) == 1
@@ -190,7 +188,7 @@ def test_a_stream_whose_client_left_before_its_first_event_is_dropped(bundle):
 
     async def go():
         asked = GenerateRequest(inputs=TEXT, generation="greedy", stream=True)
-        response = await service.stream(asked)
+        response = await service.generate(asked, None)
         await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
         assert response.job.done.cancelled()
 
@@ -201,12 +199,12 @@ def test_a_stream_whose_client_left_before_its_first_event_is_dropped(bundle):
 
 
 def test_a_stream_that_nobody_reads_does_not_fill_the_memory(bundle, monkeypatch):
-    monkeypatch.setattr(streams, "_BEHIND", 2)
+    monkeypatch.setattr(serving, "_BEHIND", 2)
     service = Service(bundle, Limits())
 
     async def go():
         asked = GenerateRequest(inputs=TEXT, generation=LONG, stream=True)
-        job = (await service.stream(asked)).job
+        job = (await service.generate(asked, None)).job
         return await asyncio.to_thread(job.done.exception, 10)
 
     refused = asyncio.run(go())

@@ -1,14 +1,19 @@
-"""HTTP connections that end where a client is slow, speaks no HTTP, or is one too many."""
+"""uvicorn on a socket, with connections that end where a client is slow or speaks no HTTP."""
 
 import asyncio
 import json
+import signal
+import socket
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import ClassVar
+from types import FrameType
+from typing import Any, ClassVar
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from seqattn.errors import UserError
 from seqattn.extras.serve.limits import Limits
 
 HEAD_BYTES = 65_536
@@ -95,6 +100,51 @@ class Connection(H11Protocol):
             timer.cancel()
 
 
-def connection(limits: Limits) -> type[Connection]:
-    """The class of a server's connections. Args: limits: `connections` and `read_seconds`."""
-    return type("Connection", (Connection,), {"limits": limits})
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that has its address, so that nobody takes it while a model is loaded.
+
+    Raises:
+        UserError: where it cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1_024)
+    except OSError as error:
+        why = (error.strerror or str(error)).partition(" (while")[0]
+        raise UserError(f"host={host} port={port} cannot be had: {why}; choose another") from error
+
+
+def address_of(made: socket.socket) -> str:
+    """Return the address of a bound socket, for a browser."""
+    host, port = made.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def server_of(app: Any, limits: Limits) -> uvicorn.Server:
+    """Return an HTTP/1.1 server. Args: limits: `connections` and `read_seconds` are looked at."""
+    config = uvicorn.Config(
+        app,
+        http=type("Connection", (Connection,), {"limits": limits}),
+        ws="none",
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        log_level="error",  # a warning for each request that is no HTTP would fill the output
+        access_log=False,
+        timeout_graceful_shutdown=30,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(app: Any, on: socket.socket, limits: Limits) -> None:
+    """Answer until SIGINT or SIGTERM; requests that run then have half a minute to end.
+
+    Raises:
+        KeyboardInterrupt: after SIGINT.
+        SystemExit: with 143 after SIGTERM.
+    """
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, terminated)  # uvicorn hands the signal on when all is done
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    server_of(app, limits).run(sockets=[on])

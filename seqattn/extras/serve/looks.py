@@ -1,0 +1,210 @@
+"""Looks into single sentences: explanations of outputs, and the documents of the page."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
+
+import torch
+
+from seqattn.errors import UserError
+from seqattn.extras.explain.explanations import explain
+from seqattn.extras.explain.importance import gate_sizes
+from seqattn.extras.report.document_types import RunDocument, SentenceDocument
+from seqattn.extras.report.question_document import QuestionLook
+from seqattn.extras.report.run_document import bundle_document
+from seqattn.extras.report.sentences import looks_into
+from seqattn.extras.report.text_document import TextLook
+from seqattn.extras.serve.interventions import intervened
+from seqattn.extras.serve.model_thread import Alone, Task
+from seqattn.extras.serve.outputs import check_prefix, numbers
+from seqattn.extras.serve.questions import Spans, source_of
+from seqattn.extras.serve.schemas import (
+    AnswerRequest,
+    ExplainRequest,
+    ExplainResponse,
+    GenerateRequest,
+    SentenceRequest,
+)
+from seqattn.extras.serve.searches import (
+    Input,
+    Left,
+    Tell,
+    Watch,
+    passes_watched,
+    search_for,
+    told,
+    watched,
+)
+from seqattn.extras.serve.texts import Texts
+
+
+class PageDocument(TypedDict):
+    """What the page asks for first."""
+
+    run: RunDocument
+    asks: bool
+    """Whether it takes a question and a context."""
+    search: str
+    """The name of the bundle's own search."""
+    searches: list[str]
+    """All that fit."""
+    heads: dict[str, int]
+    """How many gates each attention has."""
+
+
+_WRITING = ("greedy", "beam", "sampling")
+_OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Looks into what a bundle makes of single sentences.
+
+    Args:
+        reader: reads and searches.
+        asks: whether a sentence is a question with its context.
+    """
+
+    reader: Texts | Spans
+    asks: bool
+
+    def page(self) -> PageDocument:
+        """Return what the page asks for first."""
+        bundle = self.reader.bundle
+        own = bundle.search()
+        look = looks_into([bundle], own)[0]
+        spans = isinstance(self.reader, Spans)
+        named = {"spans": own} if spans else {name: bundle.search(name) for name in _WRITING}
+        name = bundle.path.resolve().parent.name
+        run: RunDocument = {
+            "title": name,
+            "split": "",
+            "score": "",
+            "source_use": look.measure if isinstance(look, TextLook) else "",
+            "bundles": [bundle_document(name, bundle)],
+            "sentences": [],
+        }
+        return {
+            "run": run,
+            "asks": self.asks,
+            "search": next(name for name, one in named.items() if type(one) is type(own)),
+            "searches": list(named),
+            "heads": gate_sizes(bundle.model),
+        }
+
+    def sentence(self, asked: SentenceRequest, tell: Tell | None = None) -> Task:
+        """Return the work for a `SentenceDocument`, whose steps are told if anybody is to know.
+
+        Raises:
+            TooMuch: for too many tokens.
+            UserError: for anything else that does not fit.
+        """
+        source = source_of(asked, self.asks)
+        if isinstance(self.reader, Texts):
+            job = self._text(self.reader, asked, self.reader.one_line(source), tell)
+        else:
+            job = self._question(self.reader, asked)
+
+        def document(found: list[Any]) -> SentenceDocument:
+            return {
+                "number": 0,
+                "text": asked.text,
+                "context": asked.context,
+                "references": [],
+                "looks": found,
+            }
+
+        return Task([job], document)
+
+    def _text(self, texts: Texts, asked: SentenceRequest, source: str, tell: Tell | None) -> Alone:
+        keys = {name: getattr(asked, name) for name in _OF_A_TEXT}
+        one: Input = texts.read(GenerateRequest.model_construct(inputs=[source], **keys)).inputs[0]
+        texts.limits.check_shown(len(one.longest))
+        model = texts.bundle.model
+
+        def look(left: Left) -> Any:
+            @contextmanager
+            def passes() -> Iterator[None]:
+                with passes_watched(model, left), intervened(model, asked.intervene):
+                    yield
+
+            search = told(one, left, tell)
+            into = looks_into([texts.bundle], search)[0]
+            assert isinstance(into, TextLook)
+            with intervened(model, asked.intervene, search.beams):
+                searched = into.searched(source)
+            best = searched.hypotheses[0]
+            check_prefix(one, best)
+            texts.metrics.tokens(one.size, len(best.ids) + 1)
+            texts.limits.check_shown(len(searched.source), len(best.ids))
+            return replace(into, passes=passes).looked(source, searched, [])
+
+        return Alone(look)
+
+    def _question(self, spans: Spans, asked: SentenceRequest) -> Alone:
+        if asked.prefix is not None:
+            raise UserError("this bundle answers by spans and writes nothing; leave prefix out")
+        if asked.intervene is not None and asked.intervene.weights:
+            raise UserError("intervene.weights takes bundles that write; this one answers by spans")
+        question = AnswerRequest.model_construct(
+            question=asked.text, context=asked.context, generation=asked.generation, n_best=1
+        )
+        (job,) = spans.answer(question).jobs
+
+        def look(left: Left) -> Any:
+            into = looks_into([spans.bundle], job.search)[0]
+            assert isinstance(into, QuestionLook)
+            with intervened(spans.bundle.model, asked.intervene):
+                made = into.document(asked.text, asked.context or "", [])
+            made["score"] = None  # nobody says what is right
+            spans.metrics.tokens(job.tokens, 0)
+            return made
+
+        return Alone(look)
+
+    def explain(self, texts: Texts, asked: ExplainRequest) -> Task:
+        """Return the work for an `ExplainResponse`.
+
+        Raises:
+            TooMuch: for too many tokens.
+            UserError: for a method that is not there or cannot be had, or a text of no words.
+        """
+        source = texts.one_line(source_of(asked, self.asks))
+        windows = texts.encode([source])[0]
+        texts.limits.check_shown(max(map(len, windows)))
+        if not windows[0]:
+            raise UserError("text must hold some words")
+        work = Alone(lambda left: explained(texts, asked, source, windows, left))
+        return Task([work], lambda found: found[0])
+
+
+def explained(
+    texts: Texts, asked: ExplainRequest, source: str, windows: list[list[int]], left: Left
+) -> ExplainResponse:
+    """Return the contributions to an output, of the window of which it is made.
+
+    Raises: as `Looks.explain`.
+    """
+    bundle, tokenizer, number = texts.bundle, texts.bundle.tokenizer, 0
+    if asked.output is None:
+        best, number = bundle.best(source, watched(search_for(bundle, None, 1), Watch(left)))
+        target = bundle.ended(best.ids)
+    else:
+        target = tokenizer.encode_target([asked.output])[0]
+    window = windows[number]
+    texts.limits.check_shown(len(window), len(target))
+    device = next(bundle.model.parameters()).device
+    read, said = (torch.tensor([row], device=device) for row in (window, target))
+    with passes_watched(bundle.model, left):
+        found = explain(bundle.model, read, said, asked.method)
+    return ExplainResponse(
+        method=asked.method,
+        text=tokenizer.decode_target([target])[0] if asked.output is None else asked.output,
+        source_tokens=tokenizer.source_pieces(window, None if number else source),
+        tokens=tokenizer.target_pieces(target, asked.output),
+        source=numbers(found.source[0].detach()),
+        prefix=numbers(found.prefix[0].detach()),
+        rest=numbers(found.rest[0].detach()),
+        windows=len(windows) if len(windows) > 1 else None,
+    )

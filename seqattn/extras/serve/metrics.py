@@ -1,0 +1,60 @@
+"""Counts and times of a server for Prometheus."""
+
+from collections.abc import Callable
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+disable_created_metrics()  # else each series has a second one, the time of its first value
+
+
+class Metrics:
+    """What `/metrics` tells. Args: waiting: gives the length of the queue."""
+
+    def __init__(self, waiting: Callable[[], int] = lambda: 0) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "seqattn_requests", "Requests that have ended.", ["path", "status"], registry=registry
+        )
+        self._errors = Counter(
+            "seqattn_errors", "Requests with a status from 400.", ["status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "seqattn_request_seconds",
+            "From a request to its last byte.",
+            ["path"],
+            registry=registry,
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+        )
+        tokens = Counter("seqattn_tokens", "Tokens read and written.", ["side"], registry=registry)
+        self._source, self._target = tokens.labels("source"), tokens.labels("target")
+        self.batches = Histogram(
+            "seqattn_batch_inputs",
+            "Inputs that were searched together.",
+            registry=registry,
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+        )
+        queue = Gauge("seqattn_queue_length", "Inputs that wait.", registry=registry)
+        queue.set_function(waiting)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request that has ended, with its status and how long it took."""
+        self._requests.labels(path, status).inc()
+        if status >= 400:
+            self._errors.labels(status).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def tokens(self, source: int, target: int) -> None:
+        """Count tokens read and written, ends included."""
+        self._source.inc(source)
+        self._target.inc(target)
+
+    def text(self) -> bytes:
+        """Return all of them in Prometheus's text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,108 @@
+"""Questions about contexts, and answers by spans of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from seqattn.bundle.bundle import Bundle, SpanBundle
+from seqattn.bundle.nodes import TARGET, import_path
+from seqattn.data.reading import question_source
+from seqattn.errors import UserError
+from seqattn.extras.serve.limits import Limits
+from seqattn.extras.serve.metrics import Metrics
+from seqattn.extras.serve.model_thread import Shared, Task
+from seqattn.extras.serve.schemas import (
+    Answer,
+    AnswerRequest,
+    AnswerResponse,
+    Answers,
+    ExplainRequest,
+    SentenceRequest,
+)
+from seqattn.extras.serve.searches import Gone, Left, search_for
+from seqattn.generation.span_search import Answered, SpanWindows
+
+
+def reads_questions(bundle: Bundle) -> bool:
+    """Return whether a bundle was trained on questions with contexts."""
+    node = bundle.config.get("task")
+    task = import_path(node[TARGET], "task") if isinstance(node, dict) else None
+    return isinstance(bundle, SpanBundle) or getattr(task, "reads", "pairs") == "questions"
+
+
+def source_of(asked: ExplainRequest | SentenceRequest, asks: bool) -> str:
+    """Return the text of a request, or its question with the context.
+
+    Raises:
+        UserError: for a context that is not there, or not asked for.
+    """
+    if asks != (asked.context is not None):
+        raise UserError("a question needs its context" if asks else "this bundle takes no context")
+    return asked.text if asked.context is None else question_source(asked.text, asked.context)
+
+
+def pairs_of(asked: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
+    """Return questions with their contexts; one context serves all questions.
+
+    Raises:
+        TooMuch: for too many questions.
+        UserError: where there are more contexts than questions, or less.
+    """
+    questions = [asked.question] if isinstance(asked.question, str) else asked.question
+    contexts = asked.context
+    if isinstance(contexts, str):
+        contexts = [contexts] * len(questions)
+    if len(contexts) != len(questions):
+        raise UserError(f"context must be a text or one for each of {len(questions)} questions")
+    limits.check("inputs", len(questions), "questions")
+    return list(zip(questions, contexts, strict=True))
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Answers by spans. Args: bundle: the model; limits: of a request; metrics: told of tokens."""
+
+    bundle: SpanBundle
+    limits: Limits
+    metrics: Metrics
+
+    def answer(self, asked: AnswerRequest) -> Task:
+        """Return the work for an `AnswerResponse`.
+
+        Raises:
+            TooMuch: for too many questions or tokens.
+            UserError: for anything else that does not fit.
+        """
+        pairs = pairs_of(asked, self.limits)
+        search = search_for(self.bundle, asked.generation, asked.n_best)
+        texts = [" ".join(pair) for pair in pairs]
+        sizes = list(map(len, self.bundle.tokenizer.encode_source(texts)))
+        self.limits.check("tokens", sum(sizes))
+
+        def response(found: list[Answered]) -> AnswerResponse:
+            self.metrics.tokens(sum(sizes), 0)
+            return AnswerResponse(results=list(map(_answers, found)))
+
+        jobs = [Shared(search, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
+        return Task(jobs, response)
+
+    def search(self, search: Any, pairs: Sequence[tuple[str, str]], left: Left) -> list[Answered]:
+        """Answer several questions with one search."""
+        questions, contexts = zip(*pairs, strict=True)
+        answerer = self.bundle.answerer(search)
+
+        def encode(questions: Sequence[str], contexts: Sequence[str]) -> Iterator[SpanWindows]:
+            for windows in answerer.encode(questions, contexts):
+                if left():
+                    raise Gone
+                yield windows
+
+        return replace(answerer, encode=encode).answer(questions, contexts)
+
+
+def _answers(found: Answered) -> Answers:
+    answers = [
+        Answer(text=a.text, start=a.start, end=a.end, probability=round(a.probability, 6))
+        for a in found.answers
+    ]
+    return Answers(answers=answers, no_answer=round(found.no_answer, 6))
