@@ -76,7 +76,8 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
         most = getattr(own, "beam_size", 100) if hasattr(own, "n_best") else 1
         count = min(others + 1, most)
         asked = GenerateRequest.model_construct(inputs=texts, n_best=count)
-        found = (await service.generate(asked, request)).results
+        generate = service.writer(asks=False).generate
+        found = (await service.respond(generate, asked, request)).results
         best = [result.outputs[0].text for result in found]
         made = Translated(translatedText=best if several else best[0])
         if others:

@@ -1,13 +1,22 @@
 """Bounds: what a server takes at once, and what the fields of a request may hold."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, is_dataclass
 from typing import Annotated, Any, TypeVar
 
 from annotated_types import Le
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from seqattn.checking import Count, NotNegative, Positive, checked
+from seqattn.checking import Count, NotNegative, Positive, checked, in_words, parameters
 from seqattn.errors import UserError
 
 SEARCH_BOUNDS: dict[str, Any] = {
@@ -20,7 +29,7 @@ SEARCH_BOUNDS: dict[str, Any] = {
     "max_answer": Le(1_000),
 }
 """Bounds of a request's search settings where those of `seqattn.generation` are too wide for a
-client. A list or a text needs one here; `seqattn.extras.serve.schemas` applies them."""
+client. A list or a text needs one here, see `settings_of`."""
 SERVER_SETTINGS = ("n_best", "answers", "batch_size", "batch_tokens", "workers")
 """Settings of a search that have a key of their own in a request, or are the server's."""
 
@@ -51,6 +60,44 @@ ByName = Annotated[
     Field(max_length=NAMES),
 ]
 """A list for each attention or pattern."""
+
+
+class Request(BaseModel):
+    """Keys that are not there are refused."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _first_unknown(cls, value: Any) -> Any:
+        """Leaves one unknown key of many: pydantic makes an error for each."""
+        if not isinstance(value, dict):
+            return value
+        fields = cls.model_fields
+        known = {*fields, *(field.alias for field in fields.values())}
+        unknown = [key for key in value if key not in known]
+        return {key: value[key] for key in value if key in known or key == unknown[0]}
+
+
+def settings_of(name: str, kinds: Sequence[Any]) -> type[Request]:
+    """Return a request's schema of the settings of dataclasses, each of which may be left out.
+
+    A new field, and a new choice of `conf/generation`, need nothing else. Fields that take objects
+    of other kinds than dataclasses, such as processors, are left out.
+
+    Args:
+        name: of the schema.
+        kinds: dataclasses, in whose fields a name means the same.
+    """
+    fields: dict[str, Any] = {}
+    for kind in kinds:
+        for key, hint in parameters(kind).items():
+            if is_dataclass(hint):
+                fields[key] = settings_of(f"{key.title()}Settings", [hint]) | None, None
+            elif in_words(hint) and key not in SERVER_SETTINGS:
+                bounded = Annotated[hint, SEARCH_BOUNDS[key]] if key in SEARCH_BOUNDS else hint
+                fields[key] = bounded | None, None
+    return create_model(name, __base__=Request, **fields)
 
 
 class TooMuch(UserError):

@@ -18,7 +18,7 @@ from seqattn.extras.report.text_document import TextLook
 from seqattn.extras.serve.interventions import intervened
 from seqattn.extras.serve.model_thread import Alone, Task
 from seqattn.extras.serve.outputs import check_prefix, numbers
-from seqattn.extras.serve.questions import Spans, source_of
+from seqattn.extras.serve.questions import WRITES_NOTHING, Spans, source_of
 from seqattn.extras.serve.schemas import (
     AnswerRequest,
     ExplainRequest,
@@ -27,7 +27,6 @@ from seqattn.extras.serve.schemas import (
     SentenceRequest,
 )
 from seqattn.extras.serve.searches import (
-    Input,
     Left,
     Tell,
     Watch,
@@ -119,7 +118,8 @@ class Looks:
 
     def _text(self, texts: Texts, asked: SentenceRequest, source: str, tell: Tell | None) -> Alone:
         keys = {name: getattr(asked, name) for name in _OF_A_TEXT}
-        one: Input = texts.read(GenerateRequest.model_construct(inputs=[source], **keys)).inputs[0]
+        request = GenerateRequest.model_construct(inputs=[source], **keys)
+        (one,), _ = texts.read(request)
         texts.limits.check_shown(len(one.longest))
         model = texts.bundle.model
 
@@ -163,29 +163,30 @@ class Looks:
 
         return Alone(look)
 
-    def explain(self, texts: Texts, asked: ExplainRequest) -> Task:
+    def explain(self, asked: ExplainRequest) -> Task:
         """Return the work for an `ExplainResponse`.
 
         Raises:
             TooMuch: for too many tokens.
-            UserError: for a method that is not there or cannot be had, or a text of no words.
+            UserError: for a method that is not there or cannot be had, a text of no words, or a
+                bundle that writes nothing.
         """
+        texts = self.reader
+        if isinstance(texts, Spans):
+            raise UserError(WRITES_NOTHING)
         source = texts.one_line(source_of(asked, self.asks))
         windows = texts.encode([source])[0]
         texts.limits.check_shown(max(map(len, windows)))
         if not windows[0]:
             raise UserError("text must hold some words")
-        work = Alone(lambda left: explained(texts, asked, source, windows, left))
+        work = Alone(lambda left: _explained(texts, asked, source, windows, left))
         return Task([work], lambda found: found[0])
 
 
-def explained(
+def _explained(
     texts: Texts, asked: ExplainRequest, source: str, windows: list[list[int]], left: Left
 ) -> ExplainResponse:
-    """Return the contributions to an output, of the window of which it is made.
-
-    Raises: as `Looks.explain`.
-    """
+    """Return the contributions to an output, of the window of which it is made."""
     bundle, tokenizer, number = texts.bundle, texts.bundle.tokenizer, 0
     if asked.output is None:
         best, number = bundle.best(source, watched(search_for(bundle, None, 1), Watch(left)))

@@ -22,6 +22,8 @@ from seqattn.extras.serve.schemas import (
 from seqattn.extras.serve.searches import Gone, Left, search_for
 from seqattn.generation.span_search import Answered, SpanWindows
 
+WRITES_NOTHING = "this bundle answers by spans and writes nothing; ask /v1/answer"
+
 
 def reads_questions(bundle: Bundle) -> bool:
     """Return whether a bundle was trained on questions with contexts."""

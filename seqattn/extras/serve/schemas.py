@@ -3,28 +3,25 @@
 The settings of a search are those of the dataclasses of `seqattn.generation`.
 """
 
-from collections.abc import Sequence
-from dataclasses import is_dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, Field
 
 from seqattn.bundle.choices import choices
 from seqattn.bundle.nodes import TARGET, import_path
-from seqattn.checking import in_words, parameters
 from seqattn.extras.serve.limits import (
     ITEMS,
     NAMES,
-    SEARCH_BOUNDS,
-    SERVER_SETTINGS,
     ByName,
     Filled,
     Gate,
     Name,
     Named,
     Position,
+    Request,
     Strings,
     Text,
+    settings_of,
 )
 
 SENTENCE = "He buys these books."
@@ -32,44 +29,6 @@ CROSS = "decoder.layers.0.cross_attention"
 Part = Literal["scores", "tokens", "alignment", "attention"]
 Numbers = list[Any]
 """Nested lists of numbers."""
-
-
-class Request(BaseModel):
-    """Keys that are not there are refused."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _first_unknown(cls, value: Any) -> Any:
-        """Leaves one unknown key of many: pydantic makes an error for each."""
-        if not isinstance(value, dict):
-            return value
-        fields = cls.model_fields
-        known = {*fields, *(field.alias for field in fields.values())}
-        unknown = [key for key in value if key not in known]
-        return {key: value[key] for key in value if key in known or key == unknown[0]}
-
-
-def settings_of(name: str, kinds: Sequence[Any]) -> type[Request]:
-    """Return a request's schema of the settings of dataclasses, each of which may be left out.
-
-    A new field, and a new choice of `conf/generation`, need nothing else. Fields that take objects
-    of other kinds than dataclasses, such as processors, are left out.
-
-    Args:
-        name: of the schema.
-        kinds: dataclasses, in whose fields a name means the same.
-    """
-    fields: dict[str, Any] = {}
-    for kind in kinds:
-        for key, hint in parameters(kind).items():
-            if is_dataclass(hint):
-                fields[key] = settings_of(f"{key.title()}Settings", [hint]) | None, None
-            elif in_words(hint) and key not in SERVER_SETTINGS:
-                bounded = Annotated[hint, SEARCH_BOUNDS[key]] if key in SEARCH_BOUNDS else hint
-                fields[key] = bounded | None, None
-    return create_model(name, __base__=Request, **fields)
 
 
 _SEARCHES = choices("generation")

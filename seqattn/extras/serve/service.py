@@ -19,13 +19,7 @@ from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.looks import Looks
 from seqattn.extras.serve.metrics import Metrics
 from seqattn.extras.serve.model_thread import Job, ModelThread, Task
-from seqattn.extras.serve.questions import Spans, reads_questions
-from seqattn.extras.serve.schemas import (
-    AnswerRequest,
-    ExplainRequest,
-    GenerateRequest,
-    SentenceRequest,
-)
+from seqattn.extras.serve.questions import WRITES_NOTHING, Spans, reads_questions
 from seqattn.extras.serve.searches import Event, Tell
 from seqattn.extras.serve.texts import Texts
 
@@ -54,7 +48,7 @@ class Service:
         self.looks = Looks(self.reader, self.asks)
         self.thread = ModelThread(self.reader.search, limits, self.metrics.batches.observe)
 
-    def _writer(self, asks: bool) -> Texts:
+    def writer(self, asks: bool) -> Texts:
         """Return what makes outputs, of questions or of texts.
 
         Raises:
@@ -64,32 +58,28 @@ class Service:
             kind = "questions; ask /v1/answer" if self.asks else "texts; ask /v1/generate"
             raise UserError(f"this bundle takes {kind}")
         if isinstance(self.reader, Spans):
-            raise UserError("this bundle answers by spans and writes nothing; ask /v1/answer")
+            raise UserError(WRITES_NOTHING)
         return self.reader
 
-    async def generate(self, asked: GenerateRequest, request: Request) -> Any:
-        """Return outputs for texts: a `GenerateResponse`, or its stream."""
-        make = partial(self._writer(asks=False).generate, asked)
-        return await (self._streamed(make) if asked.stream else self._awaited(make, request))
+    @property
+    def answerer(self) -> Texts | Spans:
+        """What answers questions. Raises: as `writer`."""
+        return self.reader if isinstance(self.reader, Spans) else self.writer(asks=True)
 
-    async def answer(self, asked: AnswerRequest, request: Request) -> Any:
-        """Return an `AnswerResponse`."""
-        reader = self.reader if isinstance(self.reader, Spans) else self._writer(asks=True)
-        return await self._awaited(partial(reader.answer, asked), request)
+    async def respond(self, read: Callable[..., Task], asked: Any, request: Request) -> Any:
+        """Return the response to a request, whose jobs end when its client leaves, or its stream.
 
-    async def explain(self, asked: ExplainRequest, request: Request) -> Any:
-        """Return contributions to an output: an `ExplainResponse`."""
-        texts = self._writer(self.asks)
-        return await self._awaited(partial(self.looks.explain, texts, asked), request)
+        Args:
+            read: makes the work of the request, and of whom to tell of its steps.
+            asked: the request.
+            request: whose client may leave.
 
-    async def sentence(self, asked: SentenceRequest, request: Request) -> Any:
-        """Return what the page shows of a sentence: a `SentenceDocument`, or its stream."""
-        make = partial(self.looks.sentence, asked)
-        return await (self._streamed(make) if asked.stream else self._awaited(make, request))
-
-    async def _awaited(self, make: Callable[[], Task], request: Request) -> Any:
-        """Return the response to a request, whose jobs end when its client leaves."""
-        jobs, response = await run_in_threadpool(make)
+        Raises:
+            HTTPException: where the queue is full.
+        """
+        if getattr(asked, "stream", False):
+            return await self._streamed(partial(read, asked))
+        jobs, response = await run_in_threadpool(read, asked)
         self.thread.submit(jobs)
         work: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
         gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(request))
@@ -106,11 +96,7 @@ class Service:
                 job.leave()
 
     async def _streamed(self, make: Callable[[Tell], Task]) -> "EventStream":
-        """Return the events of a request of one job, which is queued when this returns.
-
-        Raises:
-            HTTPException: where the queue is full.
-        """
+        """Return the events of a request of one job, which is queued when this returns."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event | None] = asyncio.Queue()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from seqattn.bundle.bundle import TextBundle
 from seqattn.data.reading import question_source
@@ -36,13 +36,6 @@ from seqattn.extras.serve.searches import (
 )
 from seqattn.generation.base import Search
 from seqattn.generation.windows import search_windows
-
-
-class Read(NamedTuple):
-    """What is searched of a request, and the texts of which the inputs are the lines."""
-
-    inputs: list[Input]
-    lines: TextLines
 
 
 @dataclass(frozen=True)
@@ -104,8 +97,8 @@ class Texts:
 
         return Task(jobs, answers)
 
-    def read(self, asked: GenerateRequest) -> Read:
-        """Return the inputs of a request.
+    def read(self, asked: GenerateRequest) -> tuple[list[Input], TextLines]:
+        """Return the inputs of a request, and the texts of which they are the lines.
 
         Raises:
             TooMuch: for too many inputs, lines or tokens.
@@ -121,7 +114,7 @@ class Texts:
         rows = zip(self.encode(lines.lines), lines.texts, prefixes, strict=True)
         inputs = [Input.beginning(windows, at, search, prefix) for windows, at, prefix in rows]
         self._check(asked, search, inputs)
-        return Read(inputs, lines)
+        return inputs, lines
 
     def _check(self, asked: GenerateRequest, search: Search, inputs: Sequence[Input]) -> None:
         """Refuse what is too much for a search, or not for it."""

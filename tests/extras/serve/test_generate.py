@@ -263,7 +263,7 @@ def test_an_intervention_that_cannot_be_is_refused_in_words(client, intervention
         ({"inputs": TEXT, "generation": {"_target_": "os.abort"}}, "there is no key generation._t"),
         ({"inputs": TEXT, "generation": {"beam_size": 0}}, "generation.beam_size should be greate"),
         ({"inputs": TEXT, "generation": {"name": "greedy", "seed": 1}}, "there is no key generati"),
-        ({"inputs": TEXT, "generation": {"name": "sampling", "top_p": 2}}, "generation.top_p shoul"),
+        ({"inputs": TEXT, "generation": {"name": "sampling", "top_p": 2}}, "generation.top_p sho"),
         ({"inputs": TEXT, "generation": "greedy", "n_best": 2}, "this search gives one hypothesis"),
         ({"inputs": TEXT, "n_best": 9}, "n_best must be from 1 to generation.beam_size (5), got"),
         ({"inputs": TEXT, "prefix": ["a", "the"]}, "prefix must be a text or one for each of 1 in"),

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import threading
+from operator import attrgetter
 
 import pytest
 import torch
@@ -96,7 +97,9 @@ def test_clients_that_go_while_they_wait_leave_nothing_on_the_servers_output(bun
     async def go():
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
         with pytest.raises(HTTPException, match="the client has gone"):
-            await service.generate(GenerateRequest(inputs=[TEXT] * 2), Request())
+            await service.respond(
+                service.reader.generate, GenerateRequest(inputs=[TEXT] * 2), Request()
+            )
         await asyncio.sleep(0.01)
         gc.collect()
 
@@ -107,18 +110,19 @@ def test_clients_that_go_while_they_wait_leave_nothing_on_the_servers_output(bun
     assert told == []
 
 
+WRITE = attrgetter("reader.generate")
 LONG = {"name": "sampling", "seed": 1, "limit": {"extra": 900, "minimum": 900}}
 
 
 @pytest.mark.parametrize(
-    ("path", "keys"),
+    ("read", "keys"),
     [
-        ("generate", GenerateRequest(inputs=[TEXT] * 2, generation=LONG)),
-        ("generate", GenerateRequest(inputs=TEXT, generation=LONG, **{"return": ["alignment"]})),
-        ("sentence", SentenceRequest(text=TEXT, generation=LONG)),
+        (WRITE, GenerateRequest(inputs=[TEXT] * 2, generation=LONG)),
+        (WRITE, GenerateRequest(inputs=TEXT, generation=LONG, **{"return": ["alignment"]})),
+        (attrgetter("looks.sentence"), SentenceRequest(text=TEXT, generation=LONG)),
     ],
 )
-def test_a_search_without_a_stream_ends_when_its_client_leaves(bundle, monkeypatch, path, keys):
+def test_a_search_without_a_stream_ends_when_its_client_leaves(bundle, monkeypatch, read, keys):
     service, steps = Service(bundle, Limits(shown_tokens=2_000)), []
     step, began, left = Stepper.step, threading.Event(), threading.Event()
 
@@ -136,7 +140,7 @@ def test_a_search_without_a_stream_ends_when_its_client_leaves(bundle, monkeypat
 
     async def go():
         with pytest.raises(HTTPException, match="the client has gone"):
-            await getattr(service, path)(keys, Request())
+            await service.respond(read(service), keys, Request())
         left.set()
 
     monkeypatch.setattr(Stepper, "step", counted)
@@ -170,7 +174,7 @@ def test_an_explanation_ends_when_its_client_leaves(bundle, monkeypatch):
 
     monkeypatch.setattr(bundle.model, "encode", counted)
     asked = ExplainRequest(text=TEXT, method="occlusion", output="two birds")
-    (job,) = service.looks.explain(service.reader, asked).jobs
+    (job,) = service.looks.explain(asked).jobs
     with pytest.raises(Gone):
         job.work(left.is_set)
     assert len(calls) == 1
@@ -188,7 +192,7 @@ def test_a_stream_whose_client_left_before_its_first_event_is_dropped(bundle):
 
     async def go():
         asked = GenerateRequest(inputs=TEXT, generation="greedy", stream=True)
-        response = await service.generate(asked, None)
+        response = await service.respond(service.reader.generate, asked, None)
         await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
         assert response.job.done.cancelled()
 
@@ -204,7 +208,7 @@ def test_a_stream_that_nobody_reads_does_not_fill_the_memory(bundle, monkeypatch
 
     async def go():
         asked = GenerateRequest(inputs=TEXT, generation=LONG, stream=True)
-        job = (await service.generate(asked, None)).job
+        job = (await service.respond(service.reader.generate, asked, None)).job
         return await asyncio.to_thread(job.done.exception, 10)
 
     refused = asyncio.run(go())
