@@ -111,19 +111,19 @@ def make_app(
 
 def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.post("/v1/generate", response_model_exclude_none=True, responses=_EVENTS)
-    async def generate(asked: GenerateRequest, request: Request) -> GenerateResponse:
+    async def generate(body: GenerateRequest, request: Request) -> GenerateResponse:
         """Outputs for a text or several."""
-        return await service.respond(service.writer(asks=False).generate, asked, request)
+        return await service.respond(service.writer(asks=False).generate, body, request)
 
     @app.post("/v1/answer", response_model_exclude_none=True)
-    async def answer(asked: AnswerRequest, request: Request) -> AnswerResponse:
+    async def answer(body: AnswerRequest, request: Request) -> AnswerResponse:
         """Answers to a question or several."""
-        return await service.respond(service.answerer.answer, asked, request)
+        return await service.respond(service.answerer.answer, body, request)
 
     @app.post("/v1/explain", response_model_exclude_none=True)
-    async def explain(asked: ExplainRequest, request: Request) -> ExplainResponse:
+    async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
         """Which tokens an output is owed to."""
-        return await service.respond(service.looks.explain, asked, request)
+        return await service.respond(service.looks.explain, body, request)
 
     @app.get("/v1/page")
     async def page_document() -> Response:
@@ -131,10 +131,10 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
         return JSONResponse(await run_in_threadpool(service.looks.page))
 
     @app.post("/v1/sentence", responses=_EVENTS)
-    async def sentence(asked: SentenceRequest, request: Request) -> Response:
+    async def sentence(body: SentenceRequest, request: Request) -> Response:
         """What the page shows: `seqattn.extras.report.document_types.SentenceDocument`."""
-        found = await service.respond(service.looks.sentence, asked, request)
-        return found if asked.stream else JSONResponse(found)
+        found = await service.respond(service.looks.sentence, body, request)
+        return found if body.stream else JSONResponse(found)
 
     @app.get("/health")
     async def health() -> Health:

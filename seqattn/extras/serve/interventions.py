@@ -22,13 +22,13 @@ from seqattn.extras.serve.schemas import Intervention, WeightEdit
 
 @contextmanager
 def intervened(
-    model: nn.Module, asked: Intervention | None, beams: int | None = None
+    model: nn.Module, request: Intervention | None, beams: int | None = None
 ) -> Iterator[None]:
     """Changes the model as a request asks, for one sentence.
 
     Args:
         model: any module that holds attentions.
-        asked: None for nothing.
+        request: None for nothing.
         beams: hypotheses of a search, whose targets are read token by token; None for passes over
             a whole target.
 
@@ -36,37 +36,37 @@ def intervened(
         UserError: for names that are not there, for heads or keys that cannot be edited, and where
             a search ends before a step that was to be edited.
     """
-    if asked is None:
+    if request is None:
         yield
         return
-    _check_keys(model, asked, beams)
-    edits = [_WeightSet(one, beams) for one in asked.weights]
+    _check_keys(model, request, beams)
+    edits = [_WeightSet(one, beams) for one in request.weights]
     weights: list[tuple[str, Edit]] = [
-        *((name, uniform) for name in asked.uniform),
-        *((name, permuted(asked.seed)) for name in asked.permuted),
-        *((name, without_heads(*heads)) for name, heads in asked.without_heads.items()),
-        *((name, without_keys(*keys)) for name, keys in asked.without_keys.items()),
-        *((edit.asked.attention, edit) for edit in edits),
+        *((name, uniform) for name in request.uniform),
+        *((name, permuted(request.seed)) for name in request.permuted),
+        *((name, without_heads(*heads)) for name, heads in request.without_heads.items()),
+        *((name, without_keys(*keys)) for name, keys in request.without_keys.items()),
+        *((edit.request.attention, edit) for edit in edits),
     ]
-    with intervene(model, weights, asked.gates):
+    with intervene(model, weights, request.gates):
         yield
     for edit in edits if beams is not None else ():
         if not edit.reached:
-            at = f"step {edit.asked.step} of {edit.asked.attention}"
+            at = f"step {edit.request.step} of {edit.request.attention}"
             raise UserError(f"intervene.weights: {at} was not reached; the output ended before it")
 
 
-def _check_keys(model: nn.Module, asked: Intervention, beams: int | None) -> None:
+def _check_keys(model: nn.Module, request: Intervention, beams: int | None) -> None:
     """Refuses keys that cannot be told: several beams share a row of slots."""
     names = [name for name, _ in makers(model)]
-    for edit in asked.weights:
+    for edit in request.weights:
         if edit.attention not in names:
             raise UserError(
                 f"no attention is called {edit.attention}; there are {', '.join(names)}"
             )
     if (beams or 1) == 1:
         return
-    for pattern in (*asked.without_keys, *(edit.attention for edit in asked.weights)):
+    for pattern in (*request.without_keys, *(edit.attention for edit in request.weights)):
         for name in matching(pattern, names):
             if place_of(name)[0] == "decoder":
                 raise UserError(
@@ -77,15 +77,15 @@ def _check_keys(model: nn.Module, asked: Intervention, beams: int | None) -> Non
 class _WeightSet:
     """An edit of one weight of one row, which counts the rows that go by."""
 
-    def __init__(self, asked: WeightEdit, beams: int | None) -> None:
-        self.asked = asked
-        in_steps = beams is not None and not asked.attention.startswith("encoder")
+    def __init__(self, request: WeightEdit, beams: int | None) -> None:
+        self.request = request
+        in_steps = beams is not None and not request.attention.startswith("encoder")
         self.beams = beams if in_steps else None
         self.seen = 0
         self.reached = False
 
     def __call__(self, weights: Tensor, visible: Tensor | None) -> Tensor:
-        row, rows = self.asked.step - self.seen, weights.shape[2]
+        row, rows = self.request.step - self.seen, weights.shape[2]
         self.seen += rows if self.beams is None else 1
         if self.beams is not None and row == 0:
             return self._set(weights, visible, slice(None))
@@ -95,9 +95,9 @@ class _WeightSet:
 
     def _set(self, weights: Tensor, visible: Tensor | None, rows: slice) -> Tensor:
         self.reached = True
-        key, heads = self.asked.key, self._heads(weights.shape[1])
-        past = self.asked.step + 1
-        is_own = self.beams is not None and place_of(self.asked.attention)[0] == "decoder"
+        key, heads = self.request.key, self._heads(weights.shape[1])
+        past = self.request.step + 1
+        is_own = self.beams is not None and place_of(self.request.attention)[0] == "decoder"
         if is_own and weights.shape[3] != past:
             raise self._refusal(f"of {past} tokens it has kept {weights.shape[3]}")
         if key >= weights.shape[3]:
@@ -105,19 +105,19 @@ class _WeightSet:
         if visible is not None:
             seen = visible.expand_as(weights)[:, heads, rows, key]
             if not bool(seen.any()):
-                raise self._refusal(f"step {self.asked.step} may not look at key {key}")
+                raise self._refusal(f"step {self.request.step} may not look at key {key}")
         row = weights[:, heads, rows]  # (B, h, t, S)
         total = row.sum(dim=-1, keepdim=True)
         others = row.index_fill(-1, torch.tensor([key], device=row.device), 0.0)
         least = torch.finfo(row.dtype).tiny
-        scale = (1 - self.asked.weight) / others.sum(dim=-1, keepdim=True).clamp(min=least)
+        scale = (1 - self.request.weight) / others.sum(dim=-1, keepdim=True).clamp(min=least)
         result = weights.clone()
         result[:, heads, rows] = others * total * scale
-        result[:, heads, rows, key] = total[..., 0] * self.asked.weight
+        result[:, heads, rows, key] = total[..., 0] * self.request.weight
         return result
 
     def _heads(self, count: int) -> slice:
-        head = self.asked.head
+        head = self.request.head
         if head is None:
             return slice(None)
         if head >= count:
@@ -125,4 +125,4 @@ class _WeightSet:
         return slice(head, head + 1)
 
     def _refusal(self, line: str) -> UserError:
-        return UserError(f"intervene.weights of {self.asked.attention}: {line}")
+        return UserError(f"intervene.weights of {self.request.attention}: {line}")

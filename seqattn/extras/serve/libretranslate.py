@@ -75,9 +75,9 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
         own = service.bundle.search()
         most = getattr(own, "beam_size", 100) if hasattr(own, "n_best") else 1
         count = min(others + 1, most)
-        asked = GenerateRequest.model_construct(inputs=texts, n_best=count)
+        body = GenerateRequest.model_construct(inputs=texts, n_best=count)
         generate = service.writer(asks=False).generate
-        found = (await service.respond(generate, asked, request)).results
+        found = (await service.respond(generate, body, request)).results
         best = [result.outputs[0].text for result in found]
         made = Translated(translatedText=best if several else best[0])
         if others:
@@ -136,12 +136,12 @@ async def _values(request: Request) -> dict[str, Any]:
             raise HTTPException(400, "send JSON, or a form as application/x-www-form-urlencoded")
         else:
             given = _fields(body.decode())
-        asked = _fields(request.url.query)
+        query = _fields(request.url.query)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the request cannot be read: {error}") from error
     if not isinstance(given, dict):
         raise HTTPException(400, "the body must be an object with q, source and target")
-    return {**asked, **given}
+    return {**query, **given}
 
 
 def _fields(form: str) -> dict[str, Any]:

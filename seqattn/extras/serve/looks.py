@@ -30,9 +30,9 @@ from seqattn.extras.serve.searches import (
     Left,
     Tell,
     Watch,
+    input_search,
     passes_watched,
     search_for,
-    told,
     watched,
 )
 from seqattn.extras.serve.texts import Texts
@@ -92,47 +92,48 @@ class Looks:
             "heads": gate_sizes(bundle.model),
         }
 
-    def sentence(self, asked: SentenceRequest, tell: Tell | None = None) -> Task:
+    def sentence(self, request: SentenceRequest, tell: Tell | None = None) -> Task:
         """Return the work for a `SentenceDocument`, whose steps are told if anybody is to know.
 
         Raises:
             TooMuch: for too many tokens.
             UserError: for anything else that does not fit.
         """
-        source = source_of(asked, self.asks)
+        source = source_of(request, self.asks)
         if isinstance(self.reader, Texts):
-            job = self._text(self.reader, asked, self.reader.one_line(source), tell)
+            job = self._text(self.reader, request, self.reader.one_line(source), tell)
         else:
-            job = self._question(self.reader, asked)
+            job = self._question(self.reader, request)
 
-        def document(found: list[Any]) -> SentenceDocument:
+        def document(looks: list[Any]) -> SentenceDocument:
             return {
                 "number": 0,
-                "text": asked.text,
-                "context": asked.context,
+                "text": request.text,
+                "context": request.context,
                 "references": [],
-                "looks": found,
+                "looks": looks,
             }
 
         return Task([job], document)
 
-    def _text(self, texts: Texts, asked: SentenceRequest, source: str, tell: Tell | None) -> Alone:
-        keys = {name: getattr(asked, name) for name in _OF_A_TEXT}
-        request = GenerateRequest.model_construct(inputs=[source], **keys)
-        (one,), _ = texts.read(request)
+    def _text(
+        self, texts: Texts, request: SentenceRequest, source: str, tell: Tell | None
+    ) -> Alone:
+        keys = {name: getattr(request, name) for name in _OF_A_TEXT}
+        (one,), _ = texts.read(GenerateRequest.model_construct(inputs=[source], **keys))
         texts.limits.check_shown(len(one.longest))
         model = texts.bundle.model
 
         def look(left: Left) -> Any:
             @contextmanager
             def passes() -> Iterator[None]:
-                with passes_watched(model, left), intervened(model, asked.intervene):
+                with passes_watched(model, left), intervened(model, request.intervene):
                     yield
 
-            search = told(one, left, tell)
+            search = input_search(one, left, tell)
             into = looks_into([texts.bundle], search)[0]
             assert isinstance(into, TextLook)
-            with intervened(model, asked.intervene, search.beams):
+            with intervened(model, request.intervene, search.beams):
                 searched = into.searched(source)
             best = searched.hypotheses[0]
             check_prefix(one, best)
@@ -142,28 +143,28 @@ class Looks:
 
         return Alone(look)
 
-    def _question(self, spans: Spans, asked: SentenceRequest) -> Alone:
-        if asked.prefix is not None:
+    def _question(self, spans: Spans, request: SentenceRequest) -> Alone:
+        if request.prefix is not None:
             raise UserError("this bundle answers by spans and writes nothing; leave prefix out")
-        if asked.intervene is not None and asked.intervene.weights:
+        if request.intervene is not None and request.intervene.weights:
             raise UserError("intervene.weights takes bundles that write; this one answers by spans")
         question = AnswerRequest.model_construct(
-            question=asked.text, context=asked.context, generation=asked.generation, n_best=1
+            question=request.text, context=request.context, generation=request.generation, n_best=1
         )
         (job,) = spans.answer(question).jobs
 
         def look(left: Left) -> Any:
             into = looks_into([spans.bundle], job.search)[0]
             assert isinstance(into, QuestionLook)
-            with intervened(spans.bundle.model, asked.intervene):
-                made = into.document(asked.text, asked.context or "", [])
+            with intervened(spans.bundle.model, request.intervene):
+                made = into.document(request.text, request.context or "", [])
             made["score"] = None  # nobody says what is right
             spans.metrics.tokens(job.tokens, 0)
             return made
 
         return Alone(look)
 
-    def explain(self, asked: ExplainRequest) -> Task:
+    def explain(self, request: ExplainRequest) -> Task:
         """Return the work for an `ExplainResponse`.
 
         Raises:
@@ -174,38 +175,38 @@ class Looks:
         texts = self.reader
         if isinstance(texts, Spans):
             raise UserError(WRITES_NOTHING)
-        source = texts.one_line(source_of(asked, self.asks))
+        source = texts.one_line(source_of(request, self.asks))
         windows = texts.encode([source])[0]
         texts.limits.check_shown(max(map(len, windows)))
         if not windows[0]:
             raise UserError("text must hold some words")
-        work = Alone(lambda left: _explained(texts, asked, source, windows, left))
-        return Task([work], lambda found: found[0])
+        work = Alone(lambda left: _explained(texts, request, source, windows, left))
+        return Task([work], lambda outcomes: outcomes[0])
 
 
 def _explained(
-    texts: Texts, asked: ExplainRequest, source: str, windows: list[list[int]], left: Left
+    texts: Texts, request: ExplainRequest, source: str, windows: list[list[int]], left: Left
 ) -> ExplainResponse:
     """Return the contributions to an output, of the window of which it is made."""
     bundle, tokenizer, number = texts.bundle, texts.bundle.tokenizer, 0
-    if asked.output is None:
+    if request.output is None:
         best, number = bundle.best(source, watched(search_for(bundle, None, 1), Watch(left)))
         target = bundle.ended(best.ids)
     else:
-        target = tokenizer.encode_target([asked.output])[0]
+        target = tokenizer.encode_target([request.output])[0]
     window = windows[number]
     texts.limits.check_shown(len(window), len(target))
     device = next(bundle.model.parameters()).device
     read, said = (torch.tensor([row], device=device) for row in (window, target))
     with passes_watched(bundle.model, left):
-        found = explain(bundle.model, read, said, asked.method)
+        explanation = explain(bundle.model, read, said, request.method)
     return ExplainResponse(
-        method=asked.method,
-        text=tokenizer.decode_target([target])[0] if asked.output is None else asked.output,
+        method=request.method,
+        text=tokenizer.decode_target([target])[0] if request.output is None else request.output,
         source_tokens=tokenizer.source_pieces(window, None if number else source),
-        tokens=tokenizer.target_pieces(target, asked.output),
-        source=numbers(found.source[0].detach()),
-        prefix=numbers(found.prefix[0].detach()),
-        rest=numbers(found.rest[0].detach()),
+        tokens=tokenizer.target_pieces(target, request.output),
+        source=numbers(explanation.source[0].detach()),
+        prefix=numbers(explanation.prefix[0].detach()),
+        rest=numbers(explanation.rest[0].detach()),
         windows=len(windows) if len(windows) > 1 else None,
     )

@@ -26,54 +26,54 @@ class Results:
 
     Args:
         bundle: the model.
-        asked: the request.
+        request: the request.
         limits: `shown_tokens` is looked at: the attention of all outputs of a request together is
             as much as that of one text, since weights grow with the square of its tokens.
         metrics: told of tokens.
     """
 
     def __init__(
-        self, bundle: TextBundle, asked: GenerateRequest, limits: Limits, metrics: Metrics
+        self, bundle: TextBundle, request: GenerateRequest, limits: Limits, metrics: Metrics
     ) -> None:
-        self.bundle, self.asked, self.limits, self.metrics = bundle, asked, limits, metrics
+        self.bundle, self.request, self.limits, self.metrics = bundle, request, limits, metrics
         self._shown = 0
 
-    def result(self, one: Input, found: Sequence[InWindow]) -> Generated:
+    def result(self, one: Input, hypotheses: Sequence[InWindow]) -> Generated:
         """Return the result of an input, of its hypotheses, best first.
 
         Raises:
             UserError: where its limit is shorter than the beginning that was asked for, or more
                 attention is asked for than is shown.
         """
-        best = self._different(found)
+        best = self._different(hypotheses)
         if best:
             check_prefix(one, best[0][1].hypothesis)
         said = sum(len(each.hypothesis.ids) + 1 for _, each in best)
         self.metrics.tokens(one.size, said)
         windows = len(one.windows)
         result = Generated(outputs=[], windows=windows if windows > 1 else None)
-        if "tokens" in self.asked.parts:
+        if "tokens" in self.request.parts:
             result.tokens = self.bundle.tokenizer.source_pieces(one.windows[0])
         result.outputs = [self._output(one, text, *each) for text, each in best]
         return result
 
-    def _different(self, found: Sequence[InWindow]) -> list[tuple[str, InWindow]]:
+    def _different(self, hypotheses: Sequence[InWindow]) -> list[tuple[str, InWindow]]:
         """Return the best hypotheses that read differently, with their texts."""
         best: dict[str, InWindow] = {}
-        texts = self.bundle.tokenizer.decode_target([one.hypothesis.ids for one in found])
-        for text, one in zip(texts, found, strict=True):
+        texts = self.bundle.tokenizer.decode_target([one.hypothesis.ids for one in hypotheses])
+        for text, one in zip(texts, hypotheses, strict=True):
             best.setdefault(text, one)
-        return list(best.items())[: self.asked.n_best]
+        return list(best.items())[: self.request.n_best]
 
     def _output(self, one: Input, text: str, hypothesis: Hypothesis, window: int) -> Output:
-        parts, tokenizer = self.asked.parts, self.bundle.tokenizer
+        parts, tokenizer = self.request.parts, self.bundle.tokenizer
         output, source = Output(text=text), one.windows[window]
         if "scores" in parts:
             output.score = round(hypothesis.score, 6)
             output.log_probability = round(hypothesis.log_probability, 6)
         if "tokens" in parts:
             output.tokens = tokenizer.target_pieces(hypothesis.ids)
-        if source and self.asked.looks:
+        if source and self.request.looks:
             self._check_shown(len(source), len(hypothesis.ids))
             if len(one.windows) > 1 and "tokens" in parts:
                 output.source_tokens = tokenizer.source_pieces(source)
@@ -83,7 +83,7 @@ class Results:
     def _check_shown(self, source: int, output: int) -> None:
         most = self.limits.shown_tokens
         self.limits.check_shown(source, output)
-        if "attention" in self.asked.parts:
+        if "attention" in self.request.parts:
             self._shown += (source + output) ** 2
         if self._shown > most**2:
             raise UserError(
@@ -93,15 +93,15 @@ class Results:
 
     def _look(self, output: Output, source: list[int], target: list[int]) -> None:
         """Add alignment and attention to an output, as the model reads it whole."""
-        with intervened(self.bundle.model, self.asked.intervene):
+        with intervened(self.bundle.model, self.request.intervene):
             maps = observed(self.bundle.model, Pair(source, target))
         weights = {name: calls[0][0] for name, calls in maps.items() if calls}
-        if "attention" in self.asked.parts:
-            form: Any = numbers if self.asked.attention_as == "lists" else packed
+        if "attention" in self.request.parts:
+            form: Any = numbers if self.request.attention_as == "lists" else packed
             given = {name: form(one) for name, one in weights.items()}
             output.attention = Maps(maps=given, without=maps.without)
         cross = [one for name, one in weights.items() if place_of(name)[0] == "cross"]
-        if "alignment" in self.asked.parts and cross:
+        if "alignment" in self.request.parts and cross:
             tokenizer = self.bundle.tokenizer
             pieces = tokenizer.source_pieces(source), tokenizer.target_pieces(target)
             words = align(aligning(cross), *pieces)

@@ -32,26 +32,28 @@ def reads_questions(bundle: Bundle) -> bool:
     return isinstance(bundle, SpanBundle) or getattr(task, "reads", "pairs") == "questions"
 
 
-def source_of(asked: ExplainRequest | SentenceRequest, asks: bool) -> str:
+def source_of(request: ExplainRequest | SentenceRequest, asks: bool) -> str:
     """Return the text of a request, or its question with the context.
 
     Raises:
         UserError: for a context that is not there, or not asked for.
     """
-    if asks != (asked.context is not None):
+    if asks != (request.context is not None):
         raise UserError("a question needs its context" if asks else "this bundle takes no context")
-    return asked.text if asked.context is None else question_source(asked.text, asked.context)
+    return (
+        request.text if request.context is None else question_source(request.text, request.context)
+    )
 
 
-def pairs_of(asked: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
+def pairs_of(request: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
     """Return questions with their contexts; one context serves all questions.
 
     Raises:
         TooMuch: for too many questions.
         UserError: where there are more contexts than questions, or less.
     """
-    questions = [asked.question] if isinstance(asked.question, str) else asked.question
-    contexts = asked.context
+    questions = [request.question] if isinstance(request.question, str) else request.question
+    contexts = request.context
     if isinstance(contexts, str):
         contexts = [contexts] * len(questions)
     if len(contexts) != len(questions):
@@ -68,22 +70,22 @@ class Spans:
     limits: Limits
     metrics: Metrics
 
-    def answer(self, asked: AnswerRequest) -> Task:
+    def answer(self, request: AnswerRequest) -> Task:
         """Return the work for an `AnswerResponse`.
 
         Raises:
             TooMuch: for too many questions or tokens.
             UserError: for anything else that does not fit.
         """
-        pairs = pairs_of(asked, self.limits)
-        search = search_for(self.bundle, asked.generation, asked.n_best)
+        pairs = pairs_of(request, self.limits)
+        search = search_for(self.bundle, request.generation, request.n_best)
         texts = [" ".join(pair) for pair in pairs]
         sizes = list(map(len, self.bundle.tokenizer.encode_source(texts)))
         self.limits.check("tokens", sum(sizes))
 
-        def response(found: list[Answered]) -> AnswerResponse:
+        def response(outcomes: list[Answered]) -> AnswerResponse:
             self.metrics.tokens(sum(sizes), 0)
-            return AnswerResponse(results=list(map(_answers, found)))
+            return AnswerResponse(results=list(map(_answers, outcomes)))
 
         jobs = [Shared(search, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
         return Task(jobs, response)

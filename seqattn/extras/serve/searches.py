@@ -21,33 +21,35 @@ from seqattn.tokens import UNK
 _ROWS = 1_024  # hypotheses that are extended at once, each with scores of a whole vocabulary
 
 
-def search_for(bundle: Bundle, asked: str | SearchSettings | None, n_best: int) -> Any:
+def search_for(bundle: Bundle, request: str | SearchSettings | None, n_best: int) -> Any:
     """Return a search in one process that gives `n_best` different outputs.
 
     Raises:
         UserError: for a search or a setting that is not there, or is not for this bundle.
     """
-    if not isinstance(asked, SearchSettings):
-        asked = SearchSettings(name=asked)
-    given = asked.model_dump(exclude_none=True)
-    name, ngram = given.pop("name", None), given.pop("no_repeat_ngram", None)
-    made = bundle.search(name, **given)
-    if isinstance(made, SpanSearch):
+    if not isinstance(request, SearchSettings):
+        request = SearchSettings(name=request)
+    settings = request.model_dump(exclude_none=True)
+    name, ngram = settings.pop("name", None), settings.pop("no_repeat_ngram", None)
+    search = bundle.search(name, **settings)
+    if isinstance(search, SpanSearch):
         if ngram is not None:
             raise UserError("a search of spans has no no_repeat_ngram; leave it out")
-        return replace(made, answers=n_best)
+        return replace(search, answers=n_best)
     if ngram is not None:
-        made = replace(made, processors=[*listed(made.processors), NoRepeatNgram(ngram)])
-    if hasattr(made, "n_best"):
+        search = replace(search, processors=[*listed(search.processors), NoRepeatNgram(ngram)])
+    if hasattr(search, "n_best"):
         # hypotheses that differ in tokens may read the same: the whole beam is asked for
-        whole = max(n_best, made.beam_size) if hasattr(made, "beam_size") and n_best > 1 else n_best
-        made = replace(made, n_best=whole)
+        whole = (
+            max(n_best, search.beam_size) if hasattr(search, "beam_size") and n_best > 1 else n_best
+        )
+        search = replace(search, n_best=whole)
     elif n_best > 1:
         raise UserError(
             "this search gives one hypothesis; n_best needs generation=beam or sampling"
         )
-    rows = max(1, _ROWS // made.beams)
-    return replace(made, workers=1, batch_size=min(made.batch_size or rows, rows))
+    rows = max(1, _ROWS // search.beams)
+    return replace(search, workers=1, batch_size=min(search.batch_size or rows, rows))
 
 
 def check_target(search: Search, sizes: Sequence[int], longest: int | None, most: int) -> None:
@@ -161,7 +163,7 @@ def watched(search: Search, watch: Watch) -> Search:
     return replace(search, processors=[*listed(search.processors), watch])
 
 
-def told(one: Input, left: Left, tell: Tell | None) -> Search:
+def input_search(one: Input, left: Left, tell: Tell | None) -> Search:
     """Return an input's search under watch; its steps are told where it is read in one part."""
     if tell is None or len(one.windows) > 1:
         return watched(one.search, Watch(left))

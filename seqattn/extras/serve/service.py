@@ -66,20 +66,20 @@ class Service:
         """What answers questions. Raises: as `writer`."""
         return self.reader if isinstance(self.reader, Spans) else self.writer(asks=True)
 
-    async def respond(self, read: Callable[..., Task], asked: Any, request: Request) -> Any:
+    async def respond(self, read: Callable[..., Task], body: Any, request: Request) -> Any:
         """Return the response to a request, whose jobs end when its client leaves, or its stream.
 
         Args:
             read: makes the work of the request, and of whom to tell of its steps.
-            asked: the request.
+            body: the request.
             request: whose client may leave.
 
         Raises:
             HTTPException: where the queue is full.
         """
-        if getattr(asked, "stream", False):
-            return await self._streamed(partial(read, asked))
-        jobs, response = await run_in_threadpool(read, asked)
+        if getattr(body, "stream", False):
+            return await self._streamed(partial(read, body))
+        jobs, response = await run_in_threadpool(read, body)
         self.thread.submit(jobs)
         work: asyncio.Future[Any] = asyncio.gather(*(asyncio.wrap_future(job.done) for job in jobs))
         gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(request))
@@ -90,7 +90,7 @@ class Service:
             return response(await work)
         finally:
             gone.cancel()
-            work.add_done_callback(_noted)
+            work.add_done_callback(_retrieve_error)
             work.cancel()
             for job in jobs:
                 job.leave()
@@ -112,9 +112,9 @@ class Service:
         self.thread.submit(jobs)
         jobs[0].done.add_done_callback(lambda done: put(None))
 
-        async def given() -> AsyncIterator[str]:
+        async def lines() -> AsyncIterator[str]:
             while (event := await events.get()) is not None:
-                yield self._told(event)
+                yield self._event_line(event)
             try:
                 found = response([jobs[0].done.result()])
             except Exception as error:
@@ -123,11 +123,11 @@ class Service:
                 if line == FAILED:
                     raise
             else:
-                yield _sent("done", _written(found))
+                yield _sent("done", _json_line(found))
 
-        return EventStream(given(), jobs[0])
+        return EventStream(lines(), jobs[0])
 
-    def _told(self, event: Event) -> str:
+    def _event_line(self, event: Event) -> str:
         """Return the server-sent event of a step of a search."""
         tokenizer, ids = self.bundle.tokenizer, event.ids.tolist()
         text = tokenizer.decode_target([ids])[0]
@@ -154,14 +154,14 @@ def _sent(name: str, data: str) -> str:
     return f"event: {name}\ndata: {data}\n\n"
 
 
-def _written(response: Any) -> str:
+def _json_line(response: Any) -> str:
     """Return a response as one line of JSON."""
     if isinstance(response, BaseModel):
         return response.model_dump_json(exclude_none=True)
     return json.dumps(response, ensure_ascii=False, allow_nan=False)
 
 
-def _noted(work: asyncio.Future[Any]) -> None:
+def _retrieve_error(work: asyncio.Future[Any]) -> None:
     """Look at an error that nobody waits for, which asyncio would print."""
     if not work.cancelled():
         work.exception()

@@ -29,9 +29,9 @@ from seqattn.extras.serve.searches import (
     Tell,
     Watch,
     check_target,
+    input_search,
     prefix_ids,
     search_for,
-    told,
     watched,
 )
 from seqattn.generation.base import Search
@@ -52,13 +52,13 @@ class Texts:
     limits: Limits
     metrics: Metrics
 
-    def generate(self, asked: GenerateRequest, tell: Tell | None = None) -> Task:
+    def generate(self, request: GenerateRequest, tell: Tell | None = None) -> Task:
         """Return the work for a `GenerateResponse`, whose steps are told if anybody is to know.
 
         Raises: as `read`.
         """
-        inputs, lines = self.read(asked)
-        results = Results(self.bundle, asked, self.limits, self.metrics)
+        inputs, lines = self.read(request)
+        results = Results(self.bundle, request, self.limits, self.metrics)
 
         def alone(left: Left, some: Sequence[Input] = inputs) -> list[Generated]:
             return [self._alone(one, results, left, tell) for one in some]
@@ -66,67 +66,67 @@ class Texts:
         jobs: list[Job]
         if tell is not None:
             jobs = [Alone(alone)]
-        elif asked.intervene is not None or asked.looks:
+        elif request.intervene is not None or request.looks:
             jobs = [Alone(lambda left, one=one: alone(left, [one])) for one in inputs]
         else:
             jobs = [Shared(one.search, (one, results), one.size) for one in inputs]
 
-        def response(found: list[list[Generated]]) -> GenerateResponse:
-            each = [result for several in found for result in several]
+        def response(outcomes: list[list[Generated]]) -> GenerateResponse:
+            each = [result for several in outcomes for result in several]
             return GenerateResponse(results=joined(lines, each))
 
         return Task(jobs, response)
 
-    def answer(self, asked: AnswerRequest) -> Task:
+    def answer(self, request: AnswerRequest) -> Task:
         """Return the work for an `AnswerResponse`. Raises: as `read`."""
-        pairs = pairs_of(asked, self.limits)
+        pairs = pairs_of(request, self.limits)
         jobs, response = self.generate(
             GenerateRequest.model_construct(  # whose checks would make plain texts of them
                 inputs=[question_source(*pair) for pair in pairs],
-                generation=asked.generation,
-                n_best=asked.n_best,
+                generation=request.generation,
+                n_best=request.n_best,
             )
         )
 
-        def answers(found: list[Any]) -> AnswerResponse:
+        def answers(outcomes: list[Any]) -> AnswerResponse:
             each = [
                 [Answer(text=one.text, score=one.score) for one in result.outputs]
-                for result in response(found).results
+                for result in response(outcomes).results
             ]
             return AnswerResponse(results=[Answers(answers=several) for several in each])
 
         return Task(jobs, answers)
 
-    def read(self, asked: GenerateRequest) -> tuple[list[Input], TextLines]:
+    def read(self, request: GenerateRequest) -> tuple[list[Input], TextLines]:
         """Return the inputs of a request, and the texts of which they are the lines.
 
         Raises:
             TooMuch: for too many inputs, lines or tokens.
             UserError: for anything else that does not fit.
         """
-        texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+        texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         self.limits.check("inputs", len(texts))
         lines = self.bundle.lines(texts)
         self.limits.check("queue", len(lines.lines), "lines")
-        _check_lines(asked, lines)
-        search = search_for(self.bundle, asked.generation, asked.n_best)
-        prefixes = self._prefixes(asked.prefix, len(texts)) or [()] * len(lines.lines)
+        _check_lines(request, lines)
+        search = search_for(self.bundle, request.generation, request.n_best)
+        prefixes = self._prefixes(request.prefix, len(texts)) or [()] * len(lines.lines)
         rows = zip(self.encode(lines.lines), lines.texts, prefixes, strict=True)
         inputs = [Input.beginning(windows, at, search, prefix) for windows, at, prefix in rows]
-        self._check(asked, search, inputs)
+        self._check(request, search, inputs)
         return inputs, lines
 
-    def _check(self, asked: GenerateRequest, search: Search, inputs: Sequence[Input]) -> None:
+    def _check(self, request: GenerateRequest, search: Search, inputs: Sequence[Input]) -> None:
         """Refuse what is too much for a search, or not for it."""
         sizes = [len(window) for one in inputs for window in one.windows]
         longest = self.bundle.model.max_target_length
         check_target(search, sizes, longest, self.limits.target_tokens)
-        if asked.intervene is not None and any(len(one.windows) > 1 for one in inputs):
+        if request.intervene is not None and any(len(one.windows) > 1 for one in inputs):
             raise UserError("intervene takes texts that are read in one part; shorten them")
-        if asked.intervene is not None or asked.looks:
+        if request.intervene is not None or request.looks:
             for one in inputs:
                 self.limits.check_shown(len(one.longest))
-        if asked.stream and search.beams > 1 and not hasattr(search, "beam_size"):
+        if request.stream and search.beams > 1 and not hasattr(search, "beam_size"):
             if hasattr(search, "samples"):
                 raise UserError("generation=mbr says nothing until all is drawn; leave stream out")
             raise UserError("stream gives one sample; leave n_best out")
@@ -159,13 +159,13 @@ class Texts:
             raise UserError("this model reads one line and the text has several; send one")
         return line
 
-    def _prefixes(self, given: str | list[str] | None, count: int) -> list[tuple[int, ...]]:
-        if given is None:
+    def _prefixes(self, prefix: str | list[str] | None, count: int) -> list[tuple[int, ...]]:
+        if prefix is None:
             return []
-        each = [given] * count if isinstance(given, str) else given
+        each = [prefix] * count if isinstance(prefix, str) else prefix
         if len(each) != count:
             raise UserError(f"prefix must be a text or one for each of {count} inputs")
-        return [prefix_ids(self.bundle, prefix) for prefix in each]
+        return [prefix_ids(self.bundle, one) for one in each]
 
     def search(
         self, search: Search, items: Sequence[tuple[Input, Results]], left: Left
@@ -173,29 +173,25 @@ class Texts:
         """Search several inputs together and return the result of each, in a list of its own."""
         generator = watched(search, Watch(left)).over(self.bundle.model)
         windows, places = [one.windows for one, _ in items], [one.place for one, _ in items]
-        found = search_windows(generator, windows, places)
-        each = zip(items, found, strict=True)
+        hypotheses = search_windows(generator, windows, places)
+        each = zip(items, hypotheses, strict=True)
         return [[results.result(one, several)] for (one, results), several in each]
 
     def _alone(self, one: Input, results: Results, left: Left, tell: Tell | None) -> Generated:
         """Search an input alone, under what the request changes in the model."""
-        search = told(one, left, tell)
-        with intervened(self.bundle.model, results.asked.intervene, search.beams):
+        search = input_search(one, left, tell)
+        with intervened(self.bundle.model, results.request.intervene, search.beams):
             generator = search.over(self.bundle.model)
-            found = search_windows(generator, [one.windows], [one.place])[0]
-        return results.result(one, found)
+            hypotheses = search_windows(generator, [one.windows], [one.place])[0]
+        return results.result(one, hypotheses)
 
 
-def _check_lines(asked: GenerateRequest, lines: TextLines) -> None:
-    """Refuse several lines where what is asked for is of one line.
-
-    Raises:
-        UserError: which names the keys to leave out.
-    """
+def _check_lines(request: GenerateRequest, lines: TextLines) -> None:
+    """Refuse several lines where what is asked for is of one line."""
     if len(lines.lines) == len(lines.parts):
         return
-    keys = [name for name in ("prefix", "intervene", "stream") if getattr(asked, name)]
-    keys += [f"return={part}" for part in asked.parts if part != "scores"]
+    keys = [name for name in ("prefix", "intervene", "stream") if getattr(request, name)]
+    keys += [f"return={part}" for part in request.parts if part != "scores"]
     if keys:
         raise UserError(
             f"this model reads one line and a text has several; leave out {', '.join(keys)}, or "
