@@ -16,7 +16,7 @@ from seqattn.extras.report.run_document import bundle_document
 from seqattn.extras.report.sentences import looks_into
 from seqattn.extras.report.text_document import TextLook
 from seqattn.extras.serve.interventions import intervened
-from seqattn.extras.serve.model_thread import Alone, Task
+from seqattn.extras.serve.model_thread import Alone, Shared, Task
 from seqattn.extras.serve.outputs import check_prefix, numbers
 from seqattn.extras.serve.questions import WRITES_NOTHING, Spans, source_of
 from seqattn.extras.serve.schemas import (
@@ -152,14 +152,16 @@ class Looks:
             question=request.text, context=request.context, generation=request.generation, n_best=1
         )
         (job,) = spans.answer(question).jobs
+        assert isinstance(job, Shared)
+        search, tokens = job.search, job.tokens
 
         def look(left: Left) -> Any:
-            into = looks_into([spans.bundle], job.search)[0]
+            into = looks_into([spans.bundle], search)[0]
             assert isinstance(into, QuestionLook)
             with intervened(spans.bundle.model, request.intervene):
                 made = into.document(request.text, request.context or "", [])
             made["score"] = None  # nobody says what is right
-            spans.metrics.tokens(job.tokens, 0)
+            spans.metrics.tokens(tokens, 0)
             return made
 
         return Alone(look)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from seqattn.bundle.bundle import TextBundle
@@ -67,7 +68,7 @@ class Texts:
         if tell is not None:
             jobs = [Alone(alone)]
         elif request.intervene is not None or request.looks:
-            jobs = [Alone(lambda left, one=one: alone(left, [one])) for one in inputs]
+            jobs = [Alone(partial(alone, some=[one])) for one in inputs]
         else:
             jobs = [Shared(one.search, (one, results), one.size) for one in inputs]
 
