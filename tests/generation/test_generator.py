@@ -107,11 +107,11 @@ def test_no_hypothesis_is_shorter_than_the_minimum(make):
 
 
 def test_the_limit_is_never_below_one_nor_below_the_minimum():
-    memory = TableModel(7).encode(torch.tensor([[4, 3, 0], [4, 4, 3]]))
-    assert LengthLimit(0.0, 0).of(memory, None).tolist() == [1, 1]
-    assert LengthLimit(0.0, 0, 3).of(memory, None).tolist() == [3, 3]
-    assert LengthLimit(1.5, 2).of(memory, None).tolist() == [5, 6]
-    assert LengthLimit(1.5, 2).of(memory, 5).tolist() == [5, 5]
+    sizes = torch.tensor([2, 3])
+    assert LengthLimit(0.0, 0).of(sizes, None).tolist() == [1, 1]
+    assert LengthLimit(0.0, 0, 3).of(sizes, None).tolist() == [3, 3]
+    assert LengthLimit(1.5, 2).of(sizes, None).tolist() == [5, 6]
+    assert LengthLimit(1.5, 2).of(sizes, 5).tolist() == [5, 5]
 
 
 @searches
