@@ -12,7 +12,7 @@ from lightning.pytorch import callbacks
 
 from seqattn.errors import UserError
 from seqattn.training.monitors import logs_now
-from seqattn.training.place import Place
+from seqattn.training.place import Place, steps_now
 
 
 class Throughput(Callback):
@@ -178,7 +178,7 @@ class Finite(Callback):
         self._in_a_row = 0
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        if trainer.fit_loop._should_accumulate():
+        if not steps_now(trainer):
             return
         self._in_a_row = self._in_a_row + 1 if pl_module.agreement.skipped else 0
         if self._in_a_row and trainer.is_global_zero:

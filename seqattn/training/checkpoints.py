@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Checkpoint, WeightAveraging
 
 from seqattn.errors import Stopped
 from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
-from seqattn.training.place import Place
+from seqattn.training.place import Place, steps_now
 
 
 class Checkpoints(Checkpoint):
@@ -70,7 +70,7 @@ class Checkpoints(Checkpoint):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         loop, agreed, step = trainer.fit_loop, pl_module.agreement, trainer.global_step
-        if loop._should_accumulate():
+        if not steps_now(trainer):
             return
         self.files.check()
         validates = trainer.enable_validation and loop.epoch_loop._should_check_val_fx(

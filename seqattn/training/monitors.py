@@ -16,11 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from seqattn.checking import Count, check
 from seqattn.errors import UserError
-
-
-def steps_now(trainer: Trainer) -> bool:
-    """Whether the batch that ends has moved the weights, rather than been accumulated."""
-    return not trainer.fit_loop._should_accumulate()
+from seqattn.training.place import steps_now
 
 
 def logs_now(trainer: Trainer) -> bool:

@@ -78,6 +78,14 @@ def _counter(number: int) -> dict[str, int]:
     return dict.fromkeys(("ready", "started", "processed", "completed"), number)
 
 
+def steps_now(trainer: Trainer) -> bool:
+    """Return True if the batch that ends has moved the weights, rather than been accumulated."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress
+    if progress.is_last_batch or progress.current.ready == trainer.num_training_batches:
+        return True
+    return progress.current.ready % trainer.accumulate_grad_batches == 0
+
+
 def draw_seed(*numbers: int) -> int:
     """A seed of 63 bits for the draws that some numbers name: the run's seed, an epoch, a step."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()

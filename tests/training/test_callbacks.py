@@ -9,6 +9,7 @@ import torch
 
 from seqattn.data.batch import collate
 from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored, Throughput
+from seqattn.training.place import steps_now
 from seqattn.training.progress import EpochLines
 from seqattn.training.screen import duration, progress
 
@@ -24,6 +25,12 @@ class Module:
 
     def log_dict(self, values, **options):
         self.logged.append(values)
+
+
+def fit_loop(ready=2):
+    """Of a trainer with two batches a step, that has read `ready` of an epoch."""
+    progress = SimpleNamespace(is_last_batch=False, current=SimpleNamespace(ready=ready))
+    return SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress, batch_idx=ready - 1))
 
 
 def trainer(**attributes):
@@ -48,7 +55,9 @@ def trainer(**attributes):
             "should_stop": False,
             "precision": "32-true",
             "gradient_clip_val": 1.0,
-            "fit_loop": SimpleNamespace(_should_accumulate=lambda: False),
+            "accumulate_grad_batches": 2,
+            "num_training_batches": 100,
+            "fit_loop": fit_loop(),
             **attributes,
         }
     )
@@ -70,7 +79,7 @@ def step(watch, clock, owner, module, waiting, busy, batch=BATCH):
     clock.seconds += waiting
     watch.on_train_batch_start(owner, module, batch, 0)
     clock.seconds += busy
-    owner.global_step += not owner.fit_loop._should_accumulate()
+    owner.global_step += steps_now(owner)
     watch.on_train_batch_end(owner, module, None, batch, 0)
 
 
@@ -124,7 +133,7 @@ def test_the_rate_of_speed_is_of_all_batches_of_the_steps_since_the_last_log(clo
     watch, owner, module = Throughput(), trainer(), Module()
     watch.on_train_epoch_start(owner, module)
     for number, busy in enumerate((1.0, 1.0, 4.0, 4.0), 1):  # two batches a step
-        owner.fit_loop._should_accumulate = lambda number=number: number % 2 > 0
+        owner.fit_loop = fit_loop(ready=number)
         step(watch, clock, owner, module, waiting=0.0, busy=busy)
     assert [logged["train/tokens_per_second"] for logged in module.logged] == [40 / 10]
 
@@ -233,9 +242,7 @@ def test_the_last_step_is_validated(state, stops):
 
 
 def test_updates_that_are_left_out_are_told_and_three_in_a_row_end_the_training(capsys):
-    loop = SimpleNamespace(_should_accumulate=lambda: False)
-    loop.epoch_loop = SimpleNamespace(batch_idx=4)
-    watched = trainer(fit_loop=loop, accumulate_grad_batches=1, current_epoch=0)
+    watched = trainer(current_epoch=0)
     module, finite = Module(), Finite()
     for skipped in (True, True, False, True, True):
         module.agreement = SimpleNamespace(skipped=skipped)

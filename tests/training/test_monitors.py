@@ -3,7 +3,6 @@
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,10 +19,10 @@ from seqattn.training.monitors import (
     device_figures,
     gradients_by_part,
 )
-from tests.training.test_callbacks import Module, trainer
+from tests.training.test_callbacks import Module, fit_loop, trainer
 
 NORMS = (0.5, 2.0, 3.0, 1.0, 1.5, 0.1)
-ACCUMULATING = SimpleNamespace(_should_accumulate=lambda: True)
+ACCUMULATING = fit_loop(ready=1)
 
 
 def clip(callback, steps, **state):
