@@ -37,6 +37,7 @@ MAY_IMPORT = {
 HOMES_OF_OTHERS = {
     "hydra": {"cli", "config"},
     "omegaconf": {"cli", "config"},
+    "optuna": {"extras"},
     "matplotlib": {"analysis", "extras", "runs"},
     "datasets": {"data"},
     "sentencepiece": {"data"},

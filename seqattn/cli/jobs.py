@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from seqattn.bundle.documents import SCORES
 from seqattn.errors import UserError
@@ -19,10 +19,7 @@ NAME = "jobs.tsv"
 
 
 class MultirunFolder(Callback):
-    """Notes where the jobs of a multirun write, before the first begins.
-
-    `${trial:NUMBER}` is then the number of a job's folder behind all that are there.
-    """
+    """Notes where the jobs of a multirun write, before the first begins."""
 
     home: ClassVar[Path | None] = None
     interrupted: ClassVar[Any] = None
@@ -31,9 +28,6 @@ class MultirunFolder(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Called by Hydra."""
         MultirunFolder.home = Path(config.hydra.sweep.dir)
-        first = 1 + max((int(run.name) for run in _runs_in(MultirunFolder.home)), default=-1)
-        # launchers hand resolvers to the processes that they start
-        OmegaConf.register_new_resolver("trial", lambda number: first + number, replace=True)
         own = threading.current_thread() is threading.main_thread()
         if own and "joblib" in config.hydra.launcher._target_:
             MultirunFolder.interrupted = signal.signal(signal.SIGINT, _leave)

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from seqattn.bundle.nodes import TARGET, build
 from seqattn.config.compose import choices, settle
-from seqattn.config.overrides import as_values, is_filled
+from seqattn.config.overrides import is_filled
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import remove_empty
 
@@ -102,7 +102,7 @@ def search(config: DictConfig) -> None:
             "options": [*(word for path in added for word in ("--config-dir", path)), *paths],
         }
         run = build(own)
-        replace(run, settings=settings, values=as_values(words)).run()
+        replace(run, settings=settings).run()
     finally:
         remove_empty(home)
 

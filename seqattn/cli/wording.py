@@ -131,9 +131,8 @@ def _unknown_choice(error: MissingConfigException) -> str:
     if not group:
         return f"there is no configuration {wrong}"
     hint = nearest(wrong, options)
-    if group.startswith("hydra/"):
-        extra = ".[sweep] or .[slurm]" if "launcher" in group else ".[sweep]"
-        hint = f"; it comes with pip install -e {extra}, in the checkout"
+    if group == "hydra/launcher":
+        hint = "; it comes with pip install -e .[sweep] or .[slurm], in the checkout"
     return f"there is no {group}={wrong}{hint}; the choices are: {', '.join(options)}"
 
 

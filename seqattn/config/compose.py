@@ -21,17 +21,16 @@ CONF = shipped("conf")
 Settings = dict[str, Any]
 """A verb's keys with plain values, interpolations resolved."""
 _TRIES = 10_000  # names of a run's directory, before it is given up
-_FILLING = ("search", "experiment", "processor")
+_FILLING = ("experiment", "processor")
 """Groups whose choices fill the keys of others."""
 
 
 def register_resolvers() -> dict[str, str]:
-    """Registers `${user_path:PATH}`, `${unused:PATH}` and `${direction:MONITOR,SCORER}`.
+    """Registers `${user_path:PATH}` and `${unused:PATH}`.
 
     The first knows "~" as the home folder. The second is a directory that it makes: PATH, or with a
     number behind it where that is taken; it leads nowhere for a PATH that goes up, as a run of such
-    a name would. Ranks, and processes that a launcher starts, take one PATH. The third is the way
-    in which a study is to move what it watches.
+    a name would. Ranks, and processes that a launcher starts, take one PATH.
 
     Returns:
         The directories that were made, by their PATHs.
@@ -45,14 +44,6 @@ def register_resolvers() -> dict[str, str]:
             made[path] = rendezvous.agreed(lambda: _made(path))
         return made[path]
 
-    def direction(monitor: str, scorer: DictConfig) -> str:
-        from seqattn.bundle.nodes import build  # torch takes seconds to import
-        from seqattn.runs.task_options import mode_of
-
-        made = build(OmegaConf.to_container(scorer, resolve=True), "task.scorer")
-        return f"{mode_of(monitor, made)}imize"
-
-    OmegaConf.register_new_resolver("direction", direction, replace=True)
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("user_path", lambda path: str(user_path(path)), replace=True)
     return made

@@ -9,7 +9,6 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Quote, QuotedString, Sweep
 from hydra.errors import HydraException
 
-from seqattn.bundle import nodes
 from seqattn.bundle.choices import SLOT_NODES, with_new_keys
 from seqattn.config.saved import nodes_of, overrides_of, parsed, value_of
 from seqattn.errors import UserError
@@ -114,15 +113,6 @@ def _needs_no_data(verb: str, overrides: Sequence[str]) -> bool:
     if verb == "convert":  # which tells that it scores nothing
         return not (value_of(overrides, "prune") or value_of(overrides, "uptrain_steps"))
     return value_of(overrides, "text") is not None
-
-
-def as_values(overrides: Sequence[str]) -> dict[str, Any]:
-    """Overrides as plain values by their keys."""
-
-    def plain(value: Any) -> Any:
-        return getattr(value, "text", nodes.each(lambda part, _: plain(part), value, ""))
-
-    return {one.partition("=")[0]: plain(parsed(one).value()) for one in overrides}
 
 
 def _path(overrides: Sequence[str], key: str) -> str | None:

@@ -103,7 +103,21 @@ class Comparison:
     def _run(self, home: Path | None) -> list[MetricFigures]:
         found = self._read()
         check_alike(found)
-        systems = systems_of(found)
+        return self.compare(systems_of(found), home)[0]
+
+    def compare(
+        self, systems: Systems, home: Path | None
+    ) -> tuple[list[MetricFigures], dict[str, Cost]]:
+        """Compare systems that were scored alike and print what came of it.
+
+        Args:
+            systems: each of one run or several.
+            home: directory for files; None for the screen alone.
+
+        Returns:
+            The scores by metric, the best system first, and the cost of each system.
+        """
+        found = next(iter(systems.runs.values()))
         rows, results = found[0].rows, found[0].results
         sources = [row.source for row in rows[: self.speed_sentences]]
         costs = measure_costs(systems.runs, sources, self.rounds, self.device, self.trust)
@@ -121,7 +135,7 @@ class Comparison:
                 shown = {row[0]: row[1:] for row in cells(table)}
                 print_table(table["title"], shown, table["columns"][1:], table["notes"])
         print(*words, sep="\n")
-        return judged
+        return judged, costs
 
     def _read(self) -> list[ComparedRun]:
         reading = Reading(self.split, self.evaluate, self.device, self.trust)

@@ -1,235 +1,250 @@
-"""Which models a search may try, and those of them that can be."""
+"""The models that a search may try."""
 
-import json
+import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product, zip_longest
 from typing import Annotated, Any, NamedTuple
 
 from annotated_types import MaxLen, MinLen
 
-from seqattn.bundle.architecture import PARTS, Architecture, Vocabularies
+from seqattn.bundle.architecture import PARTS, Architecture
 from seqattn.bundle.choices import SLOT_NODES, choices
-from seqattn.bundle.nodes import Node, nearest
+from seqattn.bundle.nodes import Node, build, nearest
 from seqattn.checking import BadValue, Count, Depth, Width, checked
 from seqattn.errors import UserError
-from seqattn.extras.compare.costs import sizes_of
-from seqattn.extras.search.search_trials import Trial
 
 Counts = Annotated[list[Count], MinLen(1)]
-Names = Annotated[list[str], MinLen(1)]
+_choices = cache(choices)  # whose files take long to read for each candidate
+_MOST = 1000
+"""Models of a space without `budget.candidates`."""
+_SHOWN = {"heads": "{}h", "kv_heads": "{}kv", "window": "w{}", "width": "d{}"}
+"""Values in a model's name."""
+
+
+class Candidate(NamedTuple):
+    """A model to try: its name, and the overrides that make the run's own model into it."""
+
+    name: str
+    overrides: tuple[str, ...] = ()
+
+
+class Drawn(NamedTuple):
+    """The models of a space, the run's own first, and lines on what was left out."""
+
+    candidates: list[Candidate]
+    lines: list[str]
 
 
 @checked
 @dataclass(frozen=True)
 class SearchSpace:
-    """The values that each part of a model may have; None for that of the run alone.
+    """Values of each part of a model to choose from; None keeps the run's own.
 
-    What a part does not have is not varied: recurrent models have no heads and no positions, and
-    only some attentions a window.
+    A part that a model lacks is not varied: recurrent models have no heads and no positions, and
+    few attentions a window.
 
     Args:
-        attention: names of choices; None for all that the model takes. One that cannot serve in all
-            slots serves where it can, beside multi-head attention.
-        without: names that are left out of all.
+        attention: names of choices; None for all that the model takes, an empty list for the run's
+            own model alone. One that cannot serve in all slots serves where it can, beside
+            multi-head attention.
+        without: names to leave out.
         heads: query heads.
         kv_heads: key and value heads; None for those of each choice.
         window: tokens, of attentions that have one.
         position: names of choices.
         depth: layers of encoder and decoder; a pair for each its own.
-        width: of the model; its feed-forward layers keep their proportion to it.
+        width: of the model; feed-forward layers keep their proportion to it.
+        ranges: the lowest and the highest value of keys of the run, such as `optimizer.lr`; a
+            range from above 0 over a factor of 10 or more is sampled on a logarithmic scale.
 
     Raises:
-        BadValue: for a name that is not there.
+        BadValue: for an unknown name, or a range that is none.
     """
 
-    attention: Names | None = None
+    attention: list[str] | None = None
     without: list[str] = field(default_factory=list)
     heads: Counts | None = None
     kv_heads: Counts | None = None
     window: Counts | None = None
-    position: Names | None = None
+    position: Annotated[list[str], MinLen(1)] | None = None
     depth: Annotated[list[Depth | Annotated[list[Depth], MinLen(2), MaxLen(2)]], MinLen(1)] | (
         None
     ) = None
     width: Annotated[list[Width], MinLen(1)] | None = None
+    ranges: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for key, group in (("attention",) * 2, ("without", "attention"), ("position",) * 2):
-            known = choices(group)
+            known = _choices(group)
             for name in getattr(self, key) or ():
                 if name not in known:
                     raise BadValue(key, f"names {name}, which is not there{nearest(name, known)}")
+        for key, ends in (self.ranges or {}).items():
+            numbers = isinstance(ends, list) and all(type(end) in (int, float) for end in ends)
+            if not (
+                numbers and len(ends) == 2 and all(map(math.isfinite, ends)) and ends < ends[1:]
+            ):
+                raise BadValue(f"ranges.{key}", f"must be [LOWEST,HIGHEST], got {ends}")
 
-    def draw(self, settings: Mapping[str, Node], most: Callable[[int], int], seed: int) -> "Drawn":
-        """Models of the space that can be, the run's own first; each attention in its turn.
+    def draw(self, settings: Mapping[str, Node], most: int | None, seed: int) -> Drawn:
+        """List the models of the space that can be built, the attentions taking turns.
 
         Args:
             settings: of the run.
-            most: how many are drawn at most, of so many.
+            most: models at most; None for all.
             seed: of the order within an attention.
 
         Raises:
-            UserError: where the run's own model cannot be.
+            UserError: the run's own model cannot be built, or a range does not fit the run.
         """
         order, base = random.Random(seed), Architecture.of(settings)
         joint = bool(settings["tokenizer"]["joint"])
         base.check(joint)
-        taken = base.taken()
+        self._check_ranges(settings)
+        taken = {} if self.attention == [] else base.taken()
         names = [name for name in self.attention or taken if name not in self.without]
         grids = [list(self._grid(name, taken.get(name, []), base, settings)) for name in names]
         for grid in grids:
             order.shuffle(grid)
         turns = [one for turn in zip_longest(*grids) for one in turn if one is not None]
-        own = {name: settings[name] for name in PARTS if settings.get(name) is not None}
-        first = Candidate("as given", own, ())
-        known = next((one.name for one in turns if one.key == first.key), "")
-        first = first._replace(name=f"{known} (as given)" if known else first.name)
-        found, refused, same = {first.key: first}, Counter[str](), 0
-        count = most(len(turns) + (not known))
+        own = applied((), settings)
+        found, refused = [(Candidate("as given"), own)], Counter[str]()
         for candidate in turns:
-            if len(found) >= count:
+            if len(found) >= (most or _MOST):
                 break
-            if candidate.key in found:
-                same += candidate.name != known
-                continue
-            try:
-                Architecture.of(candidate.nodes).check(joint)
-                found[candidate.key] = candidate
-            except UserError as error:
-                refused[str(error)] += 1
-        return Drawn(list(found.values()), len(turns), same, dict(refused))
+            nodes = applied(candidate.overrides, settings)
+            if nodes == own:
+                found[0] = (Candidate(f"{candidate.name} (as given)"), own)
+            elif nodes in (other for _, other in found):
+                refused["same as another model"] += 1
+            else:
+                try:
+                    Architecture.of(nodes).check(joint)
+                    found.append((candidate, nodes))
+                except UserError as error:
+                    refused[str(error)] += 1
+        lines = [f"{len(found)} models out of {len(turns):,} combinations"]
+        lines += [f"{n} left out: {why}" for why, n in refused.items()]
+        return Drawn([candidate for candidate, _ in found], lines)
+
+    def _check_ranges(self, settings: Mapping[str, Node]) -> None:
+        """Refuse a range of what is no fractional number, or whose ends the run cannot take."""
+        for key, ends in (self.ranges or {}).items():
+            if not isinstance(value_at(key, settings), float):
+                raise UserError(f"space.ranges.{key}: the run has no number with a fraction there")
+            group, *path, last = key.split(".")
+            for end in ends:
+                node = deepcopy(settings[group])
+                value_at(".".join(path), node)[last] = end
+                build(node, group)
 
     def _grid(
         self, name: str, fits: Sequence[str], base: Architecture, settings: Mapping[str, Node]
-    ) -> "Iterator[Candidate]":
-        """Every combination with one attention. Args: fits: the slots that it can serve."""
+    ) -> Iterator[Candidate]:
+        """Yield every combination with one attention. Args: fits: the slots that it can serve."""
         slots = [slot for slot in base.model.attentions if slot != "cross"] or ["cross"]
         served = [slot for slot in slots if slot in fits]
-        partly = served[0] if 0 < len(served) < len(slots) else None
-        node = choices("attention")[name]
-        axes = {axis: getattr(self, axis) or [None] for axis in _Values._fields}
-        for axis, has in (
-            ("heads", "num_heads" in node),
-            ("kv_heads", "num_kv_heads" in node),
-            ("window", "window" in {**node, **node.get("kernel", {})}),
-            ("position", base.model.uses_positions),
-        ):
-            axes[axis] = axes[axis] if has else [None]
-        varied = [axis for axis, values in axes.items() if len(values) > 1]
-        for values in product(*axes.values()):
-            one = _Values(*values)
-            yield one.candidate(name, partly, settings, varied)
+        slot = served[0] if 0 < len(served) < len(slots) else None
+        node = _choices("attention")[name]
+        has = {
+            "heads": "num_heads" in node,
+            "kv_heads": "num_kv_heads" in node,
+            "window": "window" in {**node, **node.get("kernel", {})},
+            "position": base.model.uses_positions,
+        }
+        axes = {
+            axis: (getattr(self, axis) if has.get(axis, True) else None) or [None]
+            for axis in ("heads", "kv_heads", "window", "position", "width", "depth")
+        }
+        for combination in product(*axes.values()):
+            values = dict(zip(axes, combination, strict=True))
+            sizes = _sizes(values, settings["model"])
+            shown = [
+                _SHOWN.get(axis, "{}").format(value)
+                for axis, value in values.items()
+                if value and axis != "depth" and len(axes[axis]) > 1
+            ]
+            if len(axes["depth"]) > 1:
+                shown.append("+".join(f"{n}" for key, n in sizes.items() if key.endswith("layers")))
+            words = _overrides(name, slot, values, settings)
+            words += [f"model.{key}={value}" for key, value in sizes.items()]
+            yield Candidate(" ".join([name, *shown]), tuple(words))
 
 
-class Candidate(NamedTuple):
-    """A model that a search may train."""
-
-    name: str
-    nodes: dict[str, Node]
-    """Its architecture."""
-    overrides: Sequence[str]
-    """Those that make the run's model into it."""
-
-    @property
-    def key(self) -> str:
-        """What is the same for candidates of one model."""
-        return json.dumps(self.nodes, sort_keys=True)
-
-    def sizes(self, vocabulary: Vocabularies) -> dict[str, Any]:
-        """`parameters`, and `cache_bytes` of a model that decodes."""
-        sizes = sizes_of(Architecture.of(self.nodes).build(vocabulary).eval())
-        return {key: value for key, value in sizes.items() if key in Trial.model_fields}
+def value_at(key: str, node: Node) -> Any:
+    """Return the value of a dotted key in nested settings; None where there is none."""
+    for part in key.split(".") if key else ():
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
 
 
-class Drawn(NamedTuple):
-    """What came of drawing from a space."""
-
-    candidates: list[Candidate]
-    combinations: int
-    same: int
-    """Combinations that were a model already drawn."""
-    refused: dict[str, int]
-    """How many could not be, by the reason."""
-
-    @property
-    def told(self) -> list[str]:
-        """A line each."""
-        first = f"{len(self.candidates)} models are tried, of {self.combinations:,} combinations"
-        same = [f"{self.same} were a model already drawn"] if self.same else []
-        return [first, *same, *(f"{n} left out: {why}" for why, n in self.refused.items())]
+def applied(overrides: Sequence[str], settings: Mapping[str, Node]) -> dict[str, Node]:
+    """Return the nodes of a run's model with the overrides of a candidate."""
+    nodes = {key: deepcopy(settings[key]) for key in PARTS if settings.get(key) is not None}
+    for word in overrides:
+        key, _, value = word.partition("=")
+        group, _, slot = key.partition("@")
+        *path, last = key.split(".")
+        if path:
+            value_at(".".join(path), nodes)[last] = int(value) if value.isdigit() else float(value)
+        elif value == "null":
+            nodes.pop(slot)
+        else:
+            nodes[slot or group] = deepcopy(_choices(group)[value])
+    return nodes
 
 
-class _Values(NamedTuple):
-    heads: int | None
-    kv_heads: int | None
-    window: int | None
-    position: str | None
-    depth: int | list[int] | None
-    width: int | None
+def _overrides(
+    name: str, slot: str | None, values: Mapping[str, Any], settings: Mapping[str, Node]
+) -> list[str]:
+    """Return overrides for attention and position. Args: slot: the only one that it can serve."""
+    words = _attention(name, slot, values, settings)
+    if slot:
+        words = [*_attention("mha", None, values, settings), *words]
+    emptied = [key for key in SLOT_NODES if settings.get(key) and key != f"{slot}_attention"]
+    words += [f"attention@{key}=null" for key in emptied]
+    return [*words, f"position={values['position']}"] if values["position"] else words
 
-    def candidate(
-        self, name: str, slot: str | None, settings: Mapping[str, Node], varied: Sequence[str]
-    ) -> Candidate:
-        """The candidate of these values. Args: slot: where alone the attention can serve."""
-        nodes: dict[str, Node] = {key: deepcopy(settings[key]) for key in ("model", "position")}
-        own, words = self._attention(name, settings)
-        group = f"attention@{slot}_attention" if slot else "attention"
-        words = [f"{group}={name}", *(f"{slot}_{word}" if slot else word for word in words)]
-        nodes |= {f"{slot}_attention" if slot else "attention": own}
-        if slot:
-            nodes["attention"], beside = self._attention("mha", settings)
-            words = ["attention=mha", *beside, *words]
-        if self.position is not None:
-            nodes["position"] = choices("position")[self.position]
-            words.append(f"position={self.position}")
-        taken_away = [key for key in SLOT_NODES if settings.get(key) and key not in nodes]
-        words += [f"attention@{key}=null" for key in taken_away]
-        sizes = self._sizes(settings["model"])
-        nodes["model"] |= sizes
-        words += [f"model.{key}={value}" for key, value in sizes.items()]
-        told = {"heads": "{}h", "kv_heads": "{}kv", "window": "w{}", "width": "d{}"}
-        parts = {axis: getattr(self, axis) for axis in self._fields if axis in varied}
-        shown = (told.get(a, "{}").format(v) for a, v in parts.items() if v and a != "depth")
-        layers = [f"{v}" for k, v in sizes.items() if k.endswith("layers")]
-        depth = ["+".join(layers)] if "depth" in varied else []
-        return Candidate(" ".join([name, *shown, *depth]), nodes, words)
 
-    def _attention(self, name: str, settings: Mapping[str, Node]) -> tuple[Node, list[str]]:
-        """The node of a choice with these values, and the overrides that make it."""
-        node: Node = deepcopy(choices("attention")[name])
-        given = settings.get("attention")
-        own = given if isinstance(given, dict) else {}
-        values: dict[str, int] = {}
-        if "num_heads" in node:
-            follows = node.get("num_kv_heads") == node["num_heads"]
-            values["num_heads"] = self.heads or own.get("num_heads", node["num_heads"])
-            if "num_kv_heads" in node:
-                theirs = values["num_heads"] if follows else node["num_kv_heads"]
-                values["num_kv_heads"] = self.kv_heads or theirs
-        if "dropout" in node and own.get("dropout"):
-            values["dropout"] = own["dropout"]
-        words = [f"attention.{key}={value}" for key, value in values.items()]
-        node |= values
-        if self.window is not None:
-            home = node if "window" in node else node.get("kernel", {})
-            if "window" in home:
-                home["window"] = self.window
-                words.append(f"attention.{'' if home is node else 'kernel.'}window={self.window}")
-        return node, words
+def _attention(
+    name: str, slot: str | None, values: Mapping[str, Any], settings: Mapping[str, Node]
+) -> list[str]:
+    """Return overrides that choose an attention, with the run's own heads and dropout."""
+    node, own = _choices("attention")[name], settings.get("attention")
+    own = own if isinstance(own, dict) else {}
+    chosen: dict[str, Any] = {}
+    if "num_heads" in node:
+        chosen["num_heads"] = values["heads"] or own.get("num_heads", node["num_heads"])
+    if "num_kv_heads" in node:
+        follows = node["num_kv_heads"] == node["num_heads"]
+        theirs = chosen["num_heads"] if follows else node["num_kv_heads"]
+        chosen["num_kv_heads"] = values["kv_heads"] or theirs
+    if "dropout" in node and own.get("dropout"):
+        chosen["dropout"] = own["dropout"]
+    if values["window"] and "window" in node:
+        chosen["window"] = values["window"]
+    elif values["window"] and "window" in node.get("kernel", {}):
+        chosen["kernel.window"] = values["window"]
+    key = f"{slot}_attention" if slot else "attention"
+    group = f"attention@{key}" if slot else "attention"
+    return [f"{group}={name}", *(f"{key}.{part}={value}" for part, value in chosen.items())]
 
-    def _sizes(self, model: Node) -> dict[str, int]:
-        """The values of depth and width, by the keys of the model."""
-        sizes: dict[str, int] = {}
+
+def _sizes(values: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, int]:
+    """Return the model's keys for a depth and a width."""
+    sizes: dict[str, int] = {}
+    depth, width = values["depth"], values["width"]
+    if depth is not None:
         stacks = [key for key in model if key in ("encoder_layers", "decoder_layers")]
-        if self.depth is not None:
-            pair = self.depth if isinstance(self.depth, list) else [self.depth] * 2
-            sizes |= dict(zip(stacks, pair, strict=False))
-        if self.width is not None:
-            sizes["dim"] = self.width
-            if "ffn_dim" in model:
-                sizes["ffn_dim"] = round(model["ffn_dim"] * self.width / model["dim"])
-        return sizes
+        pair = depth if isinstance(depth, list) else [depth] * 2
+        sizes |= dict(zip(stacks, pair, strict=False))
+    if width is not None:
+        sizes["dim"] = width
+        if "ffn_dim" in model:
+            sizes["ffn_dim"] = round(model["ffn_dim"] * width / model["dim"])
+    return sizes

@@ -1,29 +1,21 @@
-"""The search for a model: its space, its plan, its race, and what it writes."""
+"""The search for a model: its space, its halving, and what its journal may hold."""
 
 import json
-import shlex
-from itertools import pairwise
+import math
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-import yaml
 
-from seqattn.bundle.architecture import Vocabularies
+from seqattn.bundle.architecture import Architecture
 from seqattn.errors import UserError
-from seqattn.extras.search import search_halving
+from seqattn.extras.search import search_runs, search_study
+from seqattn.extras.search.search import ModelSearch
 from seqattn.extras.search.search_budget import Budget
-from seqattn.extras.search.search_halving import Halving
-from seqattn.extras.search.search_report import write_experiment
-from seqattn.extras.search.search_space import SearchSpace
-from seqattn.extras.search.search_trials import (
-    Rung,
-    SearchState,
-    Trial,
-    behind,
-    curve_of,
-    left_of,
-    said_last,
-)
+from seqattn.extras.search.search_journal import JOURNAL
+from seqattn.extras.search.search_runs import command, last_line, losses, unchanged
+from seqattn.extras.search.search_space import Candidate, SearchSpace, applied
+from seqattn.extras.search.search_study import Halving
 from tests.cli.small import composed
 
 SMALL = ("model.dim=12", "model.ffn_dim=20", "model.encoder_layers=1", "model.decoder_layers=1")
@@ -35,31 +27,36 @@ def settings():
     return composed("train", *SMALL)[0]
 
 
+# --- the space ----------------------------------------------------------------------------------
+
+
 def test_a_candidate_is_the_model_that_its_overrides_make(settings):
     space = SearchSpace(["mha", "lsh", "streaming"], heads=[2, 3], window=[5], position=["rope"],
                         depth=[[2, 1]], width=[18])  # fmt: skip
-    drawn = space.draw(settings, lambda combinations: combinations, seed=1)
+    drawn = space.draw(settings, None, seed=1)
     kinds = {one.name.partition(" ")[0]: one for one in drawn.candidates}
     assert set(kinds) == {"as", "mha", "lsh", "streaming"}
     for candidate in kinds.values():
         made = composed("train", *SMALL, *candidate.overrides)[0]
-        assert candidate.nodes == {n: made[n] for n in NODES if made.get(n) is not None}
+        expected = {n: made[n] for n in NODES if made.get(n) is not None}
+        assert applied(candidate.overrides, settings) == expected
 
 
 def test_what_cannot_be_is_counted_by_its_reason_and_what_is_the_same_is_tried_once(settings):
     space = SearchSpace(["mha", "mqa", "linear"], heads=[4, 5], kv_heads=[1, 4])
-    drawn = space.draw(settings, lambda combinations: combinations, seed=1)
-    assert drawn.combinations == 12
-    assert drawn.refused == {"num_heads must divide query_dim (12), got 5": 6}
-    assert drawn.same == 2  # mqa is mha with one key head
-    assert len(drawn.candidates) == 4
+    drawn = space.draw(settings, None, seed=1)
+    assert drawn.lines == [
+        "4 models out of 12 combinations",
+        "6 left out: num_heads must divide query_dim (12), got 5",
+        "1 left out: same as another model",  # mqa is mha with one key head
+    ]
     assert drawn.candidates[0].name in ("mha 4h 4kv (as given)", "mqa 4h 4kv (as given)")
     assert drawn.candidates[0].overrides == ()
 
 
 def test_each_attention_has_its_turn_and_windows_are_for_those_that_have_one(settings):
     space = SearchSpace(without=["ring", "mha"], heads=[2, 4, 6], window=[3, 9])
-    drawn = space.draw(settings, lambda combinations: 17, seed=3)
+    drawn = space.draw(settings, 17, seed=3)
     kinds = [one.name.split()[0] for one in drawn.candidates[1:]]
     assert len(kinds) == 16
     assert len(set(kinds[:14])) == 14  # all that the model takes, but two
@@ -68,27 +65,16 @@ def test_each_attention_has_its_turn_and_windows_are_for_those_that_have_one(set
 
 
 def test_a_recurrent_model_varies_no_heads_and_no_positions():
-    found = composed("train", "model=rnn", "model.dim=12", "attention=luong_dot")[0]
+    recurrent = composed("train", "model=rnn", "model.dim=12", "attention=luong_dot")[0]
     space = SearchSpace(["luong_dot", "luong_local_m"], heads=[2, 3], window=[3, 4],
                         position=["rope", "t5"])  # fmt: skip
-    drawn = space.draw(found, lambda combinations: combinations, seed=1)
-    names = [one.name for one in drawn.candidates]
+    names = [one.name for one in space.draw(recurrent, None, seed=1).candidates]
     assert sorted(names) == ["luong_dot (as given)", "luong_local_m w3", "luong_local_m w4"]
 
 
-def test_a_candidate_knows_its_size(settings):
-    space = SearchSpace(["mqa"], heads=[4])
-    (own, mqa) = space.draw(settings, lambda n: n, seed=1).candidates
-    few, many = (one.sizes(Vocabularies(30, 30, True)) for one in (mqa, own))
-    assert (few["cache_bytes"], many["cache_bytes"]) == (2 * 3 * 32 * 4, 2 * 12 * 32 * 4)
-    # keys and values of 3 attentions shrink from 12 to 3
-    assert many["parameters"] - few["parameters"] == 3 * 2 * 9 * (12 + 1)
-
-
-def test_a_model_that_ends_before_the_cache_is_measured_has_parameters_alone():
-    found = composed("train", *SMALL, "position=learned", "position.max_length=32")[0]
-    own = SearchSpace(["mqa"], heads=[4]).draw(found, lambda n: n, seed=1).candidates[0]
-    assert own.sizes(Vocabularies(30, 30, True)).keys() == {"parameters"}
+def test_an_empty_list_of_attentions_is_the_run_s_own_model_alone(settings):
+    drawn = SearchSpace([], heads=[2, 3], position=["rope"]).draw(settings, None, seed=1)
+    assert drawn.candidates == [Candidate("as given")]
 
 
 @pytest.mark.parametrize("key", ["attention", "without", "position"])
@@ -98,185 +84,267 @@ def test_a_name_that_is_not_there_is_refused_with_the_nearest(key):
 
 
 @pytest.mark.parametrize(
-    ("candidates", "counts"), [(27, [27, 9, 3]), (12, [12, 3]), (4, [4, 3]), (3, [3])]
+    "ends", [[1], [2.0, 1.0], [1, 1], "12", [0, math.inf], [True, 2], ["a", 1]]
 )
-def test_a_plan_uses_up_the_time_it_is_given(candidates, counts):
-    budget = Budget(finalists=3, seeds=2)
-    steps = budget.plan(candidates, step=0.5, start=10.0, seconds=9000.0)
-    assert budget.counts(candidates) == counts
-    assert [round(b / a) for a, b in pairwise(steps)] == [3] * (len(counts) - 1)
-    starts, work = budget.work(counts, [0, *steps])
-    assert 0.99 * 9000 < 10 * starts + 0.5 * work <= 9000
-    last = counts[-1] * steps[-1]  # the second seeds train from the start
-    assert work == last + sum(n * (b - a) for n, a, b in zip(counts, [0, *steps], steps))
+def test_a_range_has_a_lowest_and_a_highest_number(ends):
+    with pytest.raises(UserError, match=r"ranges.optimizer.lr must be \[LOWEST,HIGHEST\]"):
+        SearchSpace(ranges={"optimizer.lr": ends})
 
 
-def test_a_loser_is_above_the_upper_quartile_of_those_that_went_further():
-    others = [{10: 5.0 + n, 20: 4.0 + n} for n in (0.0, 0.2, 0.4, 0.6, 0.8)]  # quartile 5.6, 4.6
-    told = behind({10: 5.5, 20: 4.8}, others, after=20)
-    assert told.endswith(
-        "20 its training loss 5.150 was above the upper quartile 5.100 of 5 others"
-    )
-    assert behind({10: 5.5, 20: 4.6}, others, after=20) == ""
-    assert behind({10: 9.0}, others, after=20) == ""
-    assert behind({10: 9.0, 20: 9.0}, others[:3], after=20) == ""
+@pytest.mark.parametrize(
+    ("key", "ends", "why"),
+    [
+        ("optimizer.lrr", [0, 1], "space.ranges.optimizer.lrr: the run has no number with a fract"),
+        ("model.dim", [8, 16], "space.ranges.model.dim: the run has no number with a fraction the"),
+        ("data", [0, 1], "space.ranges.data: the run has no number with a fraction there"),
+        ("model.dropout", [0.1, 1.5], "model.dropout must be a number of at least 0 and below 1"),
+    ],
+)
+def test_a_range_is_of_a_number_that_the_run_can_take(settings, key, ends, why):
+    with pytest.raises(UserError, match=why):
+        SearchSpace([], ranges={key: ends}).draw(settings, None, seed=1)
+
+
+def test_a_full_training_is_several_times_the_first_steps():
+    with pytest.raises(UserError, match=r"budget.steps must be a multiple of budget.first_steps"):
+        Budget(first_steps=100, steps=250)
+    with pytest.raises(UserError, match="and above it, got 100 and 100"):
+        Budget(first_steps=100, steps=100)
+
+
+# --- training runs ------------------------------------------------------------------------------
 
 
 def test_what_a_candidate_chooses_takes_the_place_of_what_the_run_was_told():
     words = ["data.root=x", "attention.dropout=0.1", "encoder_attention.num_heads=2", "position=t5",
              "attention@cross_attention=gqa", "model.dim=8", "position.buckets=4"]  # fmt: skip
-    assert left_of(words, ["attention=mha", "model.dim=9"]) == [
+    assert unchanged(words, ["attention=mha", "model.dim=9"]) == [
         "data.root=x", "position=t5", "position.buckets=4"
     ]  # fmt: skip
-    assert left_of(words, ["position=rope"]) == [words[0], words[1], words[2], words[4], words[5]]
-    assert left_of(words, []) == words
+    assert unchanged(words, ["position=rope"]) == [words[0], words[1], words[2], words[4], words[5]]
+    assert unchanged(words, []) == words
+
+
+def test_a_run_has_the_schedule_of_the_user_with_its_warm_up_before_the_first_halving(settings):
+    search = ModelSearch(run_dir="x", settings=settings, budget=Budget(first_steps=20, steps=60),
+                         overrides=["schedule=cosine", "schedule.warmup_steps=90"])  # fmt: skip
+    words = command(search, Candidate("a", ("attention=mqa",)), search_runs.Path("it's"), 5)
+    assert words[:3] == ["train", "schedule=cosine", "attention=mqa"]
+    assert {"run_dir='it\\'s'", "seed=5", "trainer.max_steps=60", "trainer.val_check_interval=20",
+            "schedule.warmup_steps=10"} <= set(words)  # fmt: skip
 
 
 def test_a_process_that_died_says_why(tmp_path):
     log = tmp_path / "log.txt"
     log.write_text("training\nerror: data.root=x is not there\n  \nbye\n")
-    assert said_last(log, 2) == "data.root=x is not there"
-    assert said_last(log, -9).startswith("killed by the system")
+    assert last_line(log) == "data.root=x is not there"
     log.write_text("Traceback\nMemoryError: 3 GB\n")
-    assert said_last(log, 1) == "MemoryError: 3 GB"
+    assert last_line(log) == "MemoryError: 3 GB"
 
 
-LOSSES = {"a": 3.0, "b": 2.0, "c": 1.0, "d": 4.0, "e": 5.0, "f": 6.0}
+def test_losses_of_a_run_that_goes_on_leave_out_a_line_that_is_cut(tmp_path):
+    (tmp_path / "csv/version_0").mkdir(parents=True)
+    lines = "step,train/loss,val/loss\n9,5.5,\n19,,4.5\n29,3.5,\n39,,4.7\n49,4."
+    (tmp_path / "csv/version_0/metrics.csv").write_text(lines)
+    assert losses(tmp_path) == {20: 4.5, 40: 4.7}
+    assert losses(tmp_path / "none") == {}
 
 
-class Fake:
-    """A process that is done at once, with a loss by its trial's name."""
+# --- halving ------------------------------------------------------------------------------------
+
+
+MQA = ("attention=mqa", "attention.num_heads=4", "attention.num_kv_heads=1")
+LOSSES = {"a": 2.0, "b": 3.0, "c": 1.0, "d": 4.0, "e": 5.0, "f": 6.0, "g": 7.0}
+MODELS = [Candidate(name, MQA if name == "b" else ()) for name in LOSSES]
+
+
+class FakeRun:
+    """A training run that is done at once, with a loss by its model's name."""
 
     started: ClassVar = []
-    interrupts = None
+    interrupted_at = None
+    failing = ("f",)
 
-    def __init__(self, trial, home, steps, warmup, words, options, limit):
-        self.trial, self.steps = trial, steps
-        Fake.started.append((trial.name, trial.seed, steps))
+    def __init__(self, name, run_dir, command):
+        self.name, self.run_dir = name, run_dir
+        self.step, self.loss = 0, math.nan
+        self.process = SimpleNamespace(terminate=int, join=lambda *_: None, kill=int)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        FakeRun.started.append(run_dir.name)
+
+    def new_losses(self):
+        if len(FakeRun.started) == FakeRun.interrupted_at:
+            raise KeyboardInterrupt
+        for step in () if self.name in FakeRun.failing else (2, 4, 6):
+            if step > self.step:
+                self.step, self.loss = step, LOSSES[self.name[0]] / step
+                yield step, self.loss
+        if self.step == 6:
+            (self.run_dir / "result.yaml").touch()
 
     def ended(self):
-        if len(Fake.started) == Fake.interrupts:
-            Fake.interrupts = None
-            raise KeyboardInterrupt
-        if self.trial.name == "f":
-            self.trial.state, self.trial.why = "failed", "out of memory"
-        else:
-            self.trial.steps = self.steps
-            self.trial.losses[self.steps] = LOSSES[self.trial.name] / self.steps
-            self.trial.seconds = self.steps * 0.01
         return True
 
-    def stop(self, *args):
-        pass
+    def failure(self):
+        return "failed: out of memory" if self.name in FakeRun.failing else ""
 
 
 @pytest.fixture
-def race(tmp_path, monkeypatch):
-    monkeypatch.setattr(search_halving, "Process", Fake)
-    monkeypatch.setattr(search_halving.time, "sleep", lambda seconds: None)
-    Fake.started = []
-    budget = Budget(minutes=1, steps=[2, 6], finalists=2)
-    return Halving(tmp_path, begun(), budget, 2, [])
+def halving(tmp_path, monkeypatch, settings):
+    """Make a search on fake runs; called again it goes on."""
+    monkeypatch.setattr(search_study, "TrainingRun", FakeRun)
+    monkeypatch.setattr(search_runs.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(FakeRun, "started", [])
+    monkeypatch.setattr(FakeRun, "interrupted_at", None)
+
+    def make(models=MODELS, space=None, made_from=None, **budget):
+        budget = Budget(1, first_steps=2, steps=6, finalists=2, **budget)
+        search = ModelSearch(run_dir=str(tmp_path), settings=settings, budget=budget,
+                             space=space or SearchSpace())  # fmt: skip
+        return Halving(search, models, 1, made_from or {"seed": 1})
+
+    return make
 
 
-def begun():
-    """What is known before the first of two rungs."""
-    caches = {"a": 9, "b": 9, "c": 9, "d": 4, "e": 9, "f": 1}
-    return SearchState(
-        rungs=[Rung(steps=2, trials=list(LOSSES)), Rung(steps=6)],
-        pilot={"step": 0.01, "start": 0.1, "warmup": 1},
-        trials={n: Trial(name=n, overrides=[], seed=1, cache_bytes=caches[n]) for n in LOSSES},
-    )
-
-
-def test_the_best_go_on_with_more_seeds_and_one_that_fails_stops_nobody(race):
-    assert race.run() == ["c", "c-seed2", "d", "d-seed2"]  # d has the smallest cache
-    assert [one for one in Fake.started if one[2] == 6] == [
-        ("c", 1, 6), ("d", 1, 6), ("c", 2, 6), ("d", 2, 6)
-    ]  # fmt: skip
-    assert race.state.trials["f"].why == "out of memory"
-    assert SearchState.read(race.home) == race.state
-
-
-def test_a_single_rung_has_all_its_seeds(race):
-    race.state.rungs = [Rung(steps=2, trials=["a", "b"])]
-    race.add_seeds(race.state.rungs[0])
-    assert race.run() == ["b", "b-seed2", "a", "a-seed2"]
-
-
-def test_a_search_that_was_stopped_goes_on_where_it_was(race, tmp_path):
-    race.run()
-    whole = race.state.model_copy(update={"spent": 0.0})
-    Fake.started, began = [], begun()
-    Fake.interrupts = 8
-    with pytest.raises(KeyboardInterrupt):
-        Halving(tmp_path, began, race.budget, 2, []).run()
-    before = len(Fake.started)
-    again = Halving(tmp_path, SearchState.read(tmp_path), race.budget, 2, [])
-    again.run()
-    assert again.state.model_copy(update={"spent": 0.0}) == whole
-    assert len(Fake.started) - before <= 4
-    assert again.state.spent >= began.spent
-
-
-def test_steps_shrink_where_models_are_slower_than_the_first(race):
-    race.budget = Budget(minutes=1, finalists=2)
-    for trial in race.state.trials.values():
-        trial.losses, trial.steps, trial.seconds = {2: 1.0}, 2, 2 * 7.0
-    race._fit(1, ["a", "b"])
-    assert race.state.rungs[1].steps == 2 + round(4 * (54 * 2 - 0.1 * 4) / (7.0 * (2 * 4 + 2 * 6)))
-
-
-def test_too_little_time_is_said_with_what_would_do(race):
-    race.budget, race.state.pilot["step"] = Budget(minutes=1, finalists=2), 3.0
-    with pytest.raises(UserError, match=r"budget\.minutes=1 is too little: here a step takes 3"):
-        race.most(6)
-    race.state.pilot["step"] = 0.02
-    assert race.most(6) == 6
-
-
-def test_the_best_is_an_experiment_on_top_of_that_of_the_run(tmp_path):
-    best = Trial(name="gqa", seed=1, overrides=[
-        "attention=mha", "attention@encoder_attention=lsh", "encoder_attention.num_heads=2",
-        "model.dim=18",
-    ])  # fmt: skip
-    words = {"experiment": "demo", "data": "multi30k", "data.root": "x", "model.dim": 12,
-             "attention.dropout": 0.1}  # fmt: skip
-    command = write_experiment(tmp_path, best, [f"{k}={v}" for k, v in words.items()], words)
-    assert command == f"python train.py --config-dir {tmp_path}/conf experiment=found"
-    text = (tmp_path / "conf/experiment/found.yaml").read_text()
-    assert text.startswith("# @package _global_\n")
-    assert yaml.safe_load(text) == {
-        "defaults": [
-            "demo",
-            {"override /data": "multi30k"},
-            {"override /attention": "mha"},
-            {"override /attention@encoder_attention": "lsh"},
-            "_self_",
-        ],
-        "data": {"root": "x"},
-        "encoder_attention": {"num_heads": 2},
-        "model": {"dim": 18},
+def test_the_better_models_go_on_and_the_finalists_train_with_more_seeds(halving):
+    race = halving()
+    race.try_models()
+    assert FakeRun.started == [*LOSSES]
+    steps = {name: trial.last_step for name, trial in race.latest().items()}
+    assert steps == {"a": 6, "b": 2, "c": 6, "d": 2, "e": 2, "f": None, "g": 2}
+    whys = {name: trial.user_attrs.get("why") for name, trial in race.latest().items()}
+    assert (whys["a"], whys["b"], whys["f"]) == (None, "not the best 1/3", "failed: out of memory")
+    race.train_finalists()
+    # of the better half b has the smallest cache, and goes on from where it was stopped
+    assert FakeRun.started[len(LOSSES) :] == ["b", "c-seed2", "b-seed2"]
+    runs = {
+        one.name: [path.name for path in paths] for one, paths in race.runs_of_finalists().items()
     }
+    assert runs == {"c": ["c", "c-seed2"], "b": ["b", "b-seed2"]}
 
 
-def test_a_curve_of_a_run_that_goes_on_leaves_out_a_line_that_is_cut(tmp_path):
-    (tmp_path / "csv/version_0").mkdir(parents=True)
-    lines = "step,train/loss,val/loss\n9,5.5,\n19,4.5,\n19,,4.7\n29,4."
-    (tmp_path / "csv/version_0/metrics.csv").write_text(lines)
-    assert curve_of(tmp_path) == {10: 5.5, 20: 4.5}
-    assert curve_of(tmp_path / "none") == {}
+@pytest.mark.parametrize("number", range(1, 11))
+def test_a_search_that_was_stopped_goes_on_where_it_was(halving, number):
+    FakeRun.interrupted_at = number
+    with pytest.raises(KeyboardInterrupt):
+        race = halving()
+        race.try_models()
+        race.train_finalists()
+    FakeRun.interrupted_at = None
+    again = halving()
+    again.try_models()
+    again.train_finalists()
+    assert {one.name for one in again.runs_of_finalists()} == {"b", "c"}
+    assert len(FakeRun.started) == 11  # one of them twice
+    whole = halving()
+    whole.try_models()
+    whole.train_finalists()
+    assert len(FakeRun.started) == 11
 
 
-def test_a_state_that_is_damaged_is_named(tmp_path):
-    (tmp_path / "trials.json").write_text(json.dumps({"rungs": 5}))
-    with pytest.raises(UserError, match=r"trials.json cannot be read; name another run_dir"):
-        SearchState.read(tmp_path)
+def test_a_search_ends_in_its_minutes_and_goes_on_with_more(halving):
+    race = halving()
+    race._spent = 31.0
+    race.save()
+    race.try_models()
+    assert FakeRun.started == []
+    with pytest.raises(UserError, match="no model was trained as far as its first validation"):
+        race.train_finalists()
+    again = halving()
+    assert again.spent >= 31.0
+    again._spent = 29.0
+    again.try_models()
+    assert len(FakeRun.started) == len(LOSSES)
+    again._spent = 55.0
+    again.train_finalists()
+    assert len(FakeRun.started) == len(LOSSES)
+    assert [one.name for one in again.runs_of_finalists()] == ["c"]
 
 
-def test_the_best_is_trained_with_the_folders_of_choices_that_the_search_had(tmp_path):
-    home, options = tmp_path / "a b", ["--config-dir", "own", "hydra.searchpath=[file://more]"]
-    command = write_experiment(home, Trial(name="mha", seed=1, overrides=[]), [], {}, options)
-    path = 'hydra.searchpath=["file://own",file://more]'
-    given = ["train.py", "--config-dir", f"{home}/conf", path, "experiment=found"]
-    assert shlex.split(command) == ["python", *given]
+def test_a_search_whose_own_model_fails_ends(halving, monkeypatch):
+    monkeypatch.setattr(FakeRun, "failing", ("a",))
+    with pytest.raises(
+        UserError, match="the run that is searched around fails: failed: out of mem"
+    ):
+        halving().try_models()
+
+
+def test_ranges_are_sampled_the_run_s_own_values_first(halving, settings):
+    space = SearchSpace([], ranges={"optimizer.lr": [1e-5, 1e-2], "model.dropout": [0.2, 0.4]})
+    race = halving([Candidate("as given")], space, candidates=5)
+    race.try_models()
+    tried = [race.candidate(trial.params) for trial in race.latest().values()]
+    assert len(tried) == len({one.name for one in tried}) == 5
+    lr = settings["optimizer"]["lr"]
+    assert tried[0].name == f"as given lr={lr:g} dropout=0.2"  # the nearest to its own 0.1
+    assert tried[0].overrides == (f"optimizer.lr={lr:.2e}", "model.dropout=2.00e-01")
+    values = [float(word.partition("=")[2]) for one in tried for word in one.overrides]
+    assert all(1e-5 <= lr <= 1e-2 for lr in values[::2])
+    assert all(0.2 <= dropout <= 0.4 for dropout in values[1::2])
+    again = halving([Candidate("as given")], space, candidates=7)
+    again.try_models()
+    assert len(again.latest()) == 7  # other values than those of before
+
+
+def test_a_cache_does_not_depend_on_the_vocabulary(settings):
+    nodes = applied(MQA, settings)
+    assert Architecture.of(nodes).check(joint=True).max_target_length is None
+
+
+# --- the journal --------------------------------------------------------------------------------
+
+
+def test_half_a_line_at_the_end_of_a_journal_is_what_a_kill_leaves(halving, tmp_path):
+    halving().try_models()
+    with (tmp_path / JOURNAL).open("a") as file:
+        file.write('{"op_code": 5, "trial')
+    again = halving()
+    assert len(again.latest()) == len(LOSSES)
+    again.save()
+    assert all(json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines())
+
+
+def test_a_directory_of_another_search_is_refused(halving, tmp_path):
+    halving()
+    with pytest.raises(UserError, match=f"run_dir={tmp_path} holds a search with other seed; give"):
+        halving(made_from={"seed": 2})
+    halving(seeds=3)
+
+
+DAMAGES = [
+    ("", '{"op_code":0'),
+    ("", "[]\n"),
+    ("", '{"op_code":99,"worker_id":""}\n'),
+    ("", '{"op_code":4}\n'),
+    ("", '{"op_code":2,"worker_id":"","study_id":7,"user_attr":{}}\n'),
+    ("", "\x80\x04cos\nsystem\n(S'touch ran'\ntR.\n"),
+    ("", '{"op_code":2,"worker_id":"","study_id":0,"user_attr":{"spent":"long"}}\n'),
+    ("", '{"op_code":8,"worker_id":"","trial_id":7,"user_attr":{"why":[1]}}\n'),
+    ("", '{"op_code":9,"worker_id":"","trial_id":7,"system_attr":{"completed_rung_0":"x"}}\n'),
+    ('{"model":"c"}', '{"model":"../../x"}'),
+    ('{"model":"c"}', '{"model":"c","run_dir":"x"}'),
+    ('{"model":"c"}', '{"model":["c"]}'),
+    ('\\"c\\"', '\\"+hydra.callbacks.x={_target_: os.mkdir}\\"'),
+    ('"intermediate_value":1.0', '"intermediate_value":"x"'),
+    ("CategoricalDistribution", "os.system"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), DAMAGES)
+def test_a_damaged_journal_is_refused_in_one_line(halving, tmp_path, old, new):
+    race = halving()
+    race.try_models()
+    race.study.enqueue_trial({"model": "c"})
+    file = tmp_path / JOURNAL
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new) if old else f"{text}{new}\n")
+    with pytest.raises(UserError, match=f"{file} is damaged; name another run_dir"):
+        halving()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [JOURNAL, "trials"]
+
+
+def test_a_journal_of_brackets_is_refused(halving, tmp_path):
+    (tmp_path / JOURNAL).write_text("[" * 99_999 + "\n")
+    with pytest.raises(UserError, match="must nest at most 64 lists"):
+        halving()

@@ -5,14 +5,14 @@ import shlex
 
 import pytest
 import yaml
+from seqattn.extras.search.search_halving import Halving
+from seqattn.extras.search.search_trials import Rung
 
 from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
 from seqattn.errors import UserError
 from seqattn.extras.search.search import ModelSearch
 from seqattn.extras.search.search_budget import Budget
-from seqattn.extras.search.search_halving import Halving
-from seqattn.extras.search.search_trials import Rung
 from tests.cli.small import composed, refusal, sampled, succeed, train_arguments
 from tests.pages import commands
 

@@ -1,0 +1,135 @@
+"""The Optuna study of a search, kept as JSON lines of which nothing is run."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.pruners import SuccessiveHalvingPruner
+from optuna.samplers import TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+from pydantic import BaseModel, ConfigDict, FiniteFloat
+
+from seqattn.errors import UserError
+from seqattn.extras.search.search_budget import Budget
+from seqattn.inputs import check_json, read_bytes
+from seqattn.storage import write_whole
+
+JOURNAL = "journal.log"
+_LARGEST = 1 << 26
+"""Bytes of a journal."""
+
+
+class _Study(BaseModel):
+    """What is read of a study's notes."""
+
+    made_from: dict[str, Any] = {}
+    spent: FiniteFloat = 0.0
+
+
+class _Trial(BaseModel):
+    """What is read of a trial, by Optuna's samplers and pruners too."""
+
+    model_config = ConfigDict(from_attributes=True, strict=True)
+    params: dict[str, str | float]
+    intermediate_values: dict[int, float]
+    system_attrs: dict[str, float | dict[str, str | float]]
+    user_attrs: dict[str, str]
+
+
+def is_log(low: float, high: float) -> bool:
+    """Return True for a range that is sampled on a logarithmic scale."""
+    return low > 0 and high >= 10 * low
+
+
+def distributions(
+    models: Sequence[str], ranges: Mapping[str, Sequence[float]]
+) -> dict[str, BaseDistribution]:
+    """Return what Optuna samples from: the models' names, and numbers within ranges."""
+    numbers = {
+        key: FloatDistribution(low, high, log=is_log(low, high))
+        for key, (low, high) in ranges.items()
+    }
+    return {"model": CategoricalDistribution(models), **numbers}
+
+
+def open_study(
+    home: Path,
+    budget: Budget,
+    seed: int,
+    space: Mapping[str, BaseDistribution],
+    made_from: dict[str, Any],
+) -> tuple[optuna.Study, list[Trial]]:
+    """Open the study of a directory, or begin one.
+
+    Args:
+        home: the directory, held by this process.
+        budget: says when models are halved.
+        seed: of the sampler.
+        space: of every trial.
+        made_from: plain values that must be those of before.
+
+    Returns:
+        The study, and its trials that were running when the search was stopped.
+
+    Raises:
+        UserError: it is another search's, or damaged.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore", module="optuna")
+    file = home / JOURNAL
+    if file.exists():
+        _mend(file)
+    file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # of a process that was killed
+    damaged = UserError(f"{file} is damaged; name another run_dir")
+    try:
+        storage = JournalStorage(JournalFileBackend(str(file)))
+        study = optuna.create_study(
+            storage=storage, study_name="search",
+            pruner=SuccessiveHalvingPruner(budget.first_steps, budget.factor), load_if_exists=True,
+        )  # fmt: skip
+        trials = study.trials
+        before = _Study.model_validate(study.user_attrs).made_from
+        for trial in trials:
+            _Trial.model_validate(trial)
+    except OSError:
+        raise
+    except Exception as error:  # of whatever kind, in replaying what no study has written
+        raise damaged from error
+    others = [key for key in made_from if before and before.get(key) != made_from[key]]
+    if others:
+        raise UserError(
+            f"run_dir={home} holds a search with other {', '.join(others)}; give the same, or name "
+            "another directory"
+        )
+    if not all(_fits(trial, space) for trial in trials):
+        raise damaged
+    study.set_user_attr("made_from", made_from)
+    study.sampler = TPESampler(seed=seed + len(trials))  # or it would draw the same again
+    number = storage.get_study_id_from_name(study.study_name)
+    running = [one.number for one in trials if one.state is TrialState.RUNNING]
+    ids = [storage.get_trial_id_from_study_id_trial_number(number, one) for one in running]
+    return study, [Trial(study, one) for one in ids]
+
+
+def _mend(file: Path) -> None:
+    """Cut off the half of a line that a kill may leave at the end of a journal."""
+    content = read_bytes(file, _LARGEST)
+    check_json(content.splitlines(), file, by_line=True)
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        write_whole(file, whole)
+
+
+def _fits(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) -> bool:
+    """Return True if a trial's values are of the space."""
+    try:
+        for name, value in trial.system_attrs.get("fixed_params", {}).items():
+            space[name].to_internal_repr(value)
+    except (KeyError, ValueError):
+        return False
+    return all(space.get(name) == one for name, one in trial.distributions.items())

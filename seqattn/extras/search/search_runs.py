@@ -1,0 +1,146 @@
+"""Training runs of a search, each in a process and a directory of its own."""
+
+import math
+import multiprocessing
+import os
+import re
+import runpy
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from seqattn.extras.search.search import ModelSearch
+from seqattn.extras.search.search_space import Candidate
+from seqattn.processes import follow_parent
+from seqattn.training.measurements import read_figures
+
+_SHARED = (
+    "trainer.max_epochs=-1", "trainer.threads=1", "trainer.devices=1",
+    "trainer.log_every_n_steps=10", "checkpoint.monitor=val/loss", "checkpoint.average=best",
+    "checkpoint.count=1", "checkpoint.patience=null", "task.validation.every=0",
+    "task.validation.attention_health=false", "task.final=false", "logger=[csv]", "resume=auto",
+)  # fmt: skip
+"""Overrides of all runs: one thread, and no scores but the losses."""
+_ENDING = 30.0
+"""Seconds that a process has to save."""
+
+
+def command(search: ModelSearch, model: Candidate, run_dir: Path, seed: int) -> list[str]:
+    """Return the command line that trains a model of a search, as arguments of seqattn."""
+    path = str(run_dir).replace("\\", "\\\\").replace("'", "\\'")
+    budget, warmup = search.budget, search.settings["schedule"].get("warmup_steps")
+    own = [
+        *model.overrides, *_SHARED, f"run_dir='{path}'", f"seed={seed}",
+        f"trainer.max_steps={budget.steps}", f"trainer.val_check_interval={budget.first_steps}",
+    ]  # fmt: skip
+    if warmup is not None:  # models are compared when it is over
+        own.append(f"schedule.warmup_steps={max(1, min(warmup, budget.first_steps // 2))}")
+    return ["train", *search.options, *unchanged(search.overrides, own), *own]
+
+
+class TrainingRun:
+    """A process that trains a model, and goes on with what its directory holds.
+
+    Args:
+        name: of the run, for messages.
+        run_dir: where it trains; its output goes to log.txt there.
+        command: arguments of seqattn.
+    """
+
+    def __init__(self, name: str, run_dir: Path, command: Sequence[str]) -> None:
+        self.name, self.run_dir = name, run_dir
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self.step, self.loss = 0, math.nan
+        """Of the last validation that was looked at."""
+        # forked from a server that has imported what takes seconds
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["seqattn.runs.fit"])
+        self.process = context.Process(target=_train, args=(command, run_dir / "log.txt"))
+        self.process.start()
+
+    def new_losses(self) -> Iterator[tuple[int, float]]:
+        """Yield steps and losses of validations that were not looked at yet."""
+        for step, loss in losses(self.run_dir).items():
+            if step > self.step:
+                self.step, self.loss = step, loss
+                yield step, loss
+
+    def ended(self) -> bool:
+        """Return True once the process has ended."""
+        return self.process.exitcode is not None
+
+    def failure(self) -> str:
+        """Say in one line why the ended process failed; "" if it did not."""
+        code = self.process.exitcode
+        if code == 0:
+            return "" if math.isfinite(self.loss) else "failed: its loss is not finite"
+        if code == -9:
+            return "failed: killed by the system, which may have been out of memory"
+        return "failed: " + last_line(self.run_dir / "log.txt")
+
+
+def stop(runs: Sequence[TrainingRun]) -> None:
+    """End processes, once they have saved."""
+    for run in runs:
+        run.process.terminate()
+    for run in runs:
+        run.process.join(_ENDING)
+        run.process.kill()
+        run.process.join()
+
+
+def train_all(
+    starts: Iterator[TrainingRun | None], jobs: int, done: Callable[[TrainingRun], bool]
+) -> None:
+    """Train runs, `jobs` at a time.
+
+    Args:
+        starts: starts the next run; None where it must wait for one that is going.
+        done: looks at a run that is going, and returns True once it has ended.
+    """
+    going: list[TrainingRun] = []
+    try:
+        while True:
+            while len(going) < jobs and (run := next(starts, None)) is not None:
+                going.append(run)
+            if not going:
+                return
+            time.sleep(0.3)
+            going = [run for run in going if not done(run)]
+    finally:
+        stop(going)
+
+
+def _train(command: Sequence[str], log: Path) -> None:
+    """Run a command line of seqattn in this process, its output going to a file."""
+    os.setsid()  # Ctrl-C is for the search
+    follow_parent()
+    with log.open("ab") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    sys.argv = ["seqattn", *command]
+    runpy.run_module("seqattn", run_name="__main__")
+
+
+def unchanged(overrides: Sequence[str], chosen: Sequence[str]) -> list[str]:
+    """Return the overrides of a run that those of a candidate do not replace."""
+    keys = {word.partition("=")[0] for word in chosen}
+    groups = "|".join(keys & {"attention", "position"})
+    inside = re.compile(rf"(\w+_)?({groups})[.@]" if groups else "$")
+    own = {word: word.partition("=")[0] for word in overrides}
+    return [word for word, key in own.items() if key not in keys and not inside.match(key)]
+
+
+def last_line(log: Path) -> str:
+    """Return the error of a log, or else its last line."""
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("error: ")] or lines or ["it said nothing"]
+    return told[-1].removeprefix("error: ")[:300]
+
+
+def losses(run_dir: Path) -> dict[int, float]:
+    """Return the validation losses that a run has logged so far, by step."""
+    rows, key = read_figures(run_dir), "val/loss"
+    return {int(row["step"]) + 1: float(row[key]) for row in rows if row.get(key)}

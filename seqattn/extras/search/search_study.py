@@ -1,0 +1,254 @@
+"""Successive halving of models, each trained in a process of its own, in an Optuna study."""
+
+import math
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from itertools import product, takewhile
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from seqattn.bundle.architecture import Architecture, Vocabularies
+from seqattn.errors import UserError
+from seqattn.extras.compare.costs import sizes_of
+from seqattn.extras.search.search import ModelSearch
+from seqattn.extras.search.search_journal import distributions, is_log, open_study
+from seqattn.extras.search.search_runs import TrainingRun, command, stop, train_all
+from seqattn.extras.search.search_space import Candidate, applied, value_at
+from seqattn.runs.resuming import RESULT
+from seqattn.training.screen import duration
+
+_TRYING, _TRAINING = 0.5, 0.9
+"""Shares of the minutes after which no more models are tried, and no more finalists trained."""
+
+
+class Halving:
+    """Models that are halved until finalists remain, which are trained to the end.
+
+    Args:
+        search: its settings.
+        candidates: models to try, the run's own first.
+        jobs: training runs at a time.
+        made_from: plain values that must not change while the search goes on.
+
+    Raises:
+        UserError: the directory holds another search, or a damaged one.
+    """
+
+    def __init__(
+        self,
+        search: ModelSearch,
+        candidates: list[Candidate],
+        jobs: int,
+        made_from: dict[str, Any],
+    ) -> None:
+        self.search, self.budget, self.jobs = search, search.budget, jobs
+        self.home, self.ranges = Path(search.run_dir), search.space.ranges or {}
+        self._models = {one.name: one for one in candidates}
+        self._space = distributions([*self._models], self.ranges)
+        self.study, self._stopped = open_study(
+            self.home, self.budget, search.seed, self._space, made_from
+        )
+        self._spent, self._since = self.study.user_attrs.get("spent", 0.0), time.monotonic()
+        self._asked: dict[str, Trial] = {}
+        self._is_prepared = False
+        values = {
+            key: min(max(value_at(key, search.settings), low), high)
+            for key, (low, high) in self.ranges.items()
+        }
+        own = {"model": candidates[0].name, **values}
+        self._own = self.candidate(own)
+        grid = [] if self.ranges else [{"model": one.name} for one in candidates[1:]]
+        for params in [own, *grid]:  # a space with ranges is Optuna's to sample
+            self.study.enqueue_trial(params, skip_if_exists=True)
+
+    @property
+    def rungs(self) -> list[int]:
+        """Steps at which models are compared, and of a full training."""
+        every, factor, steps = self.budget.first_steps, self.budget.factor, self.budget.steps
+        halvings = takewhile(lambda step: step < steps, (every * factor**n for n in range(99)))
+        return [*halvings, steps]
+
+    @property
+    def spent(self) -> float:
+        """Seconds so far, of all times that the command was given."""
+        return self._spent + time.monotonic() - self._since
+
+    def save(self) -> None:
+        """Write the seconds so far."""
+        self.study.set_user_attr("spent", self.spent)
+
+    def candidate(self, params: Mapping[str, Any]) -> Candidate:
+        """Return the model of a trial, values of ranges rounded to three digits."""
+        model = self._models[params["model"]]
+        shown = [f"{key.rpartition('.')[2]}={params[key]:.3g}" for key in self.ranges]
+        words = [f"{key}={params[key]:.2e}" for key in self.ranges]
+        return Candidate(" ".join([model.name, *shown]), (*model.overrides, *words))
+
+    def latest(self) -> dict[str, FrozenTrial]:
+        """Return the last trial of each model that has begun, by the model's name."""
+        begun = [one for one in self.study.trials if one.params.keys() == self._space.keys()]
+        return {self.candidate(one.params).name: one for one in begun}
+
+    def ranked(self, trials: Mapping[str, FrozenTrial]) -> list[str]:
+        """Return the names of models, those that came furthest first, then by loss."""
+        steps = {name: trial.last_step or 0 for name, trial in trials.items()}
+        loss = {name: one.intermediate_values.get(steps[name]) for name, one in trials.items()}
+        return sorted(trials, key=lambda name: (-steps[name], loss[name] or math.inf))
+
+    def try_models(self) -> None:
+        """Train models until each is tried or halved away, or the time for that is up.
+
+        Raises:
+            UserError: the run's own model cannot be trained, or the minutes are too few.
+        """
+        train_all(self._starts(), self.jobs, self._report)
+
+    def _is_over(self, share: float) -> bool:
+        """Return True once a share of the minutes is over."""
+        return self.spent > share * self.budget.minutes * 60
+
+    def _starts(self) -> Iterator[TrainingRun | None]:
+        while not self._is_over(_TRYING):
+            if self._asked and not self._is_prepared:  # by the first run, data for all
+                yield None
+                continue
+            waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+            most = (self.budget.candidates or math.inf) if self.ranges else 0
+            if not (self._stopped or waiting or len(self.latest()) < most):
+                return
+            trial = self._stopped.pop(0) if self._stopped else self.study.ask()
+            model = self._sampled(trial)
+            self._asked[model.name] = trial
+            run = self._start(model, self.search.seed)
+            losses = self.study.trials[trial.number].intermediate_values
+            run.step = max(losses, default=0)
+            run.loss = losses.get(run.step, math.nan)
+            yield run
+
+    def _sampled(self, trial: Trial) -> Candidate:
+        """Return the model of a trial, which is sampled where it has none yet."""
+        trial.suggest_categorical("model", [*self._models])
+        for key, (low, high) in self.ranges.items():
+            trial.suggest_float(key, low, high, log=is_log(low, high))
+        return self.candidate(trial.params)
+
+    def _run_dir(self, model: Candidate, seed: int) -> Path:
+        again = [] if seed == self.search.seed else [f"seed{seed}"]
+        return self.home / "trials" / "-".join([*re.findall(r"[\w.+]+", model.name), *again])
+
+    def _start(self, model: Candidate, seed: int) -> TrainingRun:
+        path = self._run_dir(model, seed)
+        return TrainingRun(model.name, path, command(self.search, model, path, seed))
+
+    def _report(self, run: TrainingRun) -> bool:
+        """Report new losses of a run to the study; return True once it has ended."""
+        trial, ended = self._asked[run.name], run.ended()
+        self._is_prepared |= ended
+        for step, loss in run.new_losses():
+            self._is_prepared = True
+            trial.report(loss, step)
+            if step < self.budget.steps and trial.should_prune():
+                stop([run])
+                return self._tell(run, TrialState.PRUNED, f"not the best 1/{self.budget.factor}")
+        if ended:
+            why = run.failure()
+            if why and run.name == self._own.name:
+                raise UserError(f"the run that is searched around fails: {why}")
+            return self._tell(run, TrialState.FAIL if why else TrialState.COMPLETE, why)
+        return self._times_out(run, _TRYING)
+
+    def _times_out(self, run: TrainingRun, share: float) -> bool:
+        if not self._is_over(share):
+            return False
+        stop([run])  # a study goes on with what it has as running, if it is given more minutes
+        return self._say(run, "its time is up")
+
+    def _tell(self, run: TrainingRun, state: TrialState, why: str) -> bool:
+        trial = self._asked[run.name]
+        if why:
+            trial.set_user_attr("why", why)
+        self.study.tell(trial, run.loss if state is TrialState.COMPLETE else None, state)
+        return self._say(run, why)
+
+    def _say(self, run: TrainingRun, why: str) -> bool:
+        """Print what became of a run and save; always return True."""
+        left = duration(max(0.0, self.budget.minutes * 60 - self.spent))
+        parts = [
+            run.run_dir.name, f"step {run.step} of {self.budget.steps}",
+            f"val loss {run.loss:.3f}", why, f"{left} left",
+        ]  # fmt: skip
+        print(" · ".join(filter(None, parts)), file=sys.stderr, flush=True)
+        self.save()
+        return True
+
+    def _finalists(self) -> list[Candidate]:
+        """Return the models that came furthest with the least loss, one with a small cache.
+
+        Raises:
+            UserError: all have failed.
+        """
+        trials = {
+            name: trial
+            for name, trial in self.latest().items()
+            if trial.last_step and trial.state is not TrialState.FAIL
+        }
+        ranked = self.ranked(trials)
+        if not ranked:
+            raise UserError("no model was trained as far as its first validation")
+        chosen = ranked[: self.budget.finalists]
+
+        def cache(name: str) -> float:
+            overrides = self._models[trials[name].params["model"]].overrides
+            architecture = Architecture.of(applied(overrides, self.search.settings))
+            sizes = sizes_of(architecture.build(Vocabularies(8, 8, True)).eval())
+            return sizes.get("cache_bytes", math.inf)
+
+        smallest = min(ranked[: max(len(chosen), len(ranked) // 2)], key=cache)
+        if len(chosen) > 1 and cache(smallest) < min(map(cache, chosen)):
+            chosen[-1] = smallest
+        return [self.candidate(trials[name].params) for name in chosen]
+
+    def train_finalists(self) -> None:
+        """Train finalists to the end, with all seeds, as far as the time allows."""
+        finalists = self._finalists()
+        starts = (
+            self._start(model, seed)
+            for seed, model in product(self._seeds, finalists)
+            if not self._is_over(_TRAINING) and not (self._run_dir(model, seed) / RESULT).is_file()
+        )
+        train_all(starts, self.jobs, self._has_ended)
+
+    def _has_ended(self, run: TrainingRun) -> bool:
+        ended, _ = run.ended(), [*run.new_losses()]
+        if not ended:
+            return self._times_out(run, _TRAINING)
+        return self._say(run, run.failure())
+
+    @property
+    def _seeds(self) -> range:
+        return range(self.search.seed, self.search.seed + self.budget.seeds)
+
+    def runs_of_finalists(self) -> dict[Candidate, list[Path]]:
+        """Return the finished runs of each finalist.
+
+        Raises:
+            UserError: there is none.
+        """
+        found = {
+            model: [self._run_dir(model, seed) for seed in self._seeds]
+            for model in self._finalists()
+        }
+        finished = {
+            model: [path for path in paths if (path / RESULT).is_file()]
+            for model, paths in found.items()
+        }
+        if not any(finished.values()):
+            raise UserError(
+                "no finalist was trained to the end; give more budget.minutes, or fewer "
+                "budget.steps in another run_dir"
+            )
+        return {model: paths for model, paths in finished.items() if paths}
