@@ -7,7 +7,6 @@ import yaml
 
 from seqattn.config.overrides import complete
 from seqattn.errors import UserError
-from seqattn.extras.search.search_trials import SearchState
 from seqattn.runs.ending import TrainingResult
 from seqattn.runs.resuming import settings_before
 from tests.cli.small import run
@@ -160,18 +159,3 @@ def test_settings_of_other_kinds_are_a_damaged_run(trained, tmp_path, key, value
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, key: value}))
     with pytest.raises(UserError, match=r"config.yaml cannot be read; start a run anew"):
         settings_before(tmp_path, "it")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        '{"trials":{"a":{"name":"a","seed":1,"overrides":["+hydra.callbacks.x={_target_: a.b}"]}}}',
-        '{"trials":{"a":{"name":"a","seed":1,"overrides":["attention._target_=os.mkdir"]}}}',
-        '{"trials":{"../a":{"name":"a","seed":1,"overrides":[]}}}',
-        '{"rungs":[{"steps":1,"trials":["../a"]}]}',
-    ],
-)
-def test_what_a_search_has_written_becomes_no_other_command(content, tmp_path):
-    (tmp_path / "trials.json").write_text(content)
-    with pytest.raises(UserError, match=r"trials.json cannot be read"):
-        SearchState.read(tmp_path)

@@ -6,10 +6,8 @@ import sys
 import pytest
 import torch
 import yaml
-from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
-from seqattn.config.compose import CONF, register_resolvers
 from seqattn.runs.train import Training
 from tests.cli.small import checkpoint, composed, refusal, run, succeed, train, train_arguments
 
@@ -128,28 +126,6 @@ def test_no_job_is_best_where_each_was_chosen_by_another_measure(capfd, corpus, 
     words = ("checkpoint.monitor=val/loss,val/bleu", f"run_dir={tmp_path}/sweep")
     succeed(capfd, "train", "-m", *train_arguments(corpus, *words, steps=1, every=1))
     assert "best" not in (tmp_path / "sweep" / "jobs.tsv").read_text()
-
-
-def test_trials_of_a_study_that_goes_on_stand_beside_those_that_it_has(capfd, corpus, tmp_path):
-    study = yaml.safe_load((CONF / "search" / "optimizer.yaml").read_text())["hydra"]
-    words = (f"hydra.sweep.subdir='{study['sweep']['subdir']}'", f"run_dir={tmp_path}/sweep")
-    given = (*train_arguments(corpus, *words), "trainer.fast_dev_run=true")
-    for values in ("1,2", "3"):
-        succeed(capfd, "train", "-m", *given, f"seed={values}")
-    configs = [tmp_path / "sweep" / number / "config.yaml" for number in "012"]
-    assert [yaml.safe_load(config.read_text())["seed"] for config in configs] == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("monitor", "way"),
-    [("val/loss", "minimize"), ("val/accuracy", "maximize"), ("val/bleu", "maximize")],
-)
-def test_a_study_lowers_losses_and_raises_scores(monitor, way):
-    register_resolvers()
-    study = yaml.safe_load((CONF / "search" / "optimizer.yaml").read_text())["hydra"]["sweeper"]
-    task = yaml.safe_load((CONF / "task" / "translation.yaml").read_text())
-    config = {"checkpoint": {"monitor": monitor}, "task": task, "direction": study["direction"]}
-    assert OmegaConf.create(config).direction == way
 
 
 def test_every_job_that_crashes_says_why(capfd, corpus, tmp_path, monkeypatch):

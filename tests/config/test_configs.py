@@ -37,7 +37,7 @@ CHOICES = [
     (group, choice)
     for group, choices in groups().items()
     for choice in choices
-    if group not in ("attention", "search", "experiment", "suite")
+    if group not in ("attention", "experiment", "suite")
 ]
 SLOTS = ("encoder", "decoder", "cross")
 

@@ -157,7 +157,7 @@ class Halving:
         if ended:
             why = run.failure()
             if why and run.name == self._own.name:
-                raise UserError(f"the run that is searched around fails: {why}")
+                raise UserError(f"the run that is searched around {why}")
             return self._tell(run, TrialState.FAIL if why else TrialState.COMPLETE, why)
         return self._times_out(run, _TRYING)
 
