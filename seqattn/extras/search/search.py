@@ -75,7 +75,8 @@ class ModelSearch:
             raise UserError(
                 "search needs optuna: pip install -e .[search], in the checkout"
             ) from error
-        drawn = self.space.draw(self.settings, self.budget.candidates, self.seed)
+        most = None if self.space.ranges else self.budget.candidates
+        drawn = self.space.draw(self.settings, most, self.seed)
         if len(drawn.candidates) < 2 and not self.space.ranges:
             raise UserError(f"the space holds no second model that can be; {drawn.lines[-1]}")
         on_cpu = build(self.settings["trainer"], "trainer").on_cpu

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat
 
 from seqattn.errors import UserError
 from seqattn.extras.search.search_budget import Budget
-from seqattn.inputs import check_json, read_bytes
+from seqattn.inputs import check_json, check_there, read_bytes
 from seqattn.storage import write_whole
 
 JOURNAL = "journal.log"
@@ -83,6 +83,7 @@ def open_study(
     warnings.filterwarnings("ignore", module="optuna")
     file = home / JOURNAL
     if file.exists():
+        check_there(file, "an Optuna journal")
         _mend(file)
     file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # of a process that was killed
     damaged = UserError(f"{file} is damaged; name another run_dir")

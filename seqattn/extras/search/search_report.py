@@ -37,7 +37,8 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
     runs = {one.name: [reading.read(run) for run in runs] for one, runs in finalists.items()}
     check_alike([run for seeds in runs.values() for run in seeds])
     (home / "finalists").mkdir(exist_ok=True)
-    comparison = Comparison([str(home)], "val", rounds=5, frequencies=False)
+    paths = [str(path) for seeds in finalists.values() for path in seeds]
+    comparison = Comparison(paths, "val", rounds=5, frequencies=False)
     judged, costs = comparison.compare(Systems(runs, []), home / "finalists")
     best = next(one for one in finalists if one.name == next(iter(judged[0].systems)))
     own = unchanged(halving.search.overrides, best.overrides)
@@ -49,10 +50,9 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
         *_front(judged[0], costs),
         f"the best is {best.name}; to train it in full: {command}",
     ]
-    listed = "".join(f"- {line}\n" for line in [*judged[0].words, *lines, _CAVEAT])
-    space = table("The space", ["models"], [[line] for line in drawn])
+    listed = "".join(f"- {line}\n" for line in [*judged[0].words, *lines, *drawn, _CAVEAT])
     head = f"# A search for a model\n\n{listed}\n[Finalists side by side](finalists/index.html)\n\n"
-    text = head + as_markdown([tried, space])
+    text = head + as_markdown([tried])
     write_whole(home / "report.md", text.encode())
     print(*lines, f"written to {home / 'report.md'}", sep="\n")
 
@@ -60,7 +60,8 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
 def _front(metric: MetricFigures, costs: Mapping[str, Cost]) -> list[str]:
     """Say which finalists are on the fronts, and which may be as good as the best for less."""
     best = next(iter(metric.systems))
-    alike = {p.second: p for p in metric.pairs if p.first == best and not p.told_apart}
+    pairs = (pair for pair in metric.pairs if pair.first == best and pair.p is not None)
+    alike = {pair.second: pair for pair in pairs if not pair.told_apart}
     lines, worse = [], "more" if metric.lower else "less"
     for what, systems in against_cost(metric, costs).items():
         front = pareto_front(systems, metric.lower)
@@ -68,7 +69,8 @@ def _front(metric: MetricFigures, costs: Mapping[str, Cost]) -> list[str]:
         for name in front:
             timed = what == DECODING and not costs[name].decodes_faster(costs[best])
             if name in alike and not timed:
-                few, many = (f"{systems[one][0]:,.6g}" for one in (name, best))
+                costs_of = (systems[one][0] for one in (name, best))
+                few, many = (f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}" for cost in costs_of)
                 lines.append(
                     f"{name}: {few} in place of {many} {what}, and {worse} {metric.name} by "
                     f"{abs(alike[name].difference):.2f} than {best}, not told apart from it"
@@ -77,13 +79,11 @@ def _front(metric: MetricFigures, costs: Mapping[str, Cost]) -> list[str]:
 
 
 def _tried(halving: Halving) -> TableDocument:
-    """Table of the models that were tried, with the losses where they were halved."""
-    trials = halving.latest()
-    steps = [step for step in halving.rungs if step < halving.budget.steps]
-    rows = []
+    """Table of the models that were tried, those that came furthest first."""
+    trials, rows = halving.latest(), []
     for name in halving.ranked(trials):
-        losses = trials[name].intermediate_values
-        found = (f"{losses[step]:.3f}" if step in losses else None for step in steps)
-        rows.append([name, trials[name].last_step, *found, trials[name].user_attrs.get("why")])
-    columns = ["model", "steps", *(f"val loss at {step}" for step in steps), "ended early"]
+        step, why = trials[name].last_step, trials[name].user_attrs.get("why")
+        loss = None if step is None else f"{trials[name].intermediate_values[step]:.3f}"
+        rows.append([name, step, loss, why])
+    columns = ["model", "steps", "validation loss", "ended early"]
     return table("Models that were tried", columns, rows)

@@ -128,7 +128,7 @@ class SearchSpace:
                     found.append((candidate, nodes))
                 except UserError as error:
                     refused[str(error)] += 1
-        lines = [f"{len(found)} models out of {len(turns):,} combinations"]
+        lines = [f"models: {len(found)} of {len(turns):,} combinations"]
         lines += [f"{n} left out: {why}" for why, n in refused.items()]
         return Drawn([candidate for candidate, _ in found], lines)
 

@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from itertools import product, takewhile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +64,6 @@ class Halving:
         grid = [] if self.ranges else [{"model": one.name} for one in candidates[1:]]
         for params in [own, *grid]:  # a space with ranges is Optuna's to sample
             self.study.enqueue_trial(params, skip_if_exists=True)
-
-    @property
-    def rungs(self) -> list[int]:
-        """Steps at which models are compared, and of a full training."""
-        every, factor, steps = self.budget.first_steps, self.budget.factor, self.budget.steps
-        halvings = takewhile(lambda step: step < steps, (every * factor**n for n in range(99)))
-        return [*halvings, steps]
 
     @property
     def spent(self) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -45,7 +46,7 @@ def test_what_cannot_be_is_counted_by_its_reason_and_what_is_the_same_is_tried_o
     space = SearchSpace(["mha", "mqa", "linear"], heads=[4, 5], kv_heads=[1, 4])
     drawn = space.draw(settings, None, seed=1)
     assert drawn.lines == [
-        "4 models out of 12 combinations",
+        "models: 4 of 12 combinations",
         "6 left out: num_heads must divide query_dim (12), got 5",
         "1 left out: same as another model",  # mqa is mha with one key head
     ]
@@ -333,6 +334,12 @@ def test_a_damaged_journal_is_refused_in_one_line(halving, tmp_path, old, new):
     with pytest.raises(UserError, match=f"{file} is damaged; name another run_dir"):
         halving()
     assert sorted(path.name for path in tmp_path.iterdir()) == [JOURNAL, "trials"]
+
+
+def test_a_journal_that_is_no_file_is_refused(halving, tmp_path):
+    os.mkfifo(tmp_path / JOURNAL)
+    with pytest.raises(UserError, match="must be an Optuna journal, it is no regular file"):
+        halving()
 
 
 def test_a_journal_of_brackets_is_refused(halving, tmp_path):

@@ -38,8 +38,8 @@ IMPOSSIBLE = [
     ("space.attention=[gqa] space.kv_heads=[3]", "num_kv_heads must divide num_heads"),
     ("space.attention=[mha] space.heads=[16] space.position=[rope]", "needs an even head width"),
     ("space.attention=[linear] space.position=[t5]", "cannot use"),
-    ("space.attention=[mha] space.without=[mha]", "1 models out of 0 combinations"),
-    ("space.attention=[mha] space.heads=null space.position=null", "1 models out of 1 com"),
+    ("space.attention=[mha] space.without=[mha]", "models: 1 of 0 combinations"),
+    ("space.attention=[mha] space.heads=null space.position=null", "models: 1 of 1 com"),
     ("model=rnn space.attention=[mha]", "model=NAME cannot use attention=NAME; it takes"),
 ]
 
