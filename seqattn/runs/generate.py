@@ -43,7 +43,6 @@ class Generation(BundleRun):
         format: of the lines that come out: text, the output alone; tsv, the number of the line
             that it answers, its rank, its score and the output; jsonl, all this by name. None for
             tsv where n_best is above 1, for jsonl of answers to questions, and else for text.
-        scores: the same as format=jsonl.
         rerank: how hypotheses are ranked anew by another model.
 
     Raises:
@@ -59,7 +58,6 @@ class Generation(BundleRun):
     output: str | None = None
     n_best: Count | None = None
     format: Literal["text", "tsv", "jsonl"] | None = None
-    scores: bool = False
     rerank: Reranking = field(default_factory=Reranking)
 
     def __post_init__(self) -> None:
@@ -69,8 +67,6 @@ class Generation(BundleRun):
             )
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
             raise UserError("text, question and input are given together; leave all but one out")
-        if self.scores and self.format not in (None, "jsonl"):
-            raise UserError(f"scores=true writes JSON lines, not format={self.format}")
         search: Any = self.generation
         if self.n_best is None:
             return
@@ -173,8 +169,7 @@ class Generation(BundleRun):
     def _line(
         self, number: int, text: str, rank: int, output: str, found: Sequence[Hypothesis]
     ) -> str:
-        several = "tsv" if (self.n_best or 1) > 1 else "text"
-        kind = self.format or ("jsonl" if self.scores else several)
+        kind = self.format or ("tsv" if (self.n_best or 1) > 1 else "text")
         score = sum(one.score for one in found)
         if kind == "jsonl":
             total = sum(one.log_probability for one in found)

@@ -64,8 +64,8 @@ class Figures(ExperimentWriter):
 class CSVFile(CSVLogger):
     """Lightning's log of figures, as one file for all of a run; each row is written at once."""
 
-    def __init__(self, save_dir: str, name: str = "csv") -> None:
-        super().__init__(save_dir, name, version=0, flush_logs_every_n_steps=1)
+    def __init__(self, save_dir: str) -> None:
+        super().__init__(save_dir, "csv", version=0, flush_logs_every_n_steps=1)
 
     @property
     @rank_zero_experiment

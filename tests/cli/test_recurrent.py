@@ -41,7 +41,7 @@ def test_a_recurrent_model_goes_all_the_way(root, tmp_path, capfd, attention):
     assert config["choices"]["attention"] == (attention or "bahdanau")
     assert config["choices"]["position"] == "none"
     source = root / "test.en"
-    rows = succeed(capfd, "generate", bundle, f"input={source}", "n_best=2", "scores=true")
+    rows = succeed(capfd, "generate", bundle, f"input={source}", "n_best=2", "format=jsonl")
     found = json_lines(rows)
     assert len(found) == 2 * len(source.read_text().splitlines())
     succeed(capfd, "evaluate", bundle, f"output={tmp_path / 'scores'}")

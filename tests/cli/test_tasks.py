@@ -109,7 +109,7 @@ def test_documents_of_several_lines_come_as_json_and_their_summaries_leave_in_on
     told = [f"bundle={run_dir / 'model'}", f"input={source}"]
     lines = succeed(capfd, "generate", *told).splitlines()
     assert len(lines) == len(rows)
-    found = json_lines(succeed(capfd, "generate", *told, "scores=true"))
+    found = json_lines(succeed(capfd, "generate", *told, "format=jsonl"))
     assert [row["source"] for row in found] == [row["body"] for row in rows]
     assert any("\n" in row["output"] for row in found)
     assert [row["output"].replace("\n", " ") for row in found] == lines

@@ -354,7 +354,7 @@ def test_empty_lines_give_empty_lines(capfd, bundle, loaded, monkeypatch, tmp_pa
 
 def test_json_lines_carry_distinct_ranked_hypotheses(capfd, bundle, tmp_path):
     (tmp_path / "in.txt").write_text("\n".join([TEXTS[0], "", TEXTS[1]]))
-    words = ("n_best=3", "generation.beam_size=4", "scores=true")
+    words = ("n_best=3", "generation.beam_size=4", "format=jsonl")
     rows = json_lines(succeed(capfd, "generate", bundle, f"input={tmp_path}/in.txt", *words))
     for text in (*TEXTS, ""):
         mine = [row for row in rows if row["source"] == text]
@@ -402,7 +402,7 @@ def test_what_is_piped_in_at_once_is_batched_and_answered_as_a_file(
 
 def test_the_log_probability_is_the_models_own(capfd, bundle, loaded, tmp_path):
     (tmp_path / "in.txt").write_text(TEXTS[0])
-    words = ("generation=greedy", "scores=true", f"input={tmp_path}/in.txt")
+    words = ("generation=greedy", "format=jsonl", f"input={tmp_path}/in.txt")
     [row] = json_lines(succeed(capfd, "generate", bundle, *words))
     generation = composed("generate", bundle, "generation=greedy")[0]["generation"]
     [[hypothesis]] = loaded.generator(generation).generate(loaded.encode([TEXTS[0]])[0])

@@ -5,14 +5,13 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from annotated_types import Ge, Le
+from typing import Any, Literal
 
 from seqattn.analysis.plots import save
 from seqattn.bundle.nodes import build
-from seqattn.checking import Count, CountOrNone, checked
+from seqattn.checking import CountOrNone, checked
 from seqattn.errors import UserError
 from seqattn.extras.compare.compared_runs import ComparedRun, Reading, config_of, find_runs
 from seqattn.extras.compare.comparison_figures import figures_of
@@ -43,6 +42,9 @@ from seqattn.storage import user_path, write_whole
 
 _OF_SPEED = ("accelerator", "devices", "num_nodes")
 """Settings of the trainer that change how long training takes and nothing else."""
+_TIMED = 200  # sentences of a round
+_SHOWN = 5  # sentences of each two systems
+_COUNTED = 1_000_000  # training targets whose words are counted
 
 
 @checked
@@ -57,12 +59,8 @@ class Comparison:
         evaluate: whether runs without an evaluation of the split, or trained on since, get one.
         unfinished: what becomes of runs that are unfinished or damaged: an error, or skip.
         rounds: how often all systems decode the same sentences in turns; 0 measures no speed.
-        speed_sentences: the first so many, for `rounds`.
-        frequencies: whether words of the training data are counted, for a picture in `output`.
         pool: whether seeds are taken to vary alike in all systems, which finds more with few seeds
             and holds its level only where that is so.
-        differing: sentences that are shown of each two systems.
-        resamples, trials: of the paired bootstrap and of the randomization.
         device: where models run.
         trust: packages, beside this one, that parts of a run may come from.
 
@@ -76,12 +74,7 @@ class Comparison:
     evaluate: bool = True
     unfinished: Literal["error", "skip"] = "error"
     rounds: CountOrNone = 0
-    speed_sentences: Count = 200
-    frequencies: bool = True
     pool: bool = False
-    differing: CountOrNone = 5
-    resamples: Annotated[int, Ge(100), Le(100_000)] = 1000
-    trials: Annotated[int, Ge(100), Le(100_000)] = 10_000
     device: str = "cpu"
     trust: Sequence[str] = ()
 
@@ -119,9 +112,9 @@ class Comparison:
         """
         found = next(iter(systems.runs.values()))
         rows, results = found[0].rows, found[0].results
-        sources = [row.source for row in rows[: self.speed_sentences]]
+        sources = [row.source for row in rows[:_TIMED]]
         costs = measure_costs(systems.runs, sources, self.rounds, self.device, self.trust)
-        judged = judge(systems.runs, self.resamples, self.trials, self.pool)
+        judged = judge(systems.runs, self.pool)
         title = f"{len(rows):,} sentences of the {results.split} split"
         words = [*(line for one in judged for line in one.words), *_notes(systems, self.pool)]
         tables = [
@@ -162,10 +155,10 @@ class Comparison:
         tables: Sequence[TableDocument],
     ) -> None:
         first = next(iter(systems.runs.values()))[0]
-        counts = _word_counts(first, self.trust) if self.frequencies else None
+        counts = _word_counts(first, self.trust)
         drawn, measured = figures_of(systems.runs, judged, costs, counts)
         pictures = {name: save(one, home / f"{file_name(name)}.png") for name, one in drawn.items()}
-        texts = differing_sentences(systems.runs, judged, self.differing)
+        texts = differing_sentences(systems.runs, judged, _SHOWN)
         figures: dict[str, Any] = {
             "title": title,
             "methods": METHODS,
@@ -209,7 +202,7 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
 
 
 def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | None:
-    """Words of the training targets of a run; None where it has none or they cannot be read."""
+    """Words of a run's first training targets; None where it has none or cannot read them."""
     if run.home is None or run.bundle is None:
         return None
     try:
@@ -218,7 +211,8 @@ def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | 
         if source.yields != "pairs":
             return None
         print(f"counting the words of {source.origin('train')}", file=sys.stderr)
-        return Counter(word for _, target in source.stream("train") for word in target.split())
+        pairs = islice(source.stream("train"), _COUNTED)
+        return Counter(word for _, target in pairs for word in target.split())
     except UserError as error:
         print(f"no picture by frequency: {error}", file=sys.stderr)
         return None

@@ -11,6 +11,8 @@ from seqattn.extras.compare.multiple_comparisons import groups, holm
 from seqattn.extras.compare.seed_statistics import SeedVariance, difference, seed_interval
 from seqattn.metrics.significance import LEVEL, SentenceCounts, SentenceTests, sentence_tests
 
+RESAMPLES, TRIALS = 1_000, 10_000
+"""Of the paired bootstrap and of the approximate randomization: sacrebleu's defaults."""
 _NAMED = 12
 """Pairs of single models that a sentence names at most; a table has all of them."""
 
@@ -98,17 +100,11 @@ class MetricFigures:
         return [told, f"{self.name}: {models}: {', '.join(differ[:_NAMED])}{more}"]
 
 
-def judge(
-    systems: Mapping[str, Sequence[ComparedRun]],
-    resamples: int = 1000,
-    trials: int = 10_000,
-    pool: bool = False,
-) -> list[MetricFigures]:
+def judge(systems: Mapping[str, Sequence[ComparedRun]], pool: bool = False) -> list[MetricFigures]:
     """Compares all systems by each metric.
 
     Args:
         systems: runs of other seeds, by name.
-        resamples, trials: of the bootstrap and of the randomization.
         pool: whether seeds are taken to vary alike in all systems.
     """
     first = next(iter(systems.values()))[0]
@@ -116,7 +112,7 @@ def judge(
     for name in first.sentences:
         counts = {system: [run.sentences[name] for run in runs] for system, runs in systems.items()}
         signature = first.results.scores[name].signature
-        found.append(_by_metric(name, signature, counts, (resamples, trials), pool))
+        found.append(_by_metric(name, signature, counts, pool))
     return found
 
 
@@ -124,7 +120,6 @@ def _by_metric(
     name: str,
     signature: str,
     systems: Mapping[str, Sequence[SentenceCounts]],
-    draws: tuple[int, int],
     pool: bool,
 ) -> MetricFigures:
     means = {one: float(np.mean([run.score for run in runs])) for one, runs in systems.items()}
@@ -136,7 +131,7 @@ def _by_metric(
         scores[system] = SystemScore(means[system], seed_interval(seeds), seeds)
     several = [system for system, score in scores.items() if score.interval is not None]
     pooled = SeedVariance.of(ranked.values()) if pool and several else None
-    pairs = _pairs(ranked, sentence_tests(ranked, *draws), pooled)
+    pairs = _pairs(ranked, sentence_tests(ranked, RESAMPLES, TRIALS), pooled)
     apart = {(pair.first, pair.second) for pair in pairs if pair.told_apart}
     return MetricFigures(name, signature, scores, pairs, groups(several, apart), lower)
 

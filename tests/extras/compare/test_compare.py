@@ -12,6 +12,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file, save_file
 
+from seqattn.extras.compare import judging
 from seqattn.extras.compare.comparison_files import as_latex, as_markdown, as_page
 from seqattn.extras.compare.judging import MetricFigures, PairFigures, SystemScore
 from seqattn.metrics.text import TextScorer
@@ -68,9 +69,16 @@ def spoilt(*rows):
     ]
 
 
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    """Tests of sentences that are quick."""
+    monkeypatch.setattr(judging, "RESAMPLES", 100)
+    monkeypatch.setattr(judging, "TRIALS", 100)
+
+
 def compare(capfd, *words):
-    """A comparison with few resamples."""
-    return run(capfd, "compare", "resamples=100", "trials=100", *words)
+    """A comparison."""
+    return run(capfd, "compare", *words)
 
 
 @pytest.fixture
@@ -274,7 +282,7 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     assert "has no evaluation of split=test; set evaluate=true" in refusal(
         capfd, "compare", asked, "evaluate=false"
     )
-    ended = compare(capfd, asked, "rounds=1", "speed_sentences=2", f"output={tmp_path}/out")
+    ended = compare(capfd, asked, "rounds=1", f"output={tmp_path}/out")
     assert ended.code == 0, ended.err
     assert ended.err.count("evaluating ") == 2
     first = sweep / "0/evaluation/test"
