@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
 
 from benchmarks.command import CONF as SUITES
@@ -123,6 +124,28 @@ def test_every_choice_of_the_configuration_is_named():
         for group, choices in groups().items()
         for choice in choices
         if f"`{choice}`" not in text and f"{group}={choice}" not in text
+    ]
+    assert missing == []
+
+
+def keys_of(node):
+    """The keys of a node of conf/ and of those in it, but Hydra's own."""
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key not in ("defaults", "hydra") and not key.startswith("_"):
+            yield key
+            yield from keys_of(value)
+
+
+def test_every_key_of_the_configuration_is_named_in_code():
+    code = re.findall(r"```.*?```|`[^`\n]+`", "\n".join(PAGES.values()), re.DOTALL)
+    named = set(re.findall(r"\w+", "\n".join(code)))
+    missing = [
+        f"{path.relative_to(CONF)}: {key}"
+        for path in CONF.rglob("*.yaml")
+        # loggers have keys of their libraries
+        if not {"experiment", "logger", "search"} & {path.parent.name, path.stem}
+        for key in keys_of(yaml.safe_load(path.read_text("utf-8")))
+        if key not in named
     ]
     assert missing == []
 
