@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from seqattn.cli.help_page import help_page
 from seqattn.cli.jobs import tell_jobs
-from seqattn.cli.verbs import VERBS, Action, require_extra, run_home
+from seqattn.cli.verbs import Action, action_of, run_home
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, register_resolvers
 from seqattn.config.overrides import complete
@@ -107,9 +107,7 @@ class _Jobs:
 
 
 def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, conf: Path) -> None:
-    if action is None and verb not in VERBS:
-        raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(VERBS)}")
-    require_extra(verb)
+    action = action or action_of(verb)
     if {"-h", "--help"} & set(arguments):
         print(help_page(verb, arguments, conf))
         return
@@ -124,7 +122,7 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
     run = hydra.main(version_base="1.3", config_path=str(conf), config_name=verb)
     before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(verb, overrides)]
     try:
-        run(_job(action or VERBS[verb], jobs))()
+        run(_job(action, jobs))()
     finally:
         sys.argv = before
         for place in made.values():  # in which nothing came of it

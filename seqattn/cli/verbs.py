@@ -1,8 +1,10 @@
 """What the verbs do, with a configuration as Hydra composed it."""
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.bundle.nodes import TARGET, build
-from seqattn.config.compose import choices, settle
+from seqattn.cli.help_page import verbs
+from seqattn.config.compose import bases, choices, own_keys, settle, verb_class
 from seqattn.config.overrides import is_filled
 from seqattn.errors import UserError
 from seqattn.runs.run_directory import remove_empty
@@ -19,31 +22,39 @@ from seqattn.runs.run_directory import remove_empty
 Action = Callable[[DictConfig], float | None]
 
 
-def _as_run(verb: str, name: str) -> Action:
-    """Return the action of a verb that is a class with `run`. Args: name: its path in seqattn."""
-
-    def run(config: DictConfig) -> None:
-        settings = settle(verb, config)
-        if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
-            print(f"loading {settings['bundle']}", file=sys.stderr)
-        build({TARGET: f"seqattn.{name}", **settings}).run()  # where torch is imported
-
-    return run
-
-
-def require_extra(verb: str) -> None:
-    """Check that the extra of a verb is installed, and the extras that it needs.
+def action_of(verb: str) -> Action:
+    """Return what a verb does: its YAML names a class that is built from its keys and run.
 
     Raises:
-        UserError: one is not.
+        UserError: there is no such verb, or its extra or one that this needs is not installed.
     """
-    waiting = [EXTRAS_OF_VERBS[verb]] if verb in EXTRAS_OF_VERBS else []
+    names = verbs()
+    if verb not in names:
+        raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(names)}")
+    extra = extra_of(verb)
+    waiting = [extra] if extra else []
     while waiting:
         name = f"seqattn.extras.{waiting.pop()}"
         try:
             waiting += import_module(name).NEEDS
         except ModuleNotFoundError as error:
             raise UserError(f"{name} is not installed, and {verb} needs it") from error
+    if verb == "train":
+        return train
+    return partial(_run_over_trainings if "train" in bases(verb) else _run, verb)
+
+
+def extra_of(verb: str) -> str | None:
+    """Return the extra that the class of a verb belongs to, None for one of the core."""
+    match = re.match(r"seqattn\.extras\.(\w+)\.", verb_class(verb))
+    return match[1] if match else None
+
+
+def _run(verb: str, config: DictConfig) -> None:
+    settings = settle(verb, config)
+    if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
+        print(f"loading {settings['bundle']}", file=sys.stderr)
+    build({**settings, TARGET: verb_class(verb)}).run()  # where torch is imported
 
 
 def run_home() -> Path:
@@ -66,7 +77,7 @@ def train(config: DictConfig) -> float | None:
         told = [one for one in HydraConfig.get().overrides.task if not is_filled(one)]
         kept = [one for one in told if one.partition("=")[0] not in ("resume", "run_dir")]
         own: dict[str, object] = {
-            TARGET: "seqattn.runs.train.Training",
+            TARGET: verb_class("train"),
             "choices": choices(),
             "overrides": kept,
         }
@@ -79,12 +90,15 @@ def train(config: DictConfig) -> float | None:
         remove_empty(home)  # Hydra made it, and where nothing came of it none is left
 
 
-def search(config: DictConfig) -> None:
-    """Searches for a model, by trainings of the same command line."""
+def _run_over_trainings(verb: str, config: DictConfig) -> None:
+    """Run a verb that takes the keys of train besides its own, as search does.
+
+    Its class gets the settings of a training, and the command line that gives them again.
+    """
     home = run_home()
     try:
-        settings = settle("search", config, run_dir=str(home))
-        own = {key: settings.pop(key) for key in ("space", "budget", "jobs")}
+        settings = settle(verb, config, run_dir=str(home))
+        own = {key: settings.pop(key) for key in own_keys(verb) if key != "run_dir"}
         words = [
             word
             for word in HydraConfig.get().overrides.task
@@ -95,7 +109,7 @@ def search(config: DictConfig) -> None:
         others = HydraConfig.get().overrides.hydra
         paths = [one for one in others if one.startswith("hydra.searchpath=")]
         own |= {
-            TARGET: "seqattn.extras.search.search.ModelSearch",
+            TARGET: verb_class(verb),
             "run_dir": str(home),
             "seed": settings["seed"],
             "overrides": words,
@@ -105,33 +119,3 @@ def search(config: DictConfig) -> None:
         replace(run, settings=settings).run()
     finally:
         remove_empty(home)
-
-
-_RUNS = {
-    "prepare": "extras.shards.prepare.Preparation",
-    "generate": "runs.generate.Generation",
-    "evaluate": "runs.evaluate.Evaluation",
-    "compare": "extras.compare.compare.Comparison",
-    "distil": "extras.corpora.distil.Distillation",
-    "backtranslate": "extras.corpora.backtranslate.BackTranslation",
-    "retrieve": "extras.corpora.retrieve.Retrieval",
-    "analyze": "runs.analyze.Analysis",
-    "report": "extras.report.report.Report",
-    "heads": "extras.explain.heads.HeadAnalysis",
-    "probe": "extras.explain.probe.Probing",
-    "explain": "extras.explain.explain.Explaining",
-    "convert": "extras.convert.convert.Conversion",
-    "export": "extras.exchange.export.Export",
-    "serve": "extras.serve.serve.Serving",
-}
-EXTRAS_OF_VERBS = {
-    "search": "search",
-    **{verb: path.split(".")[1] for verb, path in _RUNS.items() if path.startswith("extras.")},
-}
-"""The extra that each verb belongs to, but for those of the core."""
-VERBS: dict[str, Action] = {
-    "train": train,
-    "search": search,
-    **{verb: _as_run(verb, name) for verb, name in _RUNS.items()},
-}
-"""What each verb does."""

@@ -114,7 +114,7 @@ def _worded(error: BaseException) -> str | None:
         wrong = str(error.full_key)
         if wrong in groups:
             return f"there is no {wrong}= here: the command does not take it, or ~ left it out"
-        return f"there is no key {wrong}{nearest(wrong, [*keys, *groups, *_SLOTS])}"
+        return f"there is no key {wrong}{nearest(wrong, [*keys, *groups, 'hydra', *_SLOTS])}"
     if "Ambiguous value for argument" in str(error):
         return f"{str(error).splitlines()[0]}: add -m to try each, or write [a,b] for a list"
     slot = re.match(r"Could not override '([^']*@[^']*)'", str(error))

@@ -1,6 +1,7 @@
 """From what a user typed to plain settings, by way of Hydra."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from seqattn.bundle.nodes import nearest
+from seqattn.bundle.nodes import TARGET, nearest
 from seqattn.config.overrides import CARRIED, OWN, complete
 from seqattn.errors import UserError
 from seqattn.places import shipped
@@ -115,7 +116,7 @@ def _check_keys(verb: str, settings: Settings) -> None:
     """Refuses keys that are not there or were taken away, before anything heavy is imported."""
     needed, optional = _keys_of(verb)
     for key in settings:
-        if key not in (*needed, *optional):
+        if key not in (*needed, *optional, TARGET):
             raise UserError(f"there is no key {key}{nearest(key, [*needed, *optional])}")
     for key in needed:
         if key not in settings:
@@ -124,18 +125,38 @@ def _check_keys(verb: str, settings: Settings) -> None:
 
 def _keys_of(verb: str) -> tuple[list[str], list[str]]:
     """Keys that a verb needs, and those that may be absent: empty slots, and lists of choices."""
-    document = yaml.safe_load((CONF / f"{verb}.yaml").read_text(encoding="utf-8"))
-    needed = [key for key in document if key not in ("defaults", "hydra")]
-    optional: list[str] = []
-    for entry in document["defaults"]:
-        if isinstance(entry, str) and entry != "_self_":  # another verb, whose keys it takes
-            theirs = _keys_of(entry)
-            needed, optional = [*needed, *theirs[0]], [*optional, *theirs[1]]
+    needed, optional = own_keys(verb), list[str]()
+    for base in bases(verb):
+        theirs = _keys_of(base)
+        needed, optional = [*needed, *theirs[0]], [*optional, *theirs[1]]
+    for entry in _document(verb)["defaults"]:
         for group, choice in entry.items() if isinstance(entry, dict) else ():
             if not group.startswith("override ") and group not in _FILLING:
                 keys = needed if isinstance(choice, str) else optional
                 keys.append(group.rpartition("@")[2])
     return needed, optional
+
+
+def own_keys(verb: str) -> list[str]:
+    """Return the keys that a verb's own YAML gives values."""
+    return [key for key in _document(verb) if key not in ("defaults", "hydra", TARGET)]
+
+
+def bases(verb: str) -> list[str]:
+    """Return the verbs whose keys a verb takes besides its own."""
+    defaults = _document(verb)["defaults"]
+    return [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
+
+
+def verb_class(verb: str) -> str:
+    """Return the path of the class that a verb's YAML names."""
+    return str(_document(verb)[TARGET])
+
+
+@cache
+def _document(verb: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CONF / f"{verb}.yaml").read_text(encoding="utf-8"))
+    return found
 
 
 def plain(config: DictConfig) -> Settings:

@@ -155,7 +155,7 @@ def _known() -> tuple[set[str], set[str]]:
     ]
     groups = {group for group in entries if not group.startswith("override ")}
     slots = {group.rpartition("@")[2] for group in groups}
-    return groups, slots | document.keys() - {"defaults", "hydra"}
+    return groups, slots | document.keys() - {"defaults", "hydra", TARGET}
 
 
 def _outdated(override: str, given: Sequence[str]) -> bool:

@@ -5,7 +5,8 @@ from importlib import import_module
 
 import pytest
 
-from seqattn.cli.verbs import EXTRAS_OF_VERBS
+from seqattn.cli.help_page import verbs as names_of_verbs
+from seqattn.cli.verbs import extra_of
 from tests.absent import printed_without
 from tests.cli.small import train_arguments
 
@@ -15,7 +16,8 @@ from seqattn.cli.main import run_verb
 
 print(json.dumps([run_verb(verb, words) for verb, words in {commands!r}]))
 """
-EXTRAS = sorted(set(EXTRAS_OF_VERBS.values()))
+OF_VERBS = {verb: extra_of(verb) for verb in names_of_verbs()}
+EXTRAS = sorted(set(filter(None, OF_VERBS.values())))
 
 
 def needs(extra):
@@ -43,7 +45,7 @@ def test_the_core_trains_generates_and_evaluates_without_any(corpus, tmp_path):
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_a_verb_says_which_extra_is_missing(extra, capfd):
-    verbs = [verb for verb, of in EXTRAS_OF_VERBS.items() if extra in (of, *needs(of))]
+    verbs = [verb for verb, of in OF_VERBS.items() if of and extra in (of, *needs(of))]
     program = PROGRAM.format(commands=[(verb, []) for verb in verbs]) + "import sys\n"
     program = program.replace("import json\n", "import json, sys\nsys.stderr = sys.stdout\n")
     told = printed_without([f"seqattn.extras.{extra}"], program).splitlines()
