@@ -170,6 +170,17 @@ def test_runs_that_begin_in_one_second_get_directories_of_their_own(tmp_path, mo
         assert (tmp_path / name).is_dir()
 
 
+def test_runs_below_a_link_that_leads_nowhere_end_in_one_line(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to("nowhere")
+    assert run_verb("train", ["--cfg", "job", "--resolve"]) == 2
+    error = capfd.readouterr().err
+    assert re.fullmatch(
+        r"error: cannot make a directory such as runs/\S+; give run_dir=PATH\n", error
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
 def test_a_command_that_shows_its_settings_leaves_no_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run_verb("train", ["--cfg", "job", "--resolve"]) == 0
