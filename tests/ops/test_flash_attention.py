@@ -9,6 +9,7 @@ from seqattn.ops import attention
 from seqattn.ops import flash_attention as module
 from seqattn.ops.attention import fused_attention
 from seqattn.ops.flash_attention import flash_attention
+from tests.comparing import close
 
 B, H, T = 3, 4, 23
 SIZES = {  # rows and keys of a tile, and scores at once
@@ -54,11 +55,12 @@ def test_it_is_pytorchs_attention_with_its_gradients(monkeypatch, size, mask, gr
         *exact, visible, is_causal=causal, scale=0.7, enable_gqa=True
     ).float()
     got = flash_attention(q, keys, values, visible, causal, 0.7)
-    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    close(got, want)
     gradient = torch.randn_like(want)
     expected = torch.autograd.grad(want, (q, keys, values), gradient)
     found = torch.autograd.grad(got, (q, keys, values), gradient)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-5)
+    for ours, theirs in zip(found, expected, strict=True):
+        close(ours, theirs, bound=2e-5)
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=list(SIZES))
@@ -73,14 +75,17 @@ def test_what_is_added_to_scores_has_its_gradient(monkeypatch, size, shape):
     want, got = (
         call(*parts[:3], parts[3].masked_fill(hidden, -torch.inf))
         for call in (
-            lambda *x: F.scaled_dot_product_attention(*x, scale=0.7, enable_gqa=True),
+            lambda *x: F.scaled_dot_product_attention(
+                *(part.double() for part in x), scale=0.7, enable_gqa=True
+            ).float(),
             lambda *x: flash_attention(*x, False, 0.7),
         )
     )
-    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    close(got, want)
     gradient = torch.randn_like(want)
     expected, found = (torch.autograd.grad(x, parts, gradient) for x in (want, got))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-5)
+    for ours, theirs in zip(found, expected, strict=True):
+        close(ours, theirs, bound=2e-5)
 
 
 @pytest.mark.parametrize("lengths", [(300, 300), (700, 1500)], ids=str)
@@ -92,13 +97,13 @@ def test_long_sequences_are_attended_to_in_tiles_where_that_is_quicker(monkeypat
     made = flash_attention
     q, keys = (heads(H, kind, length) for length in lengths)
     got = fused_attention(q, keys, keys, None, lengths[0] == lengths[1], 0.0, 0.3)
-    wide = (part.float() for part in (q, keys, keys))
+    wide = (part.double() for part in (q, keys, keys))
     causal = lengths[0] == lengths[1]
-    want = F.scaled_dot_product_attention(*wide, is_causal=causal, scale=0.3)
+    want = F.scaled_dot_product_attention(*wide, is_causal=causal, scale=0.3).float()
     assert calls
     assert got.dtype == kind
     near = 1e-5 if kind == torch.float32 else 2e-2
-    torch.testing.assert_close(got.float(), want, rtol=near, atol=near)
+    close(got.float(), want, bound=near)
 
 
 def test_no_tensor_of_queries_by_keys_is_made():

@@ -102,8 +102,8 @@ def test_without_values_weights_need_not_be_written_out():
 
 
 def test_beams_with_values_equal_each_beam_alone():
-    attention, position = make_attention(heads(HEADS, 2)), built().float()
-    x, beams = torch.randn(4, 3, DIM), 2
+    attention, position = make_attention(heads(HEADS, 2)).double(), built()
+    x, beams = torch.randn(4, 3, DIM, dtype=torch.float64), 2
     order = torch.tensor([[1, 0], [1, 1]])
     cache, places = attention.make_cache(beams), torch.arange(3)
     for t in range(2):
@@ -117,7 +117,7 @@ def test_beams_with_values_equal_each_beam_alone():
     got = attention(token, attention.project(token), mask, position, cache).output
     mask = causal_mask(torch.ones(4, 3, dtype=torch.bool))
     whole = attention(x, attention.project(x), mask, position).output
-    torch.testing.assert_close(got, whole[:, 2:], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(got, whole[:, 2:])
 
 
 def test_no_tensor_of_queries_by_keys_by_width_is_made():
