@@ -15,6 +15,7 @@ from seqattn.ops.attention import fused_attention
 from seqattn.ops.short_attention import short_attention
 from seqattn.positions import Position
 from tests.builders import make_position
+from tests.comparing import close
 
 
 def heads(count, length, dtype):
@@ -33,11 +34,12 @@ def test_it_is_pytorchs_attention_with_its_gradients(groups, mask, length):
         q, keys, values, visible, is_causal=mask == "causal", scale=0.3, enable_gqa=True
     )
     got = short_attention(q, keys, values, visible, mask == "causal", 0.3)
-    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)  # its softmax is in float32
+    close(got, want)  # its softmax is in float32
     gradient = torch.randn_like(want)
     expected = torch.autograd.grad(want, (q, keys, values), gradient)
     found = torch.autograd.grad(got, (q, keys, values), gradient)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(found, expected, strict=True):
+        close(ours, theirs)
 
 
 @pytest.mark.parametrize("groups", [1, 4])
@@ -45,17 +47,18 @@ def test_it_is_pytorchs_attention_with_its_gradients(groups, mask, length):
 def test_dropout_takes_weights_and_scales_the_others(groups, length, monkeypatch):
     kept = (torch.rand(2, 4, length, length) < 0.7).to(torch.int16)
     monkeypatch.setattr(module, "drawn", lambda shape, p: kept)
-    q, keys, values = (heads(count, length, torch.float32) for count in (4, groups, groups))
+    q, keys, values = (heads(count, length, torch.float64) for count in (4, groups, groups))
     got = short_attention(q, keys, values, None, True, 0.3, dropout=0.25)
     k, v = (part.repeat_interleave(4 // groups, dim=1) for part in (keys, values))
     hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
     weights = (q @ k.mT * 0.3).masked_fill(hidden, -torch.inf).softmax(dim=-1)
     want = (weights * kept / 0.75) @ v
-    torch.testing.assert_close(got, want)
+    close(got, want)
     gradient = torch.randn_like(want)
     expected = torch.autograd.grad(want, (q, keys, values), gradient)
     found = torch.autograd.grad(got, (q, keys, values), gradient)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip(found, expected, strict=True):
+        close(ours, theirs)
 
 
 @pytest.mark.parametrize("keys", [9, 300])
