@@ -13,7 +13,7 @@ from seqattn.tokens import BOS, EOS
 from tests.builders import heads, padded
 from tests.models.recurrents import ALIGNMENTS
 
-COMMON, RARE, UNSEEN, LONGEST = 12, 40, 60, 5
+COMMON, RARE, UNSEEN, LONGEST = 12, 200, 250, 5
 """Ids below each: words, names of the training set, and names of the test alone."""
 
 
