@@ -19,6 +19,7 @@ from tests.builders import (
     make_attention,
     make_position,
 )
+from tests.comparing import close
 
 B, T = 2, 9
 EVERYONE = torch.ones(B, T, dtype=torch.bool)
@@ -69,7 +70,7 @@ def test_weights_come_where_they_are_asked_of_an_attention_that_has_probabilitie
     memory, mask = torch.randn(B, 5, DIM), Mask(PLACES, torch.arange(5))
     plain = attention(x, attention.project(memory), mask, position)
     asked = attention(x, attention.project(memory), mask, position, need_weights=True)
-    torch.testing.assert_close(asked.output, plain.output, atol=1e-5, rtol=1e-5)
+    close(asked.output, plain.output)
     assert (asked.weights is not None) == attention.abilities.copies
     if asked.weights is not None:
         assert asked.weights.shape == (B, T, 5)

@@ -14,6 +14,7 @@ from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import DIM, HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
+from tests.comparing import close
 
 B, T, S, MEMORY_DIM = 2, 5, 7, 10
 REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
@@ -79,19 +80,17 @@ def test_multi_head_attention_equals_pytorchs_in_value_and_gradient(causal):
     future = torch.ones(T, T, dtype=torch.bool).triu(1) if causal else None
     ours = attend(attention, x, x, mask)
     theirs, _ = reference(twin, twin, twin, key_padding_mask=~REAL, attn_mask=future)
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    close(ours, theirs)
     upstream = torch.randn(B, T, DIM)
     (ours * upstream).sum().backward()
     (theirs * upstream).sum().backward()
-    torch.testing.assert_close(x.grad, twin.grad, atol=1e-5, rtol=1e-4)
+    close(x.grad, twin.grad, bound=2e-5)
     projections = (attention.query, attention.key, attention.value)
     got = torch.cat([layer.weight.grad for layer in projections])
-    torch.testing.assert_close(got, reference.in_proj_weight.grad, atol=1e-5, rtol=1e-4)
+    close(got, reference.in_proj_weight.grad, bound=2e-5)
     bias = torch.cat([layer.bias.grad for layer in projections])
-    torch.testing.assert_close(bias, reference.in_proj_bias.grad, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(
-        attention.output.weight.grad, reference.out_proj.weight.grad, atol=1e-5, rtol=1e-4
-    )
+    close(bias, reference.in_proj_bias.grad, bound=2e-5)
+    close(attention.output.weight.grad, reference.out_proj.weight.grad, bound=2e-5)
 
 
 def test_cross_attention_to_a_memory_of_another_width_equals_pytorchs():
@@ -100,7 +99,7 @@ def test_cross_attention_to_a_memory_of_another_width_equals_pytorchs():
     query, memory = torch.randn(B, T, DIM), torch.randn(B, S, MEMORY_DIM)
     mask = Mask(torch.arange(T), torch.arange(S), SOURCE_REAL)
     theirs, _ = reference(query, memory, memory, key_padding_mask=~SOURCE_REAL)
-    torch.testing.assert_close(attend(attention, query, memory, mask), theirs, atol=1e-5, rtol=1e-5)
+    close(attend(attention, query, memory, mask), theirs)
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
@@ -113,7 +112,7 @@ def test_any_number_of_key_heads_equals_brute_force(num_kv_heads, causal):
         allowed = allowed & torch.ones(T, T, dtype=torch.bool).tril()
     ours = attend(attention, x, x, causal_mask(REAL) if causal else full_mask(REAL))
     expected = brute_force(attention, x, x, allowed).float()
-    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+    close(ours, expected)
 
 
 def test_a_users_own_mask_joins_the_padding_and_the_causal_one():
@@ -125,7 +124,7 @@ def test_a_users_own_mask_joins_the_padding_and_the_causal_one():
     mask = causal_mask(REAL).joined(band | first).joined(torch.ones(1, 1, T, T).bool())
     allowed = REAL[:, None, :] & torch.ones(T, T, dtype=torch.bool).tril() & (band | first)
     expected = brute_force(attention, x, x, allowed).float()
-    torch.testing.assert_close(attend(attention, x, x, mask), expected, atol=1e-5, rtol=1e-5)
+    close(attend(attention, x, x, mask), expected)
 
 
 def test_a_users_own_mask_may_differ_for_every_sentence_head_and_query():
@@ -136,7 +135,7 @@ def test_a_users_own_mask_may_differ_for_every_sentence_head_and_query():
     mask = Mask(torch.arange(T), torch.arange(S), SOURCE_REAL).joined(extra)
     reference = reference_with_the_weights_of(attention)
     theirs, _ = reference(q, x, x, attn_mask=~extra.flatten(0, 1), key_padding_mask=~SOURCE_REAL)
-    torch.testing.assert_close(attend(attention, q, x, mask), theirs, atol=1e-5, rtol=1e-5)
+    close(attend(attention, q, x, mask), theirs)
 
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2])

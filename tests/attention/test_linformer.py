@@ -22,6 +22,7 @@ from tests.builders import (
     load_choice,
     make_transformer,
 )
+from tests.comparing import close
 
 B, T, PROJECTED, LONGEST = 2, 5, 3, 9
 REAL = torch.tensor([[1] * 5, [0, 1, 1, 1, 0]], dtype=torch.bool)
@@ -63,14 +64,14 @@ def test_it_equals_the_definition_in_value_and_gradient(groups):
     q, k, v = inputs(groups)
     expected = place_by_place(kernel, q, k, v, REAL)
     got = kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE).context
-    torch.testing.assert_close(got.double(), expected, atol=1e-6, rtol=1e-5)
+    close(got.double(), expected)
     upstream = torch.randn(q.shape)
     sources = (q, k, v, kernel.keys_by_place, kernel.values_by_place)
     ours = torch.autograd.grad((got * upstream).sum(), sources)
     theirs = torch.autograd.grad((expected * upstream).sum(), sources)
     for one, other in zip(ours, theirs):
         assert (other != 0).any()
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+        close(one, other, bound=2e-5)
 
 
 @pytest.mark.parametrize("groups", [2, 4])
@@ -93,7 +94,7 @@ def test_padding_may_reach_beyond_the_longest_sentence():
         real[:, before : before + T] = True
         got = kernel(q, KeysValues(k, v), full_mask(real), NOWHERE).context
         expected = place_by_place(kernel, q, k, v, real)
-        torch.testing.assert_close(got.double(), expected, atol=1e-6, rtol=1e-5)
+        close(got.double(), expected)
 
 
 def test_a_sentence_that_is_too_long_is_refused():

@@ -22,6 +22,7 @@ from seqattn.attention.kernels.window import SlidingWindowKernel
 from seqattn.errors import UserError
 from seqattn.positions import Position
 from tests.builders import DIM, HEADS, causal_mask, full_mask, make_attention, make_position
+from tests.comparing import close
 from tests.pages import ROOT
 
 B, T = 1, 140  # more than any kernel writes out for being short
@@ -104,7 +105,7 @@ def test_what_a_subclass_overrides_is_used_in_every_pass(parent, change):
             attention.train(training)
             with torch.set_grad_enabled(learning):
                 got = attention.mix(x, mask, position)
-            torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
+            close(got, expected)
 
 
 def test_a_ring_over_several_ranks_refuses_other_weights(monkeypatch):

@@ -10,6 +10,7 @@ from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS
+from tests.comparing import close
 
 B, T, S = 2, 5, 7
 REAL = torch.tensor([[1] * 7, [0, 1, 1, 1, 1, 0, 0]], dtype=torch.bool)
@@ -76,12 +77,12 @@ def test_observed_weights_equal_brute_force_and_change_no_output(groups):
     assert torch.equal(before, after)
     (weights,) = maps
     expected = weights_written_out(q, k, allowed)
-    torch.testing.assert_close(weights.double(), expected, atol=1e-6, rtol=1e-5)
+    close(weights.double(), expected)
     assert (weights[~allowed[:, None].expand_as(weights)] == 0).all()
     alone = ~allowed.any(-1)[:, None].expand(B, HEADS, T)
     torch.testing.assert_close(weights.sum(-1), (~alone).float())
     context = expected @ v.double().repeat_interleave(HEADS // groups, dim=1)
-    torch.testing.assert_close(after.double(), context, atol=1e-6, rtol=1e-5)
+    close(after.double(), context)
 
 
 def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_them():
@@ -92,13 +93,13 @@ def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_
     maps = []
     kernel.observers, kernel.edits = (maps.append,), (lambda weights, visible: weights,)
     context = kernel(q, KeysValues(k, v), mask, NOWHERE).context
-    torch.testing.assert_close(context, fused, atol=1e-6, rtol=1e-5)
+    close(context, fused)
     upstream = torch.randn_like(context)
     gradient, *kept = torch.autograd.grad((context * upstream).sum(), (maps[0], q, k, v))
     expected = upstream @ v.repeat_interleave(2, dim=1).transpose(2, 3)
-    torch.testing.assert_close(gradient, expected, atol=1e-6, rtol=1e-5)
+    close(gradient, expected)
     for one, other in zip(kept, torch.autograd.grad((fused * upstream).sum(), (q, k, v))):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+        close(one, other)
 
 
 def test_the_fused_kernel_is_never_given_a_query_with_nothing_to_look_at(monkeypatch):
@@ -141,7 +142,7 @@ def test_a_positions_score_value_and_scale_terms_are_added(scheme, observed):
     if scheme is Tilted:
         total = weights.sum(-1, keepdim=True)
         expected = expected + total * torch.arange(T)[:, None] + weights[..., :HEAD_DIM]
-    torch.testing.assert_close(got.double(), expected, atol=1e-5, rtol=1e-5)
+    close(got.double(), expected)
 
 
 @pytest.mark.parametrize("kept_gradients", [False, True])
@@ -157,10 +158,10 @@ def test_dropped_weights_are_scaled_and_the_observed_ones_are_the_true_ones(kept
     torch.manual_seed(3)
     dropped = kernel(q, KeysValues(k, identity), mask, NOWHERE).context
     true = weights_written_out(q, k, allowed).float()
-    torch.testing.assert_close(maps[0], true, atol=1e-6, rtol=1e-5)
+    close(maps[0], true)
     kept = dropped != 0
     assert 0 < kept.sum() < (true > 0).sum()
     torch.testing.assert_close(dropped[kept], true[kept] / 0.6, atol=1e-6, rtol=1e-4)
     kernel.eval()
     context = kernel(q, KeysValues(k, identity), mask, NOWHERE).context
-    torch.testing.assert_close(context, true, atol=1e-6, rtol=1e-5)
+    close(context, true)

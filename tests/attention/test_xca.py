@@ -10,6 +10,7 @@ from seqattn.attention.masks import Mask
 from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS, causal_mask, full_mask, randomised
+from tests.comparing import close
 
 B, T = 2, 5
 REAL = torch.tensor([[1] * 5, [0, 1, 1, 1, 0]], dtype=torch.bool)
@@ -49,14 +50,14 @@ def test_it_equals_the_definition_in_value_and_gradient(groups):
     tau = kernel.log_tau.exp().double()
     expected = channel_by_channel(q, k, v, tau)
     got = kernel(q, KeysValues(k, v), full_mask(REAL), NOWHERE).context
-    torch.testing.assert_close(got.double(), expected, atol=1e-6, rtol=1e-5)
+    close(got.double(), expected)
     upstream = torch.randn(q.shape)
     sources = (q, k, v, kernel.log_tau)
     ours = torch.autograd.grad((got * upstream).sum(), sources)
     theirs = torch.autograd.grad((expected * upstream).sum(), sources)
     for one, other in zip(ours, theirs):
         assert (other != 0).any()
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+        close(one, other, bound=2e-5)
 
 
 def test_every_head_starts_at_the_temperature_that_it_is_told():
