@@ -38,7 +38,7 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
     check_alike([run for seeds in runs.values() for run in seeds])
     (home / "finalists").mkdir(exist_ok=True)
     paths = [str(path) for seeds in finalists.values() for path in seeds]
-    comparison = Comparison(paths, "val", rounds=5, frequencies=False)
+    comparison = Comparison(paths, "val", rounds=5)
     judged, costs = comparison.compare(Systems(runs, []), home / "finalists")
     best = next(one for one in finalists if one.name == next(iter(judged[0].systems)))
     own = unchanged(halving.search.overrides, best.overrides)
