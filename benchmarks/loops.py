@@ -16,12 +16,12 @@ from benchmarks.suite import Sample, timed
 from benchmarks.transformer_models import parameters_of
 from seqattn.data.batch import Batch
 from seqattn.models.base import Seq2SeqModel
-from seqattn.tasks.seq2seq import Seq2SeqTask
-from seqattn.tasks.settings import Optimization
 from seqattn.tokens import PAD
 from seqattn.training.callbacks import Throughput
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
+from seqattn.training.tasks.seq2seq import Seq2SeqTask
+from seqattn.training.tasks.settings import Optimization
 
 SMOOTHING = 0.1
 """Label smoothing of every contestant."""

@@ -79,7 +79,7 @@ def cases() -> list[Case]:
     found += [Case(f"rnn-{x}", f"{rnn} attention={x}") for x in ALIGNMENTS.split()]
     copying = "task=summarization data=demo_summarization model.copy=true loader.max_tokens=600"
     found += [
-        Case("rnn-gru-fed", f"{rnn} model.cell=gru model.input_feeding=true"),
+        Case("rnn-gru-fed", f"{rnn} attention=luong_dot model.cell=gru model.input_feeding=true"),
         Case("copying", f"{TINY} {copying}"),
         Case("rnn-copying", f"{rnn} {copying}"),
         Case("norm-first-swiglu", f"{TINY} model.activation=swiglu model.norm=rmsnorm"),

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from seqattn.cli.main import run_verb
-from seqattn.runs.fitting import SpanFitting, TextFitting
+from seqattn.training.setup import SpanSetup, TextSetup
 from tests.cli.small import (
     checkpoint,
     train_arguments,
@@ -93,8 +93,8 @@ def _fork(rank, world, port, words, log):
         os.dup2(told, 1)
         os.dup2(told, 2)
         torch.set_num_threads(1)
-        for fitting in (TextFitting, SpanFitting):
-            fitting.draw = lambda fitting: None  # most of so small a run's time
+        for setup in (TextSetup, SpanSetup):
+            setup.draw = lambda setup: None  # most of so small a run's time
         if world > 1:
             os.environ |= {
                 "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world),

@@ -14,7 +14,7 @@ from tests.absent import printed_without
 
 HOME = Path(seqattn.__file__).parent
 MODELS = {"models", "layers", "attention", "positions", "ops"}
-BELOW_TASKS = {"generation", "training", *MODELS}
+BUNDLE = {"generation", "metrics", "data", "analysis", *MODELS}
 MAY_IMPORT = {
     "ops": set(),
     "positions": {"ops"},
@@ -22,23 +22,22 @@ MAY_IMPORT = {
     "layers": {"attention", "positions", "ops"},
     "models": MODELS - {"models"},
     "generation": MODELS,
-    "training": MODELS,
     "data": set(),
     "metrics": set(),
-    "tasks": {*BELOW_TASKS, "data.batch", "data.span_batch", "metrics"},
-    "bundle": {*BELOW_TASKS, "tasks", "analysis", "data", "metrics"},
-    "analysis": BELOW_TASKS,
-    "runs": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics"},
-    "config": {"runs", "bundle"},
-    "cli": {"config", "runs", "bundle"},
-    "extras": {*BELOW_TASKS, "tasks", "analysis", "bundle", "data", "metrics", "runs"},
+    "analysis": {"generation", *MODELS},
+    "bundle": BUNDLE,
+    "training": {"bundle", *BUNDLE},
+    "verbs": {"training", "bundle", *BUNDLE},
+    "config": {"training", "bundle"},
+    "cli": {"config", "verbs", "training", "bundle"},
+    "extras": {"verbs", "training", "bundle", *BUNDLE},
 }
 """Beside itself and the ground. A dotted name allows that one module."""
 HOMES_OF_OTHERS = {
     "hydra": {"cli", "config"},
     "omegaconf": {"cli", "config"},
     "optuna": {"extras"},
-    "matplotlib": {"analysis", "extras", "runs"},
+    "matplotlib": {"analysis", "bundle", "extras", "training", "verbs"},
     "datasets": {"data"},
     "sentencepiece": {"data"},
     "sacrebleu": {"metrics"},
@@ -85,6 +84,7 @@ def allowed(folder, module):
         "inputs",
         "places",
         "roles",
+        "screen",
         "processes",
         "storage",
         "tokens",
@@ -181,7 +181,7 @@ def test_the_page_of_help_waits_for_nothing_at_all():
 def test_an_edge_that_points_upwards_would_be_seen(tmp_path, monkeypatch):
     lines = [
         "import seqattn.cli.main",
-        "from seqattn import tasks",
+        "from seqattn import training",
         "from seqattn.data.module import Seq2SeqData",
         "from ..generation import Generator",
         "def late():\n    from seqattn.analysis import capture",
@@ -199,7 +199,8 @@ def test_an_edge_that_points_upwards_would_be_seen(tmp_path, monkeypatch):
 
 def test_what_a_model_needs_imports_without_hydra_datasets_or_wandb():
     program = """
-import seqattn.models.transformer, seqattn.generation, seqattn.tasks.seq2seq, seqattn.analysis
+import seqattn.models.transformer, seqattn.generation, seqattn.analysis
+import seqattn.training.tasks.seq2seq
 try:
     import hydra
 except ModuleNotFoundError:

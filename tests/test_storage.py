@@ -9,8 +9,8 @@ import pytest
 from seqattn.data.lines import write_lines
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
-from seqattn.runs.run_directory import claimed
 from seqattn.storage import user_path, write_whole
+from seqattn.training.run_directory import claimed
 
 
 def failing():

@@ -71,7 +71,7 @@ def tell_jobs() -> None:
         ]
         for name, row in scores.items()
     }
-    from seqattn.runs.tables import print_table  # Rich takes a moment to import
+    from seqattn.screen import print_table  # Rich takes a moment to import
 
     print_table(str(home), lines, ["overrides", *figures])
     rows = [["job", "overrides", *figures], *([name, *line] for name, line in lines.items())]
@@ -102,7 +102,7 @@ def _read(file: Path, kind: type[Any]) -> Any:
 def _best(configs: list[dict[str, Any]], scores: dict[str, Any]) -> str | None:
     """The job whose bundle is the best by what all jobs' checkpoints were chosen by."""
     from seqattn.bundle.nodes import build
-    from seqattn.runs.task_options import mode_of
+    from seqattn.training.task_options import mode_of
 
     nodes = [config.get("checkpoint") for config in configs]
     monitors = {

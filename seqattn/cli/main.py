@@ -24,8 +24,8 @@ from seqattn.config.compose import CONF, register_resolvers
 from seqattn.config.overrides import complete
 from seqattn.errors import Stopped, UserError
 from seqattn.processes import end_with, is_orphaned, write_utf8
-from seqattn.runs.rendezvous import rendezvous
-from seqattn.runs.run_directory import rank, remove_empty, world_size
+from seqattn.training.rendezvous import rendezvous
+from seqattn.training.run_directory import rank, remove_empty, world_size
 
 _PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
 """Where a command says its files go; the same command goes on there."""

@@ -17,7 +17,7 @@ from seqattn.cli.help_page import verbs
 from seqattn.config.compose import bases, choices, own_keys, settle, verb_class
 from seqattn.config.overrides import is_filled
 from seqattn.errors import UserError
-from seqattn.runs.run_directory import remove_empty
+from seqattn.training.run_directory import remove_empty
 
 Action = Callable[[DictConfig], float | None]
 

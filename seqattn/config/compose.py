@@ -15,8 +15,8 @@ from seqattn.bundle.nodes import TARGET, nearest
 from seqattn.config.overrides import CARRIED, OWN, complete
 from seqattn.errors import UserError
 from seqattn.places import shipped
-from seqattn.runs.rendezvous import rendezvous
 from seqattn.storage import file_faults, user_path
+from seqattn.training.rendezvous import rendezvous
 
 CONF = shipped("conf")
 Settings = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 
+from seqattn.screen import EVERY, Screen, duration
 from seqattn.training.callbacks import Monitored, Throughput
 from seqattn.training.monitors import logs_now
-from seqattn.training.screen import EVERY, Screen, duration
 
 _REFRESHED = 0.5
 """Seconds from one look at the figures to the next: each waits for the device."""

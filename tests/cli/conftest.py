@@ -7,12 +7,6 @@ import datasets  # noqa: F401  what is imported here is there in every forked co
 import matplotlib.pyplot  # noqa: F401
 import pytest
 
-import seqattn.extras.compare.compare
-import seqattn.extras.convert.convert
-import seqattn.extras.corpora.distil
-import seqattn.extras.explain.explain
-import seqattn.runs.analyze
-import seqattn.runs.fit  # noqa: F401
 from seqattn.cli.main import run_verb
 from tests.cli.small import data_of, train, train_arguments, write_corpus, write_questions
 

@@ -18,8 +18,8 @@ from seqattn.cli.main import run_verb
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, choices, register_resolvers, settle
 from seqattn.config.overrides import complete
-from seqattn.runs.run_directory import remove_empty
 from seqattn.training.checkpoint_files import newest_whole
+from seqattn.training.run_directory import remove_empty
 
 SUBJECTS = {
     "a dog": "ein Hund",
@@ -188,7 +188,7 @@ def composed(verb, *overrides):
 
 def training(settings, chosen):
     """The training of composed settings."""
-    own = {"_target_": "seqattn.runs.train.Training", "choices": chosen}
+    own = {"_target_": "seqattn.training.train.Training", "choices": chosen}
     return build({**settings, **own})
 
 

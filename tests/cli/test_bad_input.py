@@ -9,9 +9,9 @@ import pytest
 from filelock import FileLock
 
 import seqattn
+from seqattn.bundle.pictures import draw_text
 from seqattn.errors import UserError
-from seqattn.runs.analyze import draw_text
-from seqattn.runs.run_directory import claimed
+from seqattn.training.run_directory import claimed
 from tests.cli.small import (
     listing,
     pairs,

@@ -48,7 +48,7 @@ def test_a_table_in_another_encoding_is_printed_once_the_run_is_on_the_disk(plac
     def fails(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("seqattn.runs.ending.print_table", fails)
+    monkeypatch.setattr("seqattn.training.finish.print_table", fails)
     ended = run_forked(verb, [*words, "run_dir=other"], places.folder)
     assert ended.code == 2, ended
     assert ended.err.splitlines()[-1] == "error: No space left on device"

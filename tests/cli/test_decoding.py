@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import seqattn
-from seqattn.runs.bundle_run import BundleRun
+from seqattn.verbs.bundle_run import BundleRun
 from tests.cli.small import data_of, json_lines, refusal, run, succeed, train_arguments
 
 

@@ -12,7 +12,7 @@ from seqattn.extras.compare.comparison_plots import Point, pareto_front
 from seqattn.extras.compare.judging import judge
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import TextScorer
-from seqattn.runs.task_options import TextGeneration
+from seqattn.training.task_options import TextGeneration
 from tests.cli.small import checkpoint, data_of, logged, succeed, train, train_arguments
 from tests.metrics.error_scorer import ErrorScorer
 

@@ -7,8 +7,8 @@ import yaml
 
 from seqattn.config.overrides import complete
 from seqattn.errors import UserError
-from seqattn.runs.ending import TrainingResult
-from seqattn.runs.resuming import settings_before
+from seqattn.training.finish import TrainingResult
+from seqattn.training.resume import settings_before
 from tests.cli.small import run
 
 MADE = "{_target_: os.mkdir, path: ran}"

@@ -8,7 +8,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from seqattn.runs.train import Training
+from seqattn.training.train import Training
 from tests.cli.small import checkpoint, composed, refusal, run, succeed, train, train_arguments
 
 SHAPE = ("attention", "position", "model.", "tokenizer")

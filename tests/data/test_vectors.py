@@ -12,7 +12,7 @@ from seqattn.data.vectors import read_vectors
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.layers.embedding import make_table
-from seqattn.runs.starting import fill_embeddings
+from seqattn.training.start import fill_embeddings
 from tests.data.reading import refusal
 
 PIECES = ["<pad>", "▁dog", "dog", "▁", "s", "▁cat"]

@@ -8,8 +8,8 @@ from seqattn.generation import Generator, GreedySearch
 from seqattn.models.recurrent import RecurrentConfig
 from seqattn.models.transformer import Slots, TransformerConfig
 from seqattn.positions import SinusoidalPosition
-from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
 from seqattn.tokens import BOS, EOS
+from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import heads, padded
 from tests.models.recurrents import ALIGNMENTS
 

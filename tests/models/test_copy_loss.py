@@ -8,7 +8,7 @@ from seqattn.models.head import DecoderOutput, PointerHead, SourceTokens
 from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cross_entropy import cross_entropy
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
-from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
+from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import padded
 from tests.comparing import close
 from tests.models.families import copying, make

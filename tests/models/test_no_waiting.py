@@ -19,12 +19,12 @@ from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.beam import candidates
 from seqattn.generation.processors import NoRepeatNgram
 from seqattn.generation.stepper import Stepper
-from seqattn.tasks.seq2seq import Seq2SeqTask
-from seqattn.tasks.settings import Optimization
 from seqattn.tokens import BOS
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
+from seqattn.training.tasks.seq2seq import Seq2SeqTask
+from seqattn.training.tasks.settings import Optimization
 from tests.builders import (
     attention_variants,
     fitting,

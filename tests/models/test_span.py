@@ -12,8 +12,8 @@ from seqattn.errors import UserError
 from seqattn.models.span_head import SpanHead, SpanPairs
 from seqattn.models.span_matching import MATCHES, WordMatch
 from seqattn.positions import LearnedPosition, RotaryPosition, SinusoidalPosition
-from seqattn.tasks.span_task import log_probabilities
 from seqattn.tokens import PAD
+from seqattn.training.tasks.span_task import log_probabilities
 from tests.builders import (
     heads,
     load_variant,

@@ -23,7 +23,7 @@ from seqattn.ops.products import _Product
 from seqattn.ops.short_attention import short_attention
 from seqattn.ops.stepwise import StepLinear
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
-from seqattn.tasks.halving import BatchLoss, by_halves
+from seqattn.training.tasks.halving import BatchLoss, by_halves
 from tests.pages import ROOT
 
 

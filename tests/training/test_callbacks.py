@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from seqattn.data.batch import collate
+from seqattn.screen import duration, progress
 from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored, Throughput
 from seqattn.training.place import steps_now
 from seqattn.training.progress import EpochLines
-from seqattn.training.screen import duration, progress
 
 
 class Module:

@@ -3,7 +3,7 @@
 import io
 import sys
 
-from seqattn.training.screen import progress
+from seqattn.screen import progress
 
 
 class Terminal(io.StringIO):

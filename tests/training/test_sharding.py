@@ -14,11 +14,11 @@ from torch.utils.data import DataLoader
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
-from seqattn.runs.trainer_options import TrainerOptions
-from seqattn.tasks.seq2seq import Optimization, Seq2SeqTask
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from seqattn.training.sharding import shard
+from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
+from seqattn.training.trainer_options import TrainerOptions
 from tests.builders import (
     attention_variants,
     load_choice,
@@ -31,7 +31,7 @@ from tests.models import spans
 from tests.models.recurrents import MODELS, make_recurrent
 from tests.operations import operations
 from tests.ranks import join, run_ranks
-from tests.tasks.test_effective_batch import batch_of, rows
+from tests.training.tasks.test_effective_batch import batch_of, rows
 
 STEP_BATCHES = 6  # of an optimizer step, on all ranks together
 KINDS = {

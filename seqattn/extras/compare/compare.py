@@ -33,12 +33,12 @@ from seqattn.extras.compare.comparison_tables import (
 from seqattn.extras.compare.costs import Cost, measure_costs
 from seqattn.extras.compare.judging import MetricFigures, judge
 from seqattn.extras.compare.systems import Systems, check_alike, systems_of
-from seqattn.runs.bundle_run import Split
-from seqattn.runs.run_directory import room_for_files
-from seqattn.runs.run_tables import TableDocument
-from seqattn.runs.tables import print_table
-from seqattn.runs.task_options import task_class
+from seqattn.screen import print_table
 from seqattn.storage import user_path, write_whole
+from seqattn.training.run_directory import room_for_files
+from seqattn.training.task_options import task_class
+from seqattn.verbs.bundle_run import Split
+from seqattn.verbs.run_tables import TableDocument
 
 _OF_SPEED = ("accelerator", "devices", "num_nodes")
 """Settings of the trainer that change how long training takes and nothing else."""

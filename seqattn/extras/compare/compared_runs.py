@@ -18,11 +18,11 @@ from seqattn.errors import UserError
 from seqattn.inputs import LARGEST, limited_lines, opened, read_bytes
 from seqattn.metrics.significance import SentenceCounts
 from seqattn.metrics.text import doubts, lower_is_better
-from seqattn.runs.bundle_run import Split
-from seqattn.runs.evaluate import SENTENCES, Evaluation
-from seqattn.runs.made_from import contents_now
-from seqattn.runs.resuming import RESULT, settings_before
 from seqattn.storage import file_faults, is_file, user_path
+from seqattn.training.resume import RESULT, settings_before
+from seqattn.verbs.bundle_run import Split
+from seqattn.verbs.evaluate import SENTENCES, Evaluation
+from seqattn.verbs.made_from import contents_now
 
 _SCORES, _CONFIG = "scores.json", "config.yaml"
 

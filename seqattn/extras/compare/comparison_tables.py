@@ -10,8 +10,8 @@ import numpy as np
 from seqattn.extras.compare.compared_runs import ComparedRun
 from seqattn.extras.compare.costs import CACHED, Cost
 from seqattn.extras.compare.judging import MetricFigures
-from seqattn.runs.run_tables import TableDocument
-from seqattn.training.screen import duration
+from seqattn.screen import duration
+from seqattn.verbs.run_tables import TableDocument
 
 METHODS = [
     "Intervals of a system are Student's t over its seeds, 95 %: of the mean that all seeds would "

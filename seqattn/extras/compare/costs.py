@@ -11,12 +11,12 @@ import torch
 
 from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.outputs import outputs_for
 from seqattn.extras.compare.compared_runs import ComparedRun, trusted
 from seqattn.models.base import Seq2SeqModel
-from seqattn.runs.bundle_run import outputs_for
+from seqattn.screen import progress
 from seqattn.tokens import BOS, EOS
 from seqattn.training.measurements import read_figures, training_of
-from seqattn.training.screen import progress
 
 CACHED = 32
 """Target tokens after which a cache is measured."""

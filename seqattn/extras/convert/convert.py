@@ -14,6 +14,7 @@ from seqattn.bundle.data_paths import without_paths
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import read_config, write_bundle
 from seqattn.bundle.nodes import describe
+from seqattn.bundle.outputs import answers_to, outputs_for
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
 from seqattn.data.span_batch import Questions
@@ -22,13 +23,13 @@ from seqattn.extras.convert.pooling import pooled
 from seqattn.extras.explain.head_importance import pruned_by_importance
 from seqattn.metrics.text import TextScore, named
 from seqattn.ops.int8 import multiplies_int8, round_weights
-from seqattn.runs.bundle_run import ScoredRun, answers_to, outputs_for
-from seqattn.runs.made_from import MadeFrom, bundle_contents, data_contents
-from seqattn.runs.run_directory import room_for_files
-from seqattn.runs.tables import print_table
-from seqattn.runs.task_options import task_class
+from seqattn.screen import print_table
 from seqattn.storage import user_path
 from seqattn.tokens import BOS, EOS
+from seqattn.training.run_directory import room_for_files
+from seqattn.training.task_options import task_class
+from seqattn.verbs.bundle_run import ScoredRun
+from seqattn.verbs.made_from import MadeFrom, bundle_contents, data_contents
 
 
 class Report(NamedTuple):

@@ -10,10 +10,10 @@ from lightning import seed_everything
 from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.nodes import PARTIAL, build
 from seqattn.data.module import Seq2SeqData
-from seqattn.runs.task_options import task_class
-from seqattn.tasks.seq2seq import Seq2SeqTask
-from seqattn.tasks.settings import Optimization
 from seqattn.training.schedules import constant
+from seqattn.training.task_options import task_class
+from seqattn.training.tasks.seq2seq import Seq2SeqTask
+from seqattn.training.tasks.settings import Optimization
 
 
 def uptrain(bundle: TextBundle, data: Any, steps: int, device: str, cache_dir: str | None) -> None:

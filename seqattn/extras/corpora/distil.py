@@ -9,7 +9,7 @@ from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.corpora.synthetic import SyntheticCorpus
 from seqattn.metrics.text import sentence_bleu
-from seqattn.runs.reranking import most_hypotheses
+from seqattn.verbs.reranking import most_hypotheses
 
 
 @checked

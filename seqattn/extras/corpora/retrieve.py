@@ -18,11 +18,10 @@ from seqattn.extras.corpora.corpora import (
     write_choice,
 )
 from seqattn.extras.corpora.retrieval import TfidfIndex
-from seqattn.runs.made_from import MadeFrom
-from seqattn.runs.run_directory import claimed
-from seqattn.runs.tables import print_table
+from seqattn.screen import print_table, progress
 from seqattn.storage import user_path, write_whole
-from seqattn.training.screen import progress
+from seqattn.training.run_directory import claimed
+from seqattn.verbs.made_from import MadeFrom
 
 _CHOICE = "retrieved"
 _BETWEEN, _END = " | ", " || "

@@ -23,13 +23,12 @@ from seqattn.extras.corpora.corpora import (
 from seqattn.generation.base import Progress, Search
 from seqattn.generation.generator import Generator
 from seqattn.generation.windows import generate_from_windows
-from seqattn.runs.bundle_run import BundleRun
-from seqattn.runs.made_from import MadeFrom, bundle_contents
-from seqattn.runs.run_directory import claimed
-from seqattn.runs.tables import print_table
-from seqattn.runs.task_options import task_class
+from seqattn.screen import print_table, progress
 from seqattn.storage import file_faults, is_file, user_path, write_whole
-from seqattn.training.screen import progress
+from seqattn.training.run_directory import claimed
+from seqattn.training.task_options import task_class
+from seqattn.verbs.bundle_run import BundleRun
+from seqattn.verbs.made_from import MadeFrom, bundle_contents
 
 _PART = 5_000
 """Sources that are searched together, and lost by a kill at most."""

@@ -16,12 +16,12 @@ from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.extras.exchange.ctranslate_spec import ctranslate_spec
 from seqattn.generation.base import inference
-from seqattn.runs.bundle_run import BundleRun
-from seqattn.runs.made_from import MadeFrom, bundle_contents
-from seqattn.runs.run_directory import room_for_files
-from seqattn.runs.tables import print_table
+from seqattn.screen import print_table
 from seqattn.storage import file_faults, user_path
 from seqattn.tokens import BOS, EOS, RESERVED
+from seqattn.training.run_directory import room_for_files
+from seqattn.verbs.bundle_run import BundleRun
+from seqattn.verbs.made_from import MadeFrom, bundle_contents
 
 _PAIRS, _LONGEST = 8, 24
 """Random pairs that are scored by both, and their tokens at most."""

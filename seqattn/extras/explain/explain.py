@@ -22,10 +22,10 @@ from seqattn.extras.explain.explained_text import explain_text
 from seqattn.extras.explain.explanations import METHODS, known_methods
 from seqattn.extras.explain.faithfulness import PERCENTS
 from seqattn.models.base import Seq2SeqModel
-from seqattn.runs.bundle_run import ScoredRun, Split
-from seqattn.runs.run_directory import distinct_names, room_for_files
-from seqattn.runs.tables import keep_tables, print_tables
 from seqattn.storage import user_path, write_json
+from seqattn.training.run_directory import distinct_names, room_for_files
+from seqattn.verbs.bundle_run import ScoredRun, Split
+from seqattn.verbs.tables import keep_tables, print_tables
 
 Found = Mapping[str, Any]
 """What explanations.json holds of each bundle, by its name."""

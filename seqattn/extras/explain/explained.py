@@ -12,6 +12,7 @@ from seqattn.analysis.intervene import EDITS, intervene, parts_of
 from seqattn.analysis.pairs import Pair
 from seqattn.analysis.word_alignment import align
 from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.outputs import outputs_for
 from seqattn.data.base import Texts
 from seqattn.data.word_links import WordLinks
 from seqattn.errors import UserError
@@ -20,8 +21,7 @@ from seqattn.extras.explain.faithfulness import judge, random_contributions
 from seqattn.generation.forced import batches, padded, target_log_probabilities
 from seqattn.generation.windows import generate_from_windows
 from seqattn.metrics.alignment_error import AlignmentErrorRate
-from seqattn.runs.bundle_run import outputs_for
-from seqattn.training.screen import progress
+from seqattn.screen import progress
 
 RANDOM = "random"
 """What the method that knows nothing is called."""

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from seqattn.extras.explain.explained_tables import rounded
 from seqattn.extras.explain.head_figures import AttentionHeads, HeadRow
 from seqattn.extras.explain.head_plots import AblationCurve
-from seqattn.runs.run_tables import TableDocument
-from seqattn.runs.tables import numbers_told, print_table
+from seqattn.screen import print_table
+from seqattn.verbs.run_tables import TableDocument
+from seqattn.verbs.tables import numbers_told
 
 _FIGURES = ("importance", "entropy", "relative", "confidence", "mark", "-1", "0", "+1", "rare",
             "aligned")  # fmt: skip

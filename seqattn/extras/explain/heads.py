@@ -13,6 +13,7 @@ from seqattn.analysis.intervene import intervene
 from seqattn.analysis.plots import save
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.nodes import describe
+from seqattn.bundle.outputs import outputs_for
 from seqattn.checking import Count, CountOrNone, checked
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
@@ -29,11 +30,11 @@ from seqattn.extras.explain.importance import (
     random_order,
 )
 from seqattn.metrics.text import TextScore
-from seqattn.runs.bundle_run import ScoredRun, outputs_for
-from seqattn.runs.run_directory import room_for_files
-from seqattn.runs.tables import keep_tables, print_tables
+from seqattn.screen import progress
 from seqattn.storage import user_path, write_json
-from seqattn.training.screen import progress
+from seqattn.training.run_directory import room_for_files
+from seqattn.verbs.bundle_run import ScoredRun
+from seqattn.verbs.tables import keep_tables, print_tables
 
 RANDOM = 3
 """Random orders in which heads are taken out, whose mean is the baseline."""

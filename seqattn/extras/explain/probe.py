@@ -20,12 +20,12 @@ from seqattn.extras.explain.probes import (
     uniform_attention,
     word_states,
 )
-from seqattn.runs.bundle_run import BundleRun, Split
-from seqattn.runs.run_directory import room_for_files
-from seqattn.runs.tables import print_table
-from seqattn.runs.task_options import task_class
+from seqattn.screen import print_table
 from seqattn.storage import user_path, write_json
 from seqattn.tokens import EOS
+from seqattn.training.run_directory import room_for_files
+from seqattn.training.task_options import task_class
+from seqattn.verbs.bundle_run import BundleRun, Split
 
 _SHOWN = 4  # places of a word
 

@@ -6,7 +6,7 @@ into a file or given by a server.
 
 from typing import TypedDict
 
-from seqattn.runs.run_tables import TableDocument
+from seqattn.verbs.run_tables import TableDocument
 
 
 class ArrayDocument(TypedDict):

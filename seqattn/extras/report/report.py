@@ -17,10 +17,10 @@ from seqattn.extras.report.sentences import Look, looks_into, sentence_document,
 from seqattn.extras.report.single_file import page
 from seqattn.extras.report.text_document import TextLook
 from seqattn.metrics.text import TextScore
-from seqattn.runs.bundle_run import ScoredRun
-from seqattn.runs.run_directory import distinct_names
+from seqattn.screen import progress
 from seqattn.storage import file_faults, user_path, write_whole
-from seqattn.training.screen import progress
+from seqattn.training.run_directory import distinct_names
+from seqattn.verbs.bundle_run import ScoredRun
 
 
 class Row(NamedTuple):

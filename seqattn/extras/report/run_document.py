@@ -9,9 +9,9 @@ from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.nodes import TARGET
 from seqattn.extras.report.document_types import BundleDocument, CurveDocument, ScoreDocument
 from seqattn.metrics.text import TextScore
-from seqattn.runs.run_tables import run_tables
+from seqattn.screen import duration
 from seqattn.training.measurements import read_figures, training_of
-from seqattn.training.screen import duration
+from seqattn.verbs.run_tables import run_tables
 
 _MOST_POINTS = 400
 

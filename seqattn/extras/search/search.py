@@ -12,8 +12,8 @@ from seqattn.errors import UserError
 from seqattn.extras.search.search_budget import Budget
 from seqattn.extras.search.search_space import SearchSpace
 from seqattn.processes import cores
-from seqattn.runs.made_from import data_contents
-from seqattn.runs.run_directory import claimed
+from seqattn.training.run_directory import claimed
+from seqattn.verbs.made_from import data_contents
 
 _NOT_TAKEN = ("resume", "init_from", "embeddings", "find_lr")
 """Keys of train that no search takes."""

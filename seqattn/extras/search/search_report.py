@@ -14,9 +14,9 @@ from seqattn.extras.compare.judging import MetricFigures
 from seqattn.extras.compare.systems import Systems, check_alike
 from seqattn.extras.search.search_runs import unchanged
 from seqattn.extras.search.search_study import Halving
-from seqattn.runs.run_tables import TableDocument
+from seqattn.screen import duration
 from seqattn.storage import write_whole
-from seqattn.training.screen import duration
+from seqattn.verbs.run_tables import TableDocument
 
 _CAVEAT = (
     "An order after few steps is not always that after many, and the choice and its score are of "

@@ -55,7 +55,7 @@ class TrainingRun:
         """Of the last validation that was looked at."""
         # forked from a server that has imported what takes seconds
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["seqattn.runs.fit"])
+        context.set_forkserver_preload(["seqattn.training.run"])
         self.process = context.Process(target=_train, args=(command, run_dir / "log.txt"))
         self.process.start()
 

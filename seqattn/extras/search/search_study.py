@@ -18,8 +18,8 @@ from seqattn.extras.search.search import ModelSearch
 from seqattn.extras.search.search_journal import distributions, is_log, open_study
 from seqattn.extras.search.search_runs import TrainingRun, command, stop, train_all
 from seqattn.extras.search.search_space import Candidate, applied, value_at
-from seqattn.runs.resuming import RESULT
-from seqattn.training.screen import duration
+from seqattn.screen import duration
+from seqattn.training.resume import RESULT
 
 _TRYING, _TRAINING = 0.5, 0.9
 """Shares of the minutes after which no more models are tried, and no more finalists trained."""

@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.extras.serve.limits import Limits
-from seqattn.runs.bundle_run import BundleRun
+from seqattn.verbs.bundle_run import BundleRun
 
 
 @checked

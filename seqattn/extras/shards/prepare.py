@@ -48,9 +48,9 @@ from seqattn.extras.shards.preparing import (
     texts_of,
 )
 from seqattn.processes import cores
-from seqattn.runs.made_from import RECORD, MadeFrom, data_contents, digests, say_finished
+from seqattn.screen import progress
 from seqattn.storage import file_faults, is_file, user_path, write_whole
-from seqattn.training.screen import progress
+from seqattn.verbs.made_from import RECORD, MadeFrom, data_contents, digests, say_finished
 
 _FREE = (TARGET, "output", "workers", "cache_dir", "data", "vocabulary")
 """Keys that change nothing of what is made, or are told by contents."""

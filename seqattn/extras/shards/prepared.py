@@ -11,11 +11,10 @@ from seqattn.data.shard_files import MANIFEST, TOKENIZER, WORK, Manifest, read_m
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.runs.made_from import MadeFrom
-from seqattn.runs.run_directory import claimed
-from seqattn.runs.tables import print_table
+from seqattn.screen import duration, print_table
 from seqattn.storage import file_faults, is_file
-from seqattn.training.screen import duration
+from seqattn.training.run_directory import claimed
+from seqattn.verbs.made_from import MadeFrom
 
 MAKING = "making shards"
 """The part of the work that takes longest."""

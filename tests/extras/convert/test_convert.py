@@ -179,8 +179,8 @@ def test_uptraining_moves_the_weights_and_is_scored_and_repeats(convert, corpus)
 
 
 def test_uptraining_has_the_batches_and_the_loss_of_the_training(convert, trained, monkeypatch):
-    from seqattn.runs import bundle_run
-    from seqattn.tasks.seq2seq import Seq2SeqTask
+    from seqattn.training.tasks.seq2seq import Seq2SeqTask
+    from seqattn.verbs import bundle_run
 
     seen, step, load = [], Seq2SeqTask.training_step, bundle_run.load_bundle
 
@@ -201,7 +201,7 @@ def test_uptraining_has_the_batches_and_the_loss_of_the_training(convert, traine
 
 
 def test_uptraining_drops_out_as_training_does(convert, monkeypatch):
-    from seqattn.tasks.seq2seq import Seq2SeqTask
+    from seqattn.training.tasks.seq2seq import Seq2SeqTask
 
     modes, step = [], Seq2SeqTask.training_step
 

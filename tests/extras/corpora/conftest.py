@@ -1,3 +1,4 @@
 """The bundles that corpora are made with."""
 
-from tests.runs.conftest import corpus, writers  # noqa: F401
+from tests.training.conftest import corpus  # noqa: F401
+from tests.verbs.conftest import writers  # noqa: F401

@@ -12,7 +12,7 @@ from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.explain.explained import ExplainedBundle
 from seqattn.extras.explain.explanations import METHODS, explain
-from seqattn.runs.run_tables import run_tables
+from seqattn.verbs.run_tables import run_tables
 from tests.cli.forked import run_forked
 from tests.cli.small import pairs, refusal, succeed
 

@@ -6,7 +6,7 @@ import pytest
 
 import seqattn
 from seqattn.extras.explain.head_importance import pairs_of
-from seqattn.runs.run_tables import run_tables
+from seqattn.verbs.run_tables import run_tables
 from tests.bundle.conftest import configuration, untrained
 from tests.cli.small import data_of, refusal, succeed
 

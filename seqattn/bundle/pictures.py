@@ -1,0 +1,76 @@
+"""Pictures of where a bundle's attention looks in a text or a question."""
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+
+from seqattn.analysis.heatmaps import (
+    VIEWS,
+    Heatmaps,
+    Sentence,
+    attention_heatmaps,
+    question_heatmaps,
+)
+from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.data.span_text import cut_words
+from seqattn.errors import UserError
+from seqattn.tokens import PAD
+
+_LONGEST = 400  # tokens of a side; labels of thousands take minutes to draw
+
+
+def draw_text(
+    bundle: TextBundle,
+    text: str,
+    output: str,
+    only: Sequence[str] = VIEWS,
+    heads: bool = False,
+    most: int | None = None,
+    said: str = "output",
+    window: int = 0,
+) -> Heatmaps:
+    """Heatmaps of a text, as the model reads it, and of an output; see `attention_heatmaps`.
+
+    Of a text in several windows the one of this number is shown, which is counted from 0.
+
+    Raises:
+        UserError: where all tokens are to be shown, and are more than a picture can show, or the
+            text is empty.
+    """
+    if not text.strip():
+        raise UserError('text must hold some words: text="A dog runs."')
+    tokenizer = bundle.tokenizer
+    source, target = bundle.encode([text])[0][window], tokenizer.encode_target([output])[0]
+    for name, ids in (("text", source), ("target", target)):
+        if most is None and len(ids) > _LONGEST:
+            raise UserError(
+                f"{name} has {len(ids):,} tokens and a picture shows at most {_LONGEST}; shorten it"
+            )
+    sides = (
+        Sentence(source, tokenizer.source_pieces(source, None if window else text)),
+        Sentence(target, tokenizer.target_pieces(target, output)),
+    )
+    return attention_heatmaps(bundle.model, *sides, only, heads, most, said)
+
+
+def draw_question(
+    bundle: SpanBundle, question: str, context: str, heads: bool = False
+) -> dict[str, Figure]:
+    """Heatmaps of one question on its context; see `question_heatmaps`."""
+    encoder, pieces = bundle.encoder, bundle.tokenizer.source_pieces
+    batches = list(encoder([question], [context]))
+    asked, whole = batches[0].question[0].tolist(), encoder.reader.context(context).ids.tolist()
+    names = pieces(whole, cut_words(context).text)
+    windows = [
+        Sentence(whole[first : first + size], names[first : first + size])
+        for batch in batches
+        for first, size in zip(batch.offset.tolist(), (batch.context != PAD).sum(1), strict=True)
+    ]
+    device = next(bundle.model.parameters()).device
+    return question_heatmaps(
+        bundle.model,
+        Sentence(asked, pieces(asked, cut_words(question).text)),
+        windows,
+        (batch.to(device) for batch in batches),
+        heads,
+    )

@@ -1,0 +1,50 @@
+"""Texts that are too long for a model, and outputs that are shorter than what it learns."""
+
+from seqattn.attention.base import length_key
+from seqattn.errors import UserError
+from seqattn.training.setup import Setup, TextSetup
+
+
+def check_lengths(setup: Setup) -> None:
+    """Check that the model has positions for all texts, before the first step meets one.
+
+    Raises:
+        UserError: it has not, with the keys that would make them fit.
+    """
+    model, longest = setup.model, setup.data.longest
+    limits = (model.max_source_length, getattr(model, "max_target_length", model.max_source_length))
+
+    def bound(limit: int) -> str:
+        found = length_key(model, limit)
+        own = found.startswith("attention") and setup.run.encoder_attention is not None
+        return f"encoder_{found}" if own else found  # no decoder's attention has one
+
+    for (what, key), tokens, limit in zip(setup.sides, longest, limits, strict=True):
+        if limit is not None and tokens > limit:
+            raise UserError(
+                f"{bound(limit)} is {limit} tokens and the longest {what} has {tokens}; set "
+                f"{key}={limit} to leave out what is beyond, or raise {bound(limit)}"
+            )
+    limit = limits[0]
+    if limit is None or not isinstance(setup, TextSetup):
+        return
+    for split, rows in setup.scored.items():
+        sources = setup.bundle.encode(rows.sources[: setup.final.sentences or None])
+        tokens = max(len(part) for parts in sources for part in parts)
+        if tokens > limit:
+            raise UserError(
+                f"{bound(limit)} is {limit} tokens and the bundle is scored on all of the {split} "
+                f"split, of which a source has {tokens}; set loader.long_sources=truncate or "
+                f"task.final=false, or raise {bound(limit)}"
+            )
+
+
+def brevity(setup: Setup) -> list[str]:
+    """Return lines on outputs that may not be as long as what is learnt."""
+    limit, longest = getattr(setup.run.generation, "limit", None), setup.data.longest[1]
+    if limit is None or limit.ratio or limit.extra >= longest:
+        return []
+    return [
+        f"outputs end at {limit.extra} tokens and the longest target has {longest}; set "
+        f"generation.limit.extra={longest} for as many"
+    ]

@@ -1,0 +1,227 @@
+"""All that a training is told."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from lightning import Callback
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
+
+from seqattn.bundle.architecture import Architecture
+from seqattn.bundle.choices import choices as shipped
+from seqattn.bundle.nodes import TARGET, describe, import_path
+from seqattn.checking import Seed, checked, shown
+from seqattn.data.options import LoaderOptions, SpanOptions
+from seqattn.data.vocabulary import TokenizerConfig
+from seqattn.errors import UserError
+from seqattn.generation.base import Search
+from seqattn.generation.beam import BeamSearch
+from seqattn.generation.span_search import SpanSearch
+from seqattn.layers.transformer_layer import LayerShape
+from seqattn.models.base import Seq2SeqModel
+from seqattn.positions import SinusoidalPosition
+from seqattn.roles import Role
+from seqattn.training.checkpoint_options import CheckpointOptions
+from seqattn.training.monitors import GradientHistograms
+from seqattn.training.optim import adamw
+from seqattn.training.run_directory import world_size
+from seqattn.training.schedules import inverse_sqrt
+from seqattn.training.task_options import LOSSES, TaskOptions
+from seqattn.training.trainer_options import TrainerOptions
+
+ADAMW = partial(adamw, lr=0.001)
+WARMUP = partial(inverse_sqrt, warmup_steps=400)
+
+
+@checked
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The settings of one training.
+
+    Args:
+        run_dir: where its files go; the bundle is `run_dir`/model.
+        data: where the texts or questions come from.
+        task: what is learnt, and how it is scored.
+        model: the shape of the model.
+        attention: makes the attentions of encoder and decoder; a list goes through the layers.
+        position: makes a stack's position scheme; recurrent models take `Position`, which is none.
+        tokenizer: the vocabulary to train.
+        loader: how batches are made.
+        optimizer: makes the optimizer from (model, fused).
+        schedule: makes the factor on the learning rate by step.
+        generation: the search that scores the trained model, and that its bundle uses.
+        trainer: how long, and on what.
+        checkpoint: which weights are kept.
+        encoder_attention: of the encoder alone; None for `attention`. So are the next two.
+        decoder_attention: of the decoder.
+        cross_attention: from the decoder to the source.
+        logger: makers of Lightning loggers, by any names.
+        callbacks: makers of Lightning callbacks, by any names.
+        name: what the run goes by.
+        resume: "auto" goes on with the run that `run_dir` holds, if it does; False refuses to; a
+            path is of a run to go on with, whose settings may be others than before.
+        init_from: a bundle whose weights and tokenizer it begins with; `model` must be its own.
+        trust: packages that parts of that bundle may come from, beside seqattn.
+        embeddings: a text file of vectors (word2vec, fastText) that its embeddings begin with.
+        find_lr: whether the command line means `Training.find_rate` in place of `run`.
+        cache_dir: where vocabularies and tokenised text are kept; None for ~/.cache/seqattn.
+        seed: of weights, batches and dropout.
+        choices: names that the values go by, for messages.
+        overrides: the command line that it came from, kept to resume by.
+        sweep: the folder of the jobs that it is one of, by which wandb groups runs.
+
+    Raises:
+        UserError: for values that cannot be, or cannot be together.
+    """
+
+    run_dir: Annotated[str, Role.NOTE]
+    data: Any
+    task: TaskOptions
+    model: Annotated[Any, Role.SHAPE]
+    attention: Annotated[Any, Role.SHAPE]
+    position: Annotated[Callable[..., Any], Role.SHAPE] = SinusoidalPosition
+    tokenizer: Annotated[TokenizerConfig, Role.SHAPE] = field(default_factory=TokenizerConfig)
+    loader: LoaderOptions | SpanOptions = field(default_factory=LoaderOptions)
+    optimizer: Callable[..., Any] = ADAMW
+    schedule: Callable[..., Any] = WARMUP
+    generation: Annotated[Search | SpanSearch, Role.END] = field(default_factory=BeamSearch)
+    trainer: Annotated[TrainerOptions, Role.MACHINE] = field(default_factory=TrainerOptions)
+    checkpoint: Annotated[CheckpointOptions, Role.END] = field(default_factory=CheckpointOptions)
+    encoder_attention: Annotated[Any, Role.SHAPE] = None
+    decoder_attention: Annotated[Any, Role.SHAPE] = None
+    cross_attention: Annotated[Any, Role.SHAPE] = None
+    logger: Annotated[Mapping[str, Callable[..., Any]], Role.NOTE] = field(default_factory=dict)
+    callbacks: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    name: Annotated[str, Role.NOTE] = "run"
+    resume: Annotated[str | bool | None, Role.NOTE] = "auto"
+    init_from: str | None = None
+    trust: Annotated[Sequence[str], Role.NOTE] = ()
+    embeddings: str | None = None
+    find_lr: Annotated[bool, Role.NOTE] = False
+    cache_dir: Annotated[str | None, Role.NOTE] = None
+    seed: Seed = 1
+    choices: Annotated[Mapping[str, str], Role.NOTE] = field(default_factory=dict)
+    overrides: Annotated[Sequence[str], Role.NOTE] = ()
+    sweep: Annotated[str | None, Role.NOTE] = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, Mapping):  # keys that an experiment gave to no choice
+            raise UserError("model must be given; leave ~model out")
+        self._check_fit()
+        if self.embeddings and self.init_from:
+            raise UserError("a run begins with init_from or with embeddings; leave one out")
+        for group, makers in (("logger", self.logger), ("callbacks", self.callbacks)):
+            for name, make in makers.items():
+                if not callable(make):
+                    must = "must be a choice with keys of its own, _partial_: true among them"
+                    raise UserError(f"{group}.{name} {must}, got {shown(make)}")
+        monitor, every = self.checkpoint.monitor, self.task.validation.every
+        if monitor not in self.task.monitors:
+            names = ", ".join(self.task.monitors)
+            raise UserError(f"checkpoint.monitor must be one of {names}, got {monitor}")
+        if monitor not in LOSSES and every != 1:
+            raise UserError(
+                f"checkpoint.monitor={monitor} needs that score at every validation: set "
+                f"task.validation.every=1, got {every}"
+            )
+
+    def _check_fit(self) -> None:
+        """Refuses a choice that the task has no use for, naming those that it has."""
+        output = self.task.output
+        for group, attribute, needed in (
+            ("model", "output", output),
+            ("data", "yields", self.task.reads),
+            ("loader", "batches", "spans" if output == "spans" else "pairs"),
+            ("generation", "output", output),
+        ):
+            chosen = getattr(self, group)
+            if getattr(chosen, attribute, needed) != needed:
+                task = self.choices.get("task") or self.task.name
+                name = self.choices.get(group) or type(chosen).__name__
+                fitting = [
+                    choice
+                    for choice, node in shipped(group).items()
+                    if TARGET in node
+                    and getattr(import_path(node[TARGET]), attribute, None) == needed
+                ]
+                raise UserError(
+                    f"task={task} cannot use {group}={name}; it takes {', '.join(fitting)}"
+                )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The plain settings from which `nodes.build` makes the same again."""
+        others = (TARGET, "find_lr")
+        return {name: node for name, node in describe(self).items() if name not in others}
+
+    @property
+    def architecture(self) -> Architecture:
+        """The part from which the model is made."""
+        return Architecture(
+            self.model, self.attention, self.position, self.encoder_attention,
+            self.decoder_attention, self.cross_attention, self.choices,
+        )  # fmt: skip
+
+    def made_callbacks(self) -> list[Callback]:
+        """The user's own callbacks, made anew.
+
+        Raises:
+            UserError: where one cannot be made, or is none.
+        """
+        made = []
+        for name, make in self.callbacks.items():
+            try:
+                made.append(make())
+            except (TypeError, ValueError, MisconfigurationException) as error:
+                raise UserError(f"callbacks.{name}: {error}") from error
+            if not isinstance(made[-1], Callback):
+                raise UserError(
+                    f"callbacks.{name} must make a lightning.Callback, got {shown(made[-1])}"
+                )
+        return made
+
+    @property
+    def resumes_another(self) -> bool:
+        """Whether `resume` names a run, whatever `run_dir` holds."""
+        return isinstance(self.resume, str) and self.resume != "auto"
+
+    def typed(self, group: str) -> list[str]:
+        """The overrides that choose or change a group, such as tokenizer."""
+        return [word for word in self.overrides if word.startswith((f"{group}=", f"{group}."))]
+
+    def check(self) -> None:
+        """Refuses what can be refused before any data is read.
+
+        Raises:
+            UserError: for what this machine cannot do, or choices that do not fit each other.
+        """
+        if self.trainer.compile and not isinstance(self.model, LayerShape):
+            raise UserError("trainer.compile=true is for the layers of a Transformer")
+        self.trainer.check_device()
+        if self.trainer.num_nodes > 1 and world_size() == 1:
+            raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
+        if self.trainer.ranks == 1:
+            self.trainer.trainer(Path(self.run_dir))
+        made = self.made_callbacks()
+        for one in made:
+            if isinstance(one, GradientHistograms):
+                kinds = [getattr(make, "func", make) for make in self.logger.values()]
+                one.check_loggers([kind for kind in kinds if isinstance(kind, type)])
+        if any(isinstance(one, StochasticWeightAveraging) for one in made):
+            raise UserError(
+                "what StochasticWeightAveraging makes reaches no checkpoint and no bundle; "
+                "use callbacks=[ema], or checkpoint.average=last checkpoint.count=5"
+            )
+        if any(isinstance(one, WeightAveraging) for one in made) and self.trainer.sharded:
+            raise UserError(
+                "trainer=fsdp2 does not hold the whole copy of the weights that callbacks=[ema] "
+                "averages; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"
+            )
+        self.schedule()
+        model = self.architecture.check(self.tokenizer.joint)
+        if isinstance(self.generation, Search) and isinstance(model, Seq2SeqModel):
+            self.generation.limit.check(model)
+        _ = self.settings  # which a bundle must be able to hold

@@ -1,0 +1,98 @@
+"""Whether a run begins, goes on, or is finished: what its directory says."""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from seqattn.checking import Count, Seed
+from seqattn.errors import UserError
+from seqattn.inputs import read_yaml
+from seqattn.roles import Role
+from seqattn.training.options import TrainingOptions
+from seqattn.training.run_directory import has_checkpoint
+from seqattn.training.settings import differences
+
+FORMAT = "seqattn run 3"
+Phase = Literal["begin", "go on", "finished"]
+RESULT = "result.yaml"
+"""What a finished run came to; it is there when all is done."""
+
+
+class _Settings(BaseModel):
+    """What all runs have; of other keys nothing is assumed."""
+
+    seed: Seed
+    threads: Count | None = None
+    choices: dict[str, str]
+    data: dict[str, Any]
+    loader: dict[str, Any]
+    model: dict[str, Any]
+    task: dict[str, Any]
+    trainer: dict[str, Any]
+    checkpoint: dict[str, Any]
+    generation: dict[str, Any]
+
+
+def phase_of(run: TrainingOptions) -> Phase:
+    """What a run in its directory is: one to begin, to go on with, or one that is finished.
+
+    Raises:
+        UserError: where its directory holds another run, or none that was asked for.
+    """
+    home = Path(run.run_dir)
+    if run.resumes_another:
+        if not has_checkpoint(home):
+            raise UserError(f"resume={run.resume} holds no checkpoints/step-*.ckpt to go on from")
+        return "go on"
+    if not has_checkpoint(home) and not (home / "model").exists():
+        return "begin"
+    # after a rank has died, torchrun starts all of them once more
+    if not run.resume and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        raise UserError(
+            f"run_dir={home} already holds a run; go on with it by resume=auto, or name another "
+            "directory"
+        )
+    before = settings_before(home, f"run_dir={home}")
+    settings = run.settings
+    if before.get("init_from"):  # whose tokenizer it has, whatever the settings say
+        del settings["tokenizer"]
+    found = differences(before, settings, {Role.STEP, Role.SHAPE})
+    if found:
+        shapes = differences(before, settings, {Role.SHAPE})
+        others = "" if shapes else f"go on with others by resume={home}, "
+        raise UserError(
+            f"run_dir={home} holds a run with {', '.join(found)}; give the same, {others}or name "
+            "another directory"
+        )
+    ended = (home / RESULT).is_file() and (home / "model").exists()
+    if ended and not differences(before, settings, {Role.END, Role.SCORE}):
+        return "finished"
+    if not has_checkpoint(home):
+        raise UserError(f"run_dir={home} holds a bundle and no checkpoint; name another directory")
+    return "go on"
+
+
+def settings_before(home: Path, asked: str) -> dict[str, Any]:
+    """The settings that a run has, as far as they are looked at. Args: asked: what names it.
+
+    Raises:
+        UserError: where they cannot be read, or are of another version.
+    """
+    file = home / "config.yaml"
+    damaged = f"{asked}: {file} cannot be read; start a run anew"
+    try:
+        before = read_yaml(file)
+    except UserError as error:
+        raise UserError(damaged) from error
+    if not isinstance(before, dict) or before.get("format") != FORMAT:
+        raise UserError(
+            f"{asked} was written by another version of seqattn and cannot go on; begin a new run "
+            f"with its weights by init_from={home}/model"
+        )
+    try:
+        _Settings.model_validate(before)
+    except ValidationError as error:
+        raise UserError(damaged) from error
+    return before

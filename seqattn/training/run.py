@@ -1,0 +1,162 @@
+"""A training, from its settings to a bundle that is scored."""
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
+
+from seqattn.errors import UserError
+from seqattn.metrics.text import doubts
+from seqattn.models.stack import compile_layers
+from seqattn.ops.memory import keep_freed_memory, keep_prepared_products
+from seqattn.screen import EVERY
+from seqattn.storage import write_whole
+from seqattn.training.callbacks import Finite, LastValidation, Monitored
+from seqattn.training.checkpoint_files import CheckpointFiles, step_of
+from seqattn.training.finish import (
+    TrainingResult,
+    hyperparameters,
+    load_average,
+    log_scores,
+    print_result,
+    score_bundle,
+)
+from seqattn.training.fit import fit
+from seqattn.training.lengths import brevity, check_lengths
+from seqattn.training.loggers import connect, go_on_from, log_settings, made_loggers
+from seqattn.training.monitors import ClipShare, DeviceFigures
+from seqattn.training.options import TrainingOptions
+from seqattn.training.progress import EpochLines, TrainingBar
+from seqattn.training.rendezvous import rendezvous
+from seqattn.training.resume import FORMAT, RESULT
+from seqattn.training.run_directory import rank, world_size
+from seqattn.training.setup import Setup, setup_of
+from seqattn.training.start import Start, start_of
+
+
+def run_training(options: TrainingOptions) -> TrainingResult:
+    """Train on this process's share of the batches; the first rank writes, scores and reports.
+
+    Returns:
+        The result; on ranks above the first, as far as they know.
+
+    Raises:
+        UserError: the data cannot be read, or what the run begins with does not fit.
+    """
+    keep_freed_memory()
+    keep_prepared_products()
+    began = time.perf_counter()
+    start = start_of(options)  # at random, with a bundle, or where a run stopped
+    setup = _setup_in_turn(start)  # data, model and task
+    check_lengths(setup)
+    if setup.run.trainer.compile:
+        compile_layers(setup.model)
+
+    run, home = setup.run, Path(setup.run.run_dir)
+    mode = run.task.monitors[run.checkpoint.monitor]
+    monitored = Monitored(run.checkpoint.monitor, mode)
+    checkpoints = run.checkpoint.callback(CheckpointFiles(home / "checkpoints"), mode)
+    own = [*setup.callbacks, *run.made_callbacks(), checkpoints, monitored]
+    callbacks = [*own, *_usual_callbacks(setup, monitored)]
+    trainer_options = replace(run.trainer, accumulate_grad_batches=_accumulated(start))
+    loggers = made_loggers(run.logger)
+    make = partial(trainer_options.trainer, home, callbacks, loggers, [checkpoints.files])
+    if rank() == 0:
+        _announce(setup, start, loggers)
+    rendezvous.agreed(str)  # every rank is ready to train
+
+    times = {"preparing": time.perf_counter() - began}
+    began = time.perf_counter()
+    trainer = fit(make, setup, checkpoints, start.checkpoint)
+    times["training"] = setup.throughput.seconds
+    times["validating"] = max(0.0, time.perf_counter() - began - times["training"])
+    first = step_of(start.checkpoint) if start.checkpoint else 0
+    result = TrainingResult(home, home / "model", monitored.best, trainer.global_step, {}, first)
+    if not trainer.is_global_zero:
+        return result
+
+    weights = load_average(setup, checkpoints, monitored)
+    began = time.perf_counter()
+    result = score_bundle(result, setup, monitored.name, times)  # and write it
+    times["scoring"] = time.perf_counter() - began
+    log_scores(trainer.loggers, setup, result)
+    result.keep()  # before anything is printed, which may fail
+    print_result(result, weights, times, setup)
+    return result
+
+
+def _setup_in_turn(start: Start) -> Setup:
+    """Data, model and task; other ranks find in the cache what the first one has made."""
+    made: list[Setup] = []
+
+    def make() -> str:
+        made.append(setup_of(start))
+        return ""
+
+    rendezvous.agreed(make)
+    return made[0] if made else setup_of(start)
+
+
+def _announce(setup: Setup, start: Start, loggers: Sequence[Any]) -> None:
+    """Print what is known of the data and the run, keep its vocabulary, and open its loggers."""
+    run, home = setup.run, Path(setup.run.run_dir)
+    mended: list[str] = getattr(run.data, "report", list)()
+    said = run.trainer.opening(run.loader) + mended + setup.data.report()
+    for line in [*said, *doubts(run.task.scorer, setup.rows.references), *brevity(setup)]:
+        print(line, file=sys.stderr)
+    if start.checkpoint is None:
+        setup.bundle.tokenizer.save(home / "tokenizer")
+    if not run.trainer.fast_dev_run:
+        tags = [f"{group}={choice}" for group, choice in run.choices.items()]
+        connect(loggers, home, tags, run.sweep)
+
+
+def _usual_callbacks(setup: Setup, monitored: Monitored) -> list[Callback]:
+    run, on_terminal = setup.run, sys.stderr.isatty()
+    home = Path(run.run_dir)
+    lines = EpochLines(setup.throughput, monitored, math.inf if on_terminal else EVERY)
+
+    def keep_settings(trainer: Trainer, task: LightningModule) -> None:
+        settings = {"format": FORMAT, "threads": torch.get_num_threads(), **run.settings}
+        if trainer.is_global_zero:
+            (home / RESULT).unlink(missing_ok=True)
+            for name, content in (("config", settings), ("overrides", list(run.overrides))):
+                text = yaml.safe_dump(content, sort_keys=False)
+                write_whole(home / f"{name}.yaml", text.encode())
+            go_on_from(trainer.loggers, trainer.global_step)
+            log_settings(trainer.loggers, hyperparameters(setup), trainer.global_step)
+
+    return [
+        Finite(),
+        lines,
+        ClipShare(),
+        DeviceFigures(),
+        *([TrainingBar(lines)] if on_terminal else []),
+        LastValidation(),
+        *run.checkpoint.stopping(run.task.monitors[monitored.name]),
+        # once training begins: a resumption that is refused leaves the run's own settings
+        LambdaCallback(on_train_start=keep_settings),
+    ]
+
+
+def _accumulated(start: Start) -> int:
+    """Batches that each rank accumulates in a step, so that all ranks' are those of a step."""
+    run, ranks = start.run, max(world_size(), start.run.trainer.ranks * start.run.trainer.num_nodes)
+    asked = start.step_batches
+    if asked is None:
+        return run.trainer.accumulate_grad_batches
+    if asked % ranks:
+        raise UserError(
+            f"trainer.devices must divide the {asked} batches of a step (loader.step_batches), "
+            f"got {ranks}"
+        )
+    return asked // ranks

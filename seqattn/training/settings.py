@@ -1,0 +1,118 @@
+"""Plain settings of runs: their values with roles, and how those of two runs differ."""
+
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import is_dataclass
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
+
+from seqattn.bundle.choices import SLOT_NODES, types_at
+from seqattn.bundle.nodes import TARGET, import_path
+from seqattn.checking import parameters
+from seqattn.roles import Role
+from seqattn.training.options import TrainingOptions
+
+
+class Leaf(NamedTuple):
+    """A value in a run's settings."""
+
+    key: str  # with dots, such as model.dim
+    value: Any
+    role: Role
+
+
+def leaves(node: Any, place: str) -> Iterator[Leaf]:
+    """Return each value of a setting with its key and its role.
+
+    Classes are told by name, which stays when a class moves. A list of nodes has a key for each of
+    its values, a list of plain values is one value.
+
+    Args:
+        node: the plain value of a key of a training; no class but a choice of ours is imported.
+        place: the key.
+    """
+    hint = parameters(TrainingOptions).get(place)
+    yield from _leaves(node, place, role_of(place), _options(hint))
+
+
+def role_of(name: str) -> Role:
+    """Return the role of a key of a training, STEP for other names."""
+    return _role(parameters(TrainingOptions).get(name), Role.STEP)
+
+
+def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:
+    if isinstance(node, dict):
+        hints = _hints(node, place, options)
+        for key, value in node.items():
+            own = str(value).rpartition(".")[2] if key == TARGET else value
+            hint = hints.get(key)
+            yield from _leaves(own, f"{place}.{key}", _role(hint, role), _options(hint))
+    elif isinstance(node, list) and any(isinstance(value, dict | list) for value in node):
+        for number, value in enumerate(node):
+            yield from _leaves(value, f"{place}[{number}]", role, None)
+    else:
+        yield Leaf(place, node, role)
+
+
+def _hints(node: Mapping[str, Any], place: str, options: Any) -> Mapping[str, Any]:
+    """The types of a node's keys: as its class says, if that is one of ours, or its place."""
+    module, _, name = str(node.get(TARGET)).rpartition(".")
+    marks = types_at(place.partition("[")[0]).get(name)
+    if marks is not None and marks[TARGET].startswith("seqattn."):
+        return parameters(import_path(marks[TARGET]))
+    of_others = getattr(sys.modules.get(module), name, options)
+    return parameters(of_others) if callable(of_others) else {}
+
+
+def _role(hint: Any, otherwise: Role) -> Role:
+    """The role that a type declares."""
+    roles = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Role)]
+    return roles[-1] if roles else otherwise
+
+
+def _options(hint: Any) -> Any:
+    """The dataclass of options that a type names; None where there is none."""
+    parts = [get_args(hint)[0]] if get_origin(hint) is Annotated else [hint]
+    parts = [part for one in parts for part in (get_args(one) or (one,))]
+    return next((part for part in parts if is_dataclass(part)), None)
+
+
+def differences(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], roles: Collection[Role]
+) -> list[str]:
+    """Return how the settings of a run differ from ours, written as overrides.
+
+    Another choice is told by its name alone, the same one by the values that both have.
+
+    Args:
+        theirs: plain settings, with the names of their `choices`.
+        ours: plain settings.
+        roles: of the settings that are compared.
+    """
+    told = []
+    for name in ours:
+        there, here = (_values(config.get(name), name, roles) for config in (theirs, ours))
+        classes = [{k: v for k, v in x.items() if k.endswith(TARGET)} for x in (there, here)]
+        if classes[0] != classes[1]:
+            key = f"attention@{name}" if name in SLOT_NODES else name
+            choice = (theirs.get("choices") or {}).get(key)
+            told.append(f"{key}={choice or ('NAME' if there else 'null')}")
+            continue
+        for key in sorted(there.keys() | here.keys()):
+            one, other = (_written(side, key) for side in (there, here))
+            if None not in (one, other) and one != other:
+                told.append(f"{key}={one}")
+    return told
+
+
+def _values(node: Any, name: str, roles: Collection[Role]) -> dict[str, Any]:
+    return {leaf.key: leaf.value for leaf in leaves(node, name) if leaf.role in roles}
+
+
+def _written(values: Mapping[str, Any], key: str) -> str | None:
+    """A value as in an override, "{...}" of keys; None where there is none."""
+    if key not in values:
+        return "{...}" if any(other.startswith(f"{key}.") for other in values) else None
+    value = values[key]
+    if isinstance(value, list):
+        return f"[{','.join(map(str, value))}]"
+    return "null" if value is None else str(value)

@@ -1,0 +1,180 @@
+"""Where a run begins: with a bundle's weights, others' vectors, or where a run stopped."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.files import part_of
+from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.nodes import build
+from seqattn.data.tokenizer import Tokenizer
+from seqattn.data.vectors import read_vectors
+from seqattn.errors import UserError
+from seqattn.roles import Role
+from seqattn.storage import user_path
+from seqattn.training.checkpoint_files import newest_whole, step_batches
+from seqattn.training.options import TrainingOptions
+from seqattn.training.resume import settings_before
+from seqattn.training.run_directory import rank
+from seqattn.training.settings import differences
+
+
+class Start(NamedTuple):
+    """Where a run begins: at random where it has neither a bundle nor a tokenizer."""
+
+    run: TrainingOptions
+    """With the settings of the tokenizer that it begins with."""
+    tokenizer: Tokenizer | None = None
+    bundle: Bundle | None = None
+    checkpoint: Path | None = None
+    """Of the run that goes on."""
+    regrouped: bool = False
+    """Whether it goes on with another number of batches in a step than it was told before."""
+
+    @property
+    def step_batches(self) -> int | None:
+        """Batches of an optimizer step, where the run has chosen them; None where it is free."""
+        if self.checkpoint is None or self.regrouped:
+            return self.run.loader.step_batches
+        return step_batches(self.checkpoint)
+
+    def load_weights(self, model: nn.Module, tokenizer: Tokenizer) -> None:
+        """Puts the weights of a bundle into a new model, or the vectors of a file, as is asked.
+
+        Settings that change no shape may differ, a kernel for one; they are told.
+
+        Args:
+            model: of the run.
+            tokenizer: whose pieces its embeddings are of.
+
+        Raises:
+            UserError: where they do not fit, with what would make them fit.
+        """
+        if self.run.embeddings and not self.run.resume:
+            path = user_path(self.run.embeddings)
+            _tell(*fill_embeddings(model, tokenizer, path))
+        if self.bundle is None:
+            return
+        ours = {name: node for name, node in self.run.settings.items() if name != "tokenizer"}
+        differing = " ".join(differences(self.bundle.config, ours, {Role.SHAPE}))
+        theirs, own = self.bundle.model.state_dict(), model.state_dict()
+        for name in {**own, **theirs}:
+            there, here = (tuple(s[name].shape) if name in s else None for s in (theirs, own))
+            if there != here:
+                sides = [f"is {shape}" if shape else "is not" for shape in (there, here)]
+                raise UserError(
+                    f"init_from={self.bundle.path} does not fit: {name} {sides[0]} there and "
+                    f"{sides[1]} here; it was trained with {differing or 'another vocabulary'}"
+                )
+        model.load_state_dict(theirs)
+        if differing:
+            _tell(f"init_from={self.bundle.path} was trained with {differing}")
+
+
+def _tell(*lines: str) -> None:
+    if rank() == 0:
+        print(*lines, sep="\n", file=sys.stderr)
+
+
+def start_of(run: TrainingOptions) -> Start:
+    """Reads what a run begins with.
+
+    Raises:
+        UserError: where it cannot be read, or does not fit the run's settings.
+    """
+    if run.resume is not None:
+        before = settings_before(Path(run.run_dir), f"resume={run.resume}")
+        _check_resumed(run, before)
+        checkpoint = newest_whole(Path(run.run_dir) / "checkpoints", tells=rank() == 0)
+        now = _grouping(run.settings) != _grouping(before)
+        return Start(run, Tokenizer.load(Path(run.run_dir) / "tokenizer"), None, checkpoint, now)
+    if run.init_from is None:
+        return Start(run)
+    bundle = load_bundle(run.init_from, trust=run.trust)
+    if bundle.config.get("quantize"):
+        raise UserError(
+            f"init_from={run.init_from} is quantized and cannot be trained on; give the bundle "
+            "that it was made from"
+        )
+    asked = run.typed("tokenizer")
+    ours = {"tokenizer": run.settings["tokenizer"]}
+    found = differences(bundle.config, ours, {Role.SHAPE})
+    if asked and found:
+        raise UserError(
+            f"init_from={run.init_from} brings its own tokenizer; leave {asked[0]} out "
+            f"(it has {', '.join(found)})"
+        )
+    settings = build(part_of(bundle.config, "tokenizer", run.init_from), "tokenizer")
+    return Start(replace(run, tokenizer=settings), bundle.tokenizer, bundle)
+
+
+def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """What says how many batches a step has."""
+    return settings["loader"].get("step_batches"), settings["trainer"].get(
+        "accumulate_grad_batches"
+    )
+
+
+def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
+    """Refuses to go on with another model, vocabulary or kind of optimizer than the run has."""
+    settings = run.settings
+    if run.init_from:  # whose tokenizer it has, whatever the settings say
+        del settings["tokenizer"]
+    differing = differences(before, settings, {Role.SHAPE})
+    if differing:
+        raise UserError(
+            f"resume={run.resume} cannot go on with another model or vocabulary: it has "
+            f"{', '.join(differing)}"
+        )
+    steps = differences(before, settings, {Role.STEP})
+    other = next((word for word in steps if word.startswith("optimizer=")), None)
+    if other:
+        raise UserError(
+            f"resume={run.resume} cannot go on with another optimizer: it has {other}; begin a "
+            f"new run with its weights by init_from={run.run_dir}/model"
+        )
+
+
+def fill_embeddings(model: Any, tokenizer: Tokenizer, path: Path) -> list[str]:
+    """Puts the vectors of a text file into the embedding tables of a model.
+
+    They are scaled together to the mean square of the rows that are drawn at random, 1 / D, which
+    a table that the output shares needs. Pieces that the file does not have keep their row.
+
+    Args:
+        model: new.
+        tokenizer: of the model.
+        path: of the file, as `read_vectors` takes it.
+
+    Returns:
+        For each table a line on how many rows were found.
+
+    Raises:
+        UserError: the file has none of the pieces, or vectors of another width than the model's.
+    """
+    source = getattr(model, "source_embedding", None) or model.embedding
+    target = getattr(model, "target_embedding", source)
+    tables = {"source": (source.table, tokenizer.source_size, tokenizer.source_pieces)}
+    if target.table is not source.table:
+        tables["target"] = (target.table, tokenizer.target_size, tokenizer.target_pieces)
+    told = []
+    for side, (table, size, pieces) in tables.items():
+        rows, vectors = read_vectors(path, pieces(range(size)))
+        if not rows:
+            raise UserError(f"embeddings={path} has none of the {size:,} {side} pieces")
+        if vectors.shape[1] != table.embedding_dim:
+            raise UserError(
+                f"embeddings={path} has vectors of {vectors.shape[1]} numbers, the {side} "
+                f"embeddings have {table.embedding_dim}; set model.dim={vectors.shape[1]}"
+            )
+        found = torch.from_numpy(vectors)
+        with torch.no_grad():
+            table.weight[rows] = found * (table.embedding_dim * found.square().mean()).rsqrt()
+        told.append(f"{path} gave {len(rows):,} of {size:,} {side} pieces their vectors")
+    return told

@@ -1,0 +1,201 @@
+"""What every task has in common: how its weights move, and how a run goes on where it stopped."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from seqattn.attention.experts import auxiliary_losses
+from seqattn.attention.masks import padded_right
+from seqattn.training.agreement import Agreement
+from seqattn.training.optim import apply_settings, settings_of
+from seqattn.training.place import draw_seed
+from seqattn.training.tasks.halving import BatchLoss, HalvingTask
+from seqattn.training.tasks.settings import Optimization, Sample, Validation
+
+_UNITS = 1000.0  # a batch's loss is given per thousand units until its gradient is normalised
+
+
+class SummedTask(HalvingTask):
+    """Minimises a loss per unit (a real token, a question) over the whole effective batch.
+
+    Whatever batches an optimizer step is made of (accumulated, uneven, on several ranks), its
+    gradient is that of one big batch: sums are accumulated, and divided once by all units. The
+    auxiliary losses of attentions that have one are added per unit; each is of one batch.
+
+    Args:
+        loss_metric: a torchmetric of what `validation_sums` gives.
+        validation: what is made and scored beside the loss; None for nothing.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimization: Optimization,
+        loss_metric: Any,
+        validation: Validation | None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.optimization = optimization
+        self.loss_metric = loss_metric
+        self.validation = validation
+        self.output_metric: Any = None if validation is None else validation.metric()
+        self.samples: list[Sample] = []
+        """Some outputs of the last validation; none where it made none."""
+        self._accumulated: BatchLoss | None = None
+        """Of all batches since the last optimizer step, on this rank."""
+        self.gradient_norm = torch.zeros(())
+        """Of the last optimizer step, before it was clipped."""
+        self.agreement = Agreement()
+        self._sums_settled = False
+        self._settings: list[dict[str, Any]] = []
+        """Of the optimizer's groups, before any step."""
+
+    def transfer_batch_to_device(
+        self, batch: Any, device: torch.device, dataloader_idx: int
+    ) -> Any:
+        """Sends a batch, which lies in page-locked memory, without waiting for a GPU's work."""
+        return batch.to(device, non_blocking=device.type == "cuda")
+
+    @abstractmethod
+    def training_loss(self, batch: Any) -> BatchLoss:
+        """The loss of a batch in training."""
+
+    @abstractmethod
+    def validation_sums(self, batch: Any) -> Sequence[Any]:
+        """What the loss metric is updated with for a batch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        with padded_right():
+            found = self._fitting(batch, batch_idx)
+        before, new = self._accumulated, found.detached()
+        self._accumulated = new if before is None else BatchLoss.joined([before, new])
+        means = {f"train/{name}": mean for name, mean in self._accumulated.means.items()}
+        self.log_dict(means, batch_size=found.number)
+        return self._scaled(found)
+
+    def _loss(self, batch: Any) -> BatchLoss:
+        """The loss of a batch with what its attentions add to it."""
+        with auxiliary_losses(self.model) as losses:
+            total, units, number, means = self.training_loss(batch)
+        means = {"loss": total.detach() / units, **means}
+        if losses:
+            total = total + torch.stack([part.loss for part in losses]).sum() * units
+            means["balance"] = torch.stack([part.balance for part in losses]).mean()
+        return BatchLoss(total, units, number, means)
+
+    def _scaled(self, found: BatchLoss) -> Tensor:
+        # Lightning divides by the number of accumulated batches, `on_before_optimizer_step` by the
+        # units of all of them
+        return found.total / _UNITS * self.trainer.accumulate_grad_batches
+
+    @property
+    def generates_now(self) -> bool:
+        """Whether this validation makes outputs."""
+        plan = self.validation
+        if plan is None or plan.every == 0 or self.trainer.sanity_checking:
+            return False
+        return (self.current_epoch + 1) % plan.every == 0
+
+    def on_validation_epoch_start(self) -> None:
+        self.samples = []
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        with padded_right():
+            self.loss_metric.update(*self.validation_sums(batch))
+        if self.validation is None or not self.generates_now:
+            return
+        new = self.validation.samples(batch)
+        self.output_metric.update([s.hypothesis for s in new], [s.references for s in new])
+        self.samples = sorted([*self.samples, *new], key=lambda sample: sample.row)[:8]
+
+    def on_validation_epoch_end(self) -> None:
+        scores: dict[str, Tensor] = {}
+        for metric in (self.loss_metric, *([self.output_metric] * self.generates_now)):
+            scores |= {f"val/{name}": x.to(self.device) for name, x in metric.compute().items()}
+            metric.reset()
+        # equal on every rank already, since metrics sum over ranks; Lightning asks for sync_dist
+        self.log_dict(scores, sync_dist=True)
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        assert self._accumulated is not None
+        units = self.agreement.reduce(self._accumulated.units, self.trainer)
+        # gradients were averaged over the ranks, so their sum is world_size times that
+        scale = _UNITS * self.trainer.world_size / units
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        # of float64 each gradient would be multiplied by a launch of its own
+        torch._foreach_mul_(gradients, float(scale) if scale.is_cpu else scale.float())
+        self._accumulated = None
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        limit = float("inf") if not gradient_clip_val else float(gradient_clip_val)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        if isinstance(norm, DTensor):  # of gradients in shards
+            norm = norm.full_tensor()
+        self.gradient_norm = norm
+        self.log("train/gradient_norm", norm, batch_size=1)
+        self.agreement.settle(norm, optimizer, self.trainer)
+
+    def configure_optimizers(self) -> Any:
+        fused = self.trainer.precision != "16-mixed"
+        optimizer = self.optimization.optimizer(self.model, fused=fused)
+        self._settings = settings_of(optimizer)
+        # a function: a checkpoint would hold the settings of an object, and bring them back
+        schedule = LambdaLR(optimizer, lambda step: self.optimization.schedule(step))
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step", "name": "lr"},
+        }
+
+    def forward(self, batch: Any) -> Tensor:
+        """The loss of a batch in training, summed over its units."""
+        with padded_right():
+            return self.training_loss(batch).total
+
+    def on_train_start(self) -> None:
+        self._sums_settled = False
+        self.agreement.forget()
+        [optimizer], [config] = self.trainer.optimizers, self.trainer.lr_scheduler_configs
+        schedule: Any = config.scheduler
+        factor = self.optimization.schedule(schedule.last_epoch)
+        schedule.base_lrs = apply_settings(self._settings, optimizer, factor)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if not self._sums_settled:
+            self._settle_sums(batch)
+        self._draw(batch_idx)
+
+    def _draw(self, batch_idx: int) -> None:
+        """Draws depend on the batch's place alone, whatever was drawn before."""
+        trainer = self.trainer
+        step, turn = divmod(batch_idx, trainer.accumulate_grad_batches)
+        number = turn * trainer.world_size + trainer.global_rank
+        torch.manual_seed(draw_seed(self.optimization.seed, self.current_epoch, step, number))
+
+    def _settle_sums(self, batch: Any) -> None:
+        """Sums of gradients get the order that they keep, which DDP finds in a first pass.
+
+        Without it the first step after a stop would sum as no step of an uninterrupted run does;
+        two numbers have one order.
+        """
+        self._sums_settled = True
+        trained = self.trainer.model
+        if isinstance(trained, DistributedDataParallel) and self.trainer.world_size > 2:
+            with self.trainer.precision_plugin.forward_context():
+                trained(batch).backward()
+            self.zero_grad()
+
+    def on_validation_start(self) -> None:
+        torch.manual_seed(draw_seed(self.optimization.seed, self.global_step))

@@ -1,0 +1,101 @@
+"""Training and validation of any encoder-decoder on pairs of texts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from seqattn.checking import checked
+from seqattn.data.batch import Batch
+from seqattn.errors import UserError
+from seqattn.generation import Generator
+from seqattn.metrics.means import TokenScores
+from seqattn.metrics.text import Scorer
+from seqattn.models.base import Seq2SeqModel
+from seqattn.ops.cross_entropy import TokenLoss
+from seqattn.tokens import PAD
+from seqattn.training.tasks.base import SummedTask
+from seqattn.training.tasks.halving import BatchLoss
+from seqattn.training.tasks.settings import Optimization, Sample, Validation
+
+
+@checked
+@dataclass(frozen=True)
+class TextValidation(Validation):
+    """Generated texts and their scores.
+
+    Args:
+        scorer: how texts are compared; its scores are logged as `val/NAME`.
+        decode: ids of hypotheses to texts.
+        references: of the validation split, by row, one or more texts each.
+    """
+
+    generator: Generator
+    scorer: Scorer
+    decode: Callable[[Sequence[Sequence[int]]], list[str]]
+    references: Callable[[], Sequence[Sequence[str]]]
+
+    def samples(self, batch: Batch) -> list[Sample]:
+        rows = batch.index.tolist()  # of a source in windows once for each
+        kept = set(self.chosen(rows))
+        read = [pair for pair in zip(rows, batch.source.tolist(), strict=True) if pair[0] in kept]
+        sources = [[token for token in ids if token != PAD] for _, ids in read]
+        found = self.generator.generate(sources)
+        texts, references = self.decode([best.ids for best, *_ in found]), self.references()
+        pairs = zip(read, texts, strict=True)
+        return [Sample(row, text, references[row]) for (row, _), text in pairs]
+
+    def metric(self) -> Any:
+        return self.scorer.corpus()
+
+
+class Seq2SeqTask(SummedTask):
+    """Minimises the loss per real target token over the whole effective batch.
+
+    Args:
+        validation: what is generated; None for the loss alone.
+
+    Raises:
+        UserError: for teacher forcing below 1 of a model that cannot read its own words.
+    """
+
+    model: Seq2SeqModel
+
+    def __init__(
+        self,
+        model: Seq2SeqModel,
+        optimization: Optimization,
+        validation: TextValidation | None = None,
+    ) -> None:
+        super().__init__(model, optimization, TokenScores(), validation)
+        if not (model.feeds_itself or optimization.teacher_forcing.whole):
+            raise UserError(
+                "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; leave "
+                "it at schedule=constant start=1"
+            )
+
+    def loss(self, batch: Batch, teacher_forcing: float = 1.0, r_drop: float = 0.0) -> TokenLoss:
+        """Sums over the real target tokens of a batch, R-Drop as `Seq2SeqModel.loss`."""
+        smoothing = self.optimization.label_smoothing
+        return self.model.loss(
+            batch.source, batch.target_input, batch.target_output, smoothing, teacher_forcing,
+            batch.target_tokens, r_drop,
+        )  # fmt: skip
+
+    def training_loss(self, batch: Batch) -> BatchLoss:
+        forcing = self.optimization.teacher_forcing(self.global_step)
+        passes, r_drop = 1, self.optimization.r_drop
+        if r_drop:
+            passes, batch = 2, batch.twice()
+        sums = self.loss(batch, forcing, r_drop)
+        means = {"nll": sums.nll / sums.tokens}
+        if r_drop:
+            means["divergence"] = sums.divergence / sums.tokens
+        if not self.optimization.teacher_forcing.whole:
+            means["teacher_forcing"] = sums.nll.new_full((), forcing)  # filled on the device
+        units, number = sums.tokens // passes, batch.target_tokens // passes
+        return BatchLoss(sums.smoothed / passes, units, number, means)
+
+    def validation_sums(self, batch: Batch) -> tuple[Tensor, ...]:
+        return self.loss(batch)[:4]

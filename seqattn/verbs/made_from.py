@@ -1,0 +1,163 @@
+"""What an output was made from, by which a verb knows its own command when it comes again."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from seqattn.bundle.nodes import TARGET
+from seqattn.errors import UserError
+from seqattn.inputs import read_json
+from seqattn.storage import digest_of, file_faults, is_file, user_path, write_json
+
+RECORD = "made_from.json"
+"""The file of an output that says what it was made from."""
+_SHOWN = 4  # differences in a message
+_BESIDE = ("README.md", "scores.json", RECORD)
+"""Files of a bundle that say nothing of what it answers."""
+
+
+class MadeFrom(BaseModel):
+    """What decides an output; the same wherever the files that are read stand.
+
+    `settings` are plain values without paths, `contents` sizes and digests of what is read, by the
+    key that names it.
+    """
+
+    settings: dict[str, Any]
+    contents: dict[str, list[str]]
+
+    def write(self, directory: Path) -> None:
+        """Writes it into an output."""
+        write_json(directory / RECORD, self.model_dump())
+
+    @classmethod
+    def read(cls, directory: Path) -> "MadeFrom":
+        """Reads that of an output.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        file = directory / RECORD
+        try:
+            return cls.model_validate(read_json(file, "a record of what was made"))
+        except ValidationError as error:
+            raise UserError(f"{file} cannot be read; name another directory") from error
+
+    def is_finished(self, directory: Path, last: str) -> bool:
+        """Whether a directory holds all that this command makes, which is said in a line.
+
+        Args:
+            directory: the output, which may be absent.
+            last: the file that is written last.
+
+        Raises:
+            UserError: another command made it, or it holds other files.
+        """
+        with file_faults("read", directory):
+            if directory.exists() and not directory.is_dir():
+                raise UserError(f"output={directory} is a file; name a directory")
+            names = {one.name for one in directory.iterdir()} if directory.exists() else set()
+        if names <= {".lock"}:
+            return False
+        if RECORD not in names:
+            raise UserError(f"output={directory} is not empty; name another directory")
+        self.check(directory, self.read(directory))
+        finished = is_file(directory / last)
+        if finished:
+            say_finished(directory)
+        return finished
+
+    def check(self, directory: Path, before: "MadeFrom") -> None:
+        """Refuses to go on in a directory that was made from something else."""
+        told = before.differing(self)
+        if told:
+            more = [f"{len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
+            raise UserError(
+                f"output={directory} was made with {', '.join(told[:_SHOWN] + more)}; give the "
+                "same, name another directory, or remove it"
+            )
+
+    def differing(self, other: "MadeFrom") -> list[str]:
+        """How this one differs, in the words of the command line where there are any."""
+        from seqattn.training.settings import leaves  # torch takes seconds to import
+
+        here, there = (
+            {x.key: x.value for name, node in one.settings.items() for x in leaves(node, name)}
+            for one in (self, other)
+        )
+        changed = [key for key in sorted(here | there) if here.get(key) != there.get(key)]
+        classes = tuple(
+            key.removesuffix(TARGET) for key in changed if key.endswith(f".{TARGET}")
+        )  # whose keys follow from the class
+        words = [
+            f"{key.removesuffix(f'.{TARGET}')}={_typed(here.get(key))}"
+            for key in changed
+            if key.endswith(f".{TARGET}") or not (classes and key.startswith(classes))
+        ]
+        changed = [
+            name
+            for name in sorted(self.contents.keys() | other.contents.keys())
+            if self.contents.get(name) != other.contents.get(name)
+        ]
+        return words + ([f"other contents of {' and '.join(changed)}"] if changed else [])
+
+
+def say_finished(directory: Path) -> None:
+    """Says that there is nothing to do."""
+    print(f"output={directory} is finished, nothing is left to do", file=sys.stderr)
+
+
+def _typed(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(str, value))}]"
+    return "null" if value is None else str(value)
+
+
+def digests(paths: Iterable[Path]) -> list[str]:
+    """Size and SHA-256 of files, in their order."""
+    return [_digest(path) for path in paths]
+
+
+def _digest(path: Path) -> str:
+    with file_faults("read", path):
+        size = path.stat().st_size
+    return f"{size} {digest_of(path)}"
+
+
+def bundle_contents(*paths: str | Path) -> list[str]:
+    """Digests of all that decides what bundles answer: weights, configuration and vocabulary."""
+    return [line for path in paths for line in _of_bundle(user_path(path))]
+
+
+def _of_bundle(path: Path) -> Iterator[str]:
+    with file_faults("read", path):
+        files = sorted(one for one in path.iterdir() if one.is_file())
+    for file in files:
+        if file.name not in _BESIDE and not file.name.startswith("."):
+            yield f"{file.name} {_digest(file)}"
+
+
+def data_contents(source: Any, splits: Sequence[str]) -> dict[str, list[str]]:
+    """Digests of the files of a source's splits, as far as they are known and there.
+
+    Args:
+        source: a `Source`; one of the hub has no files, and is known by its settings alone.
+        splits: their names.
+    """
+    files: Callable[[str], list[Path]] = getattr(source, "files", lambda split: [])
+    found = {}
+    for split in splits:
+        try:
+            found[f"data.{split}"] = digests(files(split))
+        except UserError:  # such a split is not there
+            continue
+    return found
+
+
+def contents_now(bundle: str | Path, files: Iterable[Path]) -> dict[str, list[str]]:
+    """Digests of a bundle, and by their paths of files, those that are not there left out."""
+    each = {str(path.absolute()): digests([path]) for path in files if is_file(path)}
+    return {"bundle": bundle_contents(bundle), **each}

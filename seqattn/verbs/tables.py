@@ -1,0 +1,58 @@
+"""How the runs print what they came to, and leave it for the report."""
+
+from collections.abc import Mapping, Sequence
+
+from seqattn.bundle.documents import CONFIG
+from seqattn.screen import print_table
+from seqattn.storage import user_path
+from seqattn.verbs.run_tables import TableDocument, write_table
+
+
+def keep_tables(bundle: str, tables: Mapping[str, TableDocument]) -> None:
+    """Writes tables where the report finds them, if the bundle stands in a run's directory.
+
+    Args:
+        bundle: its path.
+        tables: by the names of their files.
+
+    Raises:
+        UserError: where the directory cannot be written.
+    """
+    run = user_path(bundle).parent
+    if (run / CONFIG).is_file():
+        for name, table in tables.items():
+            write_table(run, name, table)
+
+
+def print_tables(tables: Mapping[str, TableDocument], digits: Sequence[int]) -> None:
+    """Prints tables of the same columns as one; a row is called by its first cell.
+
+    Args:
+        tables: by what tells them apart, which is shown where there are several.
+        digits: behind the point, of each column but the first.
+    """
+    begins = {label: f"{label}  " if len(tables) > 1 else "" for label in tables}
+    rows = {
+        f"{begins[label]}{name}": numbers_told(values, digits)
+        for label, table in tables.items()
+        for name, *values in table["rows"]
+    }
+    labels: dict[str, list[str]] = {}
+    for label, table in tables.items():
+        for note in table["notes"]:
+            labels.setdefault(note, []).append(label)
+    notes = [
+        note if len(of) == len(tables) else f"{', '.join(of)}: {note}"
+        for note, of in labels.items()
+    ]
+    columns = max((table["columns"] for table in tables.values()), key=len)
+    title = next(iter(tables.values()))["title"]
+    print_table(title, rows, columns[1:], notes)
+
+
+def numbers_told(values: Sequence[str | float | None], digits: Sequence[int]) -> list[str]:
+    """Cells as they are printed. Args: digits: behind the point, of each."""
+    return [
+        one if isinstance(one, str) else "-" if one is None else f"{one:.{places}f}"
+        for one, places in zip(values, digits, strict=True)
+    ]

@@ -1,0 +1,210 @@
+"""Settings of a search tried on the validation split."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.nodes import build, describe
+from seqattn.checking import checked, shown
+from seqattn.data.base import Texts
+from seqattn.errors import UserError
+from seqattn.generation.base import Hypothesis, Progress, Search
+from seqattn.generation.beam import BeamSearch, BeamSentence
+from seqattn.generation.windows import generate_from_windows
+from seqattn.metrics.significance import LEVEL, sentence_tests
+from seqattn.metrics.text import Scorer, TextScore, lower_is_better, reference_lists
+from seqattn.screen import print_table
+from seqattn.verbs.reranking import Reranker, Reranking
+
+Settings = dict[str, float]
+"""Values by their keys, with dots: of the search, and `rerank.weight`."""
+_TRIALS = 1000
+_PENALTY, _WEIGHT = "length_penalty", "rerank.weight"
+
+
+def grid_of(tune: Mapping[str, Any], place: str = "tune") -> dict[str, list[float]]:
+    """The values to try of each key, those of nested keys with dots.
+
+    Raises:
+        UserError: for what is no list of numbers.
+    """
+    found: dict[str, list[float]] = {}
+    for key, values in tune.items():
+        if isinstance(values, Mapping):
+            nested = grid_of(values, f"{place}.{key}")
+            found |= {f"{key}.{name}": tried for name, tried in nested.items()}
+        elif isinstance(values, list) and values and all(type(x) in (int, float) for x in values):
+            found[str(key)] = list(dict.fromkeys(values))
+        else:
+            raise UserError(
+                f"{place}.{key} must be a list of numbers such as [0.6,1.0], got {shown(values)}"
+            )
+    return found
+
+
+class Trial(NamedTuple):
+    """What came of some settings."""
+
+    settings: Settings
+    outputs: list[str]
+    scores: list[TextScore]
+    p: float | None = None
+    """Of no difference from the best; None of that itself."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Tries every combination of some settings, and says which is best and how sure that is.
+
+    A beam that stops at its K-th finished hypothesis is the same under every length penalty, which
+    only ranks what it finished: there one search serves all penalties, exactly.
+
+    Args:
+        bundle: that is tuned.
+        search: whose settings are changed.
+        grid: values to try, as `grid_of` gives them.
+        scorer: by whose first score the best is chosen.
+        rerank, reranker: how hypotheses are ranked anew; None for no reranker.
+
+    Raises:
+        UserError: for a key or a value that the search does not take.
+    """
+
+    bundle: TextBundle
+    search: Search
+    grid: Mapping[str, Sequence[float]]
+    scorer: Scorer
+    rerank: Reranking = field(default_factory=Reranking)
+    reranker: Reranker | None = None
+
+    def __post_init__(self) -> None:
+        if _WEIGHT in self.grid and self.reranker is None:
+            raise UserError(f"tune.{_WEIGHT} needs the model that ranks: add rerank.bundle=R/model")
+        if not hasattr(self.scorer, "sentences"):
+            name = type(self.scorer).__name__
+            raise UserError(f"{name} has no sentences(), by which settings are compared")
+        for values in itertools.product(*self.grid.values()):  # some fit together alone
+            self.with_settings(dict(zip(self.grid, values, strict=True)))
+
+    def with_settings(self, settings: Settings) -> Search:
+        """The search with some of its settings changed; `rerank.weight` is none of them."""
+        node = describe(self.search, "generation")
+        for key, value in settings.items():
+            if key == _WEIGHT:
+                continue
+            *path, last = key.split(".")
+            part = node
+            for name in path:
+                part = part.get(name)
+                if not isinstance(part, dict):
+                    raise UserError(f"there is no key generation.{key}")
+            part[last] = value
+        made: Search = build(node, "generation")
+        return made
+
+    def run(self, texts: Texts, progress: Progress) -> list[Trial]:
+        """All trials on a split with references, the best first."""
+        total, trials = math.prod(map(len, self.grid.values())), list[Trial]()
+        for trial in self._trials(texts):
+            trials.append(trial)
+            progress(len(trials), total)
+        lower = lower_is_better(self.scorer, trials[0].scores[0].name)
+        trials.sort(key=lambda trial: trial.scores[0].value, reverse=not lower)
+        lists = reference_lists(texts.references, len(texts.sources))
+        best, *others = (self.scorer.sentences(trial.outputs, lists)[0] for trial in trials)
+        found = [
+            sentence_tests({"best": [best], "other": [other]}, _TRIALS, _TRIALS)["best", "other"]
+            for other in others
+        ]
+        tested = zip(trials[1:], found, strict=True)
+        return [trials[0], *(trial._replace(p=test.randomization) for trial, test in tested)]
+
+    def _trials(self, texts: Texts) -> Iterator[Trial]:
+        weights: Sequence[float | None] = self.grid.get(_WEIGHT) or [None]
+        for settings, found in self._found(texts.sources):
+            for weight in weights:
+                tried = settings if weight is None else {**settings, _WEIGHT: weight}
+                ranked: Sequence[Sequence[Hypothesis]] = found
+                if self.reranker is not None:
+                    own = self.reranker.weight if weight is None else weight
+                    ranked = replace(self.reranker, weight=own).rank(texts.sources, found)
+                best = [some[0].ids for some in ranked]
+                outputs = self.bundle.tokenizer.decode_target(best)
+                scores = self.scorer.score(outputs, texts.references, texts.sources)
+                yield Trial({key: tried[key] for key in self.grid}, outputs, scores)
+
+    def _found(self, sources: Sequence[str]) -> Iterator[tuple[Settings, list[list[Hypothesis]]]]:
+        """Hypotheses of each source under all settings but the weight of a reranker."""
+        read, penalties = self.bundle.encode(sources), self.grid.get(_PENALTY) or []
+        whole = all(len(windows) == 1 for windows in read)
+        names = [key for key in self.grid if key not in (_WEIGHT, _PENALTY)]
+        for values in itertools.product(*(self.grid[name] for name in names)):
+            settings = dict(zip(names, values, strict=True))
+            search = self.rerank.search(self.with_settings(settings))
+            if penalties and whole and _ranks_at_last(search):
+                shared = replace(AllFinished(**vars(search)), length_penalty=1.0)
+                lists = self.bundle.generator(shared).generate([ids for (ids,) in read])
+                for penalty in penalties:
+                    best = [_ranked(found, penalty)[: search.n_best] for found in lists]
+                    yield {**settings, _PENALTY: penalty}, best
+                continue
+            for own in [{**settings, _PENALTY: one} for one in penalties] or [settings]:
+                search = self.rerank.search(self.with_settings(own))
+                yield own, generate_from_windows(self.bundle.generator(search), read)
+
+
+@checked
+@dataclass(frozen=True)
+class AllFinished(BeamSearch):
+    """Gives all hypotheses that a beam finished, in the order in which it did. Args: as it."""
+
+    def begin(self, most: int) -> BeamSentence:
+        return _AllOfSentence(self, most)
+
+
+class _AllOfSentence(BeamSentence):
+    def best(self) -> list[Hypothesis]:
+        return self.finished
+
+
+def _ranks_at_last(search: Any) -> bool:
+    """Whether the length penalty plays no part before all hypotheses are finished."""
+    return type(search) is BeamSearch and search.early_stopping and not search.coverage_penalty
+
+
+def _ranked(found: Sequence[Hypothesis], penalty: float) -> list[Hypothesis]:
+    """Hypotheses by log p / n^penalty, whose scores are log p / n."""
+    scored = [
+        one._replace(score=one.log_probability / round(one.log_probability / one.score) ** penalty)
+        if one.score else one
+        for one in found
+    ]  # fmt: skip
+    return sorted(scored, key=lambda one: -one.score)
+
+
+def show(title: str, trials: Sequence[Trial]) -> str:
+    """Prints a table of trials and how sure the choice is; returns the best as it is typed."""
+    best, *others = trials
+    names = [score.name for score in best.scores]
+    rows = {
+        ", ".join(f"{key}={value}" for key, value in trial.settings.items()): [
+            *(f"{score.value:.2f}" for score in trial.scores),
+            "best" if trial.p is None else f"{trial.p:.3f}",
+        ]
+        for trial in trials
+    }
+    keys = {key: key if key == _WEIGHT else f"generation.{key}" for key in best.settings}
+    typed = " ".join(f"{keys[key]}={value}" for key, value in best.settings.items())
+    alike = sum(trial.p is not None and trial.p >= LEVEL for trial in others)
+    sure = (
+        f"{alike} of the {len(others)} others are within noise of the best (paired approximate "
+        f"randomization on {len(best.outputs):,} sentences, p >= {LEVEL})"
+    )
+    if others and alike == len(others):
+        sure += ": nothing here is worth a change"
+    signatures = [f"{score.name}: {score.signature}" for score in best.scores]
+    print_table(title, rows, [*names, "p"], [*signatures, f"best: {typed}", sure])
+    return typed

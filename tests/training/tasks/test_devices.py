@@ -1,0 +1,84 @@
+"""What a task tells a GPU, for which stand-ins serve here: none of it waits, nor stays behind."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
+
+from seqattn.data.batch import Batch
+from seqattn.metrics.means import SpanPlaces, TokenScores
+from seqattn.training.agreement import Agreement
+from seqattn.training.tasks.halving import BatchLoss
+from tests.training.tasks.test_effective_batch import batch_of, rows, task_of
+
+TRAINER = SimpleNamespace(world_size=1, precision="32-true")
+
+
+@pytest.mark.parametrize(("device", "waits"), [("cuda:0", False), ("cpu", True), ("mps", True)])
+def test_batches_go_to_a_gpu_while_it_works(monkeypatch, device, waits):
+    sent = []
+    monkeypatch.setattr(Batch, "to", lambda *told, **named: sent.append((told[1:], named)))
+    strategy = SingleDeviceStrategy()
+    strategy.connect(task_of())
+    strategy.batch_to_device(batch_of(*rows(2, seed=1)), torch.device(device))
+    assert sent == [((torch.device(device),), {"non_blocking": not waits})]
+
+
+def test_gradients_are_scaled_in_their_own_type(monkeypatch):
+    """In another type PyTorch multiplies each by a launch of its own."""
+    scales = []
+    monkeypatch.setattr(torch, "_foreach_mul_", lambda some, by: scales.append(by))
+    task = task_of(dtype=torch.float32).to("meta")
+    for weight in task.parameters():
+        weight.grad = torch.empty_like(weight)
+    task.trainer = TRAINER
+    zero = torch.zeros((), device="meta")
+    task._accumulated = BatchLoss(zero, zero.long(), 3, {})
+    task.on_before_optimizer_step(None)
+    assert [scale.dtype for scale in scales] == [torch.float32]
+
+
+class Late(torch.Tensor):
+    """Numbers of a CPU that say they are a GPU's."""
+
+    is_cuda = True
+
+
+@pytest.fixture
+def _late(monkeypatch):
+    own = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda x, **_: own(x.as_subclass(torch.Tensor)))
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+
+
+@pytest.mark.usefixtures("_late")
+def test_a_training_that_begins_once_more_hears_nothing_of_the_last():
+    task = task_of(dtype=torch.float32)
+    task.agreement = agreement = Agreement()
+    optimizer = SimpleNamespace(defaults={"fused": True})
+
+    def step(norm):
+        agreement.settle(torch.tensor(norm).as_subclass(Late), optimizer, TRAINER)
+        return agreement.skipped
+
+    assert [step(norm) for norm in (1.0, float("nan"), float("nan"))] == [False, False, True]
+    settings = SimpleNamespace(last_epoch=0, base_lrs=[])
+    task.trainer = SimpleNamespace(
+        optimizers=[SimpleNamespace(param_groups=[])],
+        lr_scheduler_configs=[SimpleNamespace(scheduler=settings)],
+    )
+    task.on_train_start()
+    assert not agreement.skipped
+    assert [step(1.0), step(1.0)] == [False, False]
+
+
+def test_a_loss_that_is_not_finite_is_counted_on_its_device(monkeypatch):
+    weights = []
+    for metric, sums in ((SpanPlaces(), 2), (TokenScores(), 3)):
+        for mean in metric.values():
+            monkeypatch.setattr(mean, "update", lambda x, weight: weights.append((x, weight)))
+        metric.update(*torch.zeros(sums, device="meta").unbind(), 4)
+    assert len(weights) == 5
+    assert all(weight.is_meta and weight is not value for value, weight in weights)
