@@ -13,7 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.bundle.nodes import TARGET, build
-from seqattn.cli.help_page import verbs
+from seqattn.cli.help_page import CONF, verbs
 from seqattn.config.compose import bases, choices, own_keys, settle, verb_class
 from seqattn.config.overrides import is_filled
 from seqattn.errors import UserError
@@ -28,9 +28,8 @@ def action_of(verb: str) -> Action:
     Raises:
         UserError: there is no such verb, or its extra or one that this needs is not installed.
     """
-    names = verbs()
-    if verb not in names:
-        raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(names)}")
+    if not re.fullmatch(r"\w+", verb) or not (CONF / f"{verb}.yaml").is_file():
+        raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(verbs())}")
     extra = extra_of(verb)
     waiting = [extra] if extra else []
     while waiting:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -85,7 +86,8 @@ def settle(verb: str, config: DictConfig, **own: str) -> Settings:
             that the verb does not know.
     """
     overrides = list(HydraConfig.get().overrides.task)
-    whole = complete(verb, overrides) if verb in CARRIED else overrides
+    several = HydraConfig.get().mode is RunMode.MULTIRUN
+    whole = complete(verb, overrides) if several and verb in CARRIED else overrides
     if whole != overrides:  # a job of a multirun over bundles
         config = compose(HydraConfig.get().job.config_name, whole)
     with open_dict(config):
