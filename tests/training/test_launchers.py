@@ -154,14 +154,19 @@ PHASES = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "phases",
+    [("imports", "training"), pytest.param(tuple(PHASES), marks=pytest.mark.exhaustive)],
+    ids=["some", "all"],
+)
 def test_no_rank_outlives_a_launcher_that_is_killed_in_any_phase(
-    capfd, corpus, tmp_path, monkeypatch
+    capfd, corpus, tmp_path, monkeypatch, phases
 ):
     run, mark = tmp_path / "run", secrets.token_hex(8)
     where = ("trainer.devices=2", f"run_dir={run}")
     words = train_arguments(corpus, *PLAIN, *where, steps=40, every=1)
     monkeypatch.setenv("SEQATTN_TEST", mark)
-    for reached in PHASES.values():
+    for reached in map(PHASES.get, phases):
         for file in run.glob("checkpoints/.*"):  # of a save that was killed
             file.unlink()
         launcher = fork_training(words)
