@@ -5,6 +5,7 @@ import graphlib
 import importlib
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,13 @@ HOMES_OF_OTHERS = {
 }
 
 
+@cache
 def imported(path):
     """Dotted names of all modules that a file imports, at its top or within a function."""
+    return [*_imported(path)]
+
+
+def _imported(path):
     package = path.relative_to(HOME.parent).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -143,7 +143,13 @@ def test_the_settings_of_a_training_are_there_and_fit(command, home):
     checked_training(f"hydra.searchpath=[file://{home}/conf]", *words)
 
 
-@pytest.mark.parametrize("command", commands("python -m pytest", PAGE))
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=() if "-k" in command else pytest.mark.exhaustive)
+        for command in commands("python -m pytest", PAGE)
+    ],
+)
 def test_the_laws_are_tried_on_the_kernel(command, home):
     words = shlex.split(command.replace("CHECKOUT", str(ROOT)))[1:]
     few = ("-p", "no:cacheprovider", "-k", "cosine and (make_up or pieces)")
