@@ -169,7 +169,7 @@ class Evaluation(ScoredRun):
         reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
         with progress("generating", "texts") as tell:
             search = self.rerank.search(self.generation)
-            rank = reranker and reranker.rank
+            rank = None if reranker is None else reranker.rank
             outputs = outputs_for(bundle, search, split.sources, tell, rank)
         count, tokens, seconds = len(split.sources), outputs.tokens, outputs.seconds
         rows = {
