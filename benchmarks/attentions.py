@@ -207,7 +207,8 @@ class AttentionSuite(AttentionChoices):
 
 
 def _draw(costs: Mapping[str, Sequence[Cost]], title: str, directory: Path) -> None:
-    from seqattn.analysis.plots import cost_curves, save  # matplotlib takes a second to import
+    from benchmarks.cost_plot import cost_curves  # matplotlib takes a second to import
+    from seqattn.analysis.plots import save
 
     views: tuple[tuple[str, str, Callable[[Cost], float]], ...] = (
         ("time", "time, ms", lambda cost: cost.seconds * 1e3),

@@ -44,7 +44,7 @@ HOMES_OF_OTHERS = {
     "sacrebleu": {"metrics"},
     "rouge_score": {"metrics"},
     "scipy": {"extras"},
-    "torchmetrics": {"metrics"},
+    "torchmetrics": {"extras", "metrics"},
     "transformers": set(),
     "fastapi": {"extras"},
     "starlette": {"extras"},

@@ -107,57 +107,6 @@ def _glyphs() -> set[int]:
     return {code for name in _families() for code in get_font(findfont(name)).get_charmap()}
 
 
-def cost_curves(
-    series: Mapping[str, Sequence[tuple[int, float]]], title: str, label: str
-) -> Figure:
-    """A line for each name on logarithmic axes, the first in black.
-
-    Args:
-        series: points (length in tokens, value) by name.
-        title: above it.
-        label: of the values, with their unit.
-    """
-    ticks = sorted({length for points in series.values() for length, _ in points})
-    figure = Figure(figsize=(8, 5.5), layout="constrained")
-    axes = figure.subplots()
-    for number, (name, points) in enumerate(series.items()):
-        style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
-        color = f"C{(number - 1) % 10}" if number else "black"
-        axes.plot(*zip(*points, strict=True), style, color=color, ms=4, label=name)
-    axes.set(title=title, xlabel="n, tokens", ylabel=label, yscale="log")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    axes.grid(True, which="both", alpha=0.2)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    return figure
-
-
-def removal_curves(
-    panels: Mapping[str, Mapping[str, Sequence[float]]], percents: Sequence[int]
-) -> Figure:
-    """A line for each method: the probability of a token as more of the source is taken or left.
-
-    Args:
-        panels: a title for each panel, two panels in a row; a value for each percent by method.
-        percents: of the source's tokens.
-    """
-    rows = -(-len(panels) // 2)
-    figure = Figure(figsize=(11, 3.6 * rows + 0.4), layout="constrained")
-    axes = figure.subplots(rows, 2, squeeze=False, sharex=True, sharey=True).flat
-    names = list(dict.fromkeys(method for methods in panels.values() for method in methods))
-    lines = {}
-    for axis, (title, methods) in zip(axes, panels.items(), strict=True):
-        for method, values in methods.items():
-            number = names.index(method)
-            style = ("-" if number < 10 else "--") + MARKERS[number % len(MARKERS)]
-            (lines[method],) = axis.plot(values, style, color=f"C{number % 10}", ms=4)
-        axis.set(title=title, xlabel="% of the source's tokens", ylabel="probability", ylim=(0, 1))
-        axis.set_xticks(range(len(percents)), [str(percent) for percent in percents])
-        axis.grid(True, alpha=0.2)
-    figure.legend([lines[name] for name in names], names, loc="outside right center", frameon=False)
-    return figure
-
-
 def save(figure: Figure, path: str | Path) -> Path:
     """Writes a figure as the suffix says (png, pdf, svg), whole or not at all; makes its directory.
 

@@ -12,7 +12,7 @@ from seqattn.inputs import read_yaml
 from seqattn.roles import Role
 from seqattn.training.options import TrainingOptions
 from seqattn.training.run_directory import has_checkpoint
-from seqattn.training.settings import differences
+from seqattn.training.setting_roles import differences
 
 FORMAT = "seqattn run 3"
 Phase = Literal["begin", "go on", "finished"]

@@ -31,7 +31,7 @@ from seqattn.training.finish import (
     score_bundle,
 )
 from seqattn.training.fit import fit
-from seqattn.training.lengths import brevity, check_lengths
+from seqattn.training.length_checks import brevity, check_lengths
 from seqattn.training.loggers import connect, go_on_from, log_settings, made_loggers
 from seqattn.training.monitors import ClipShare, DeviceFigures
 from seqattn.training.options import TrainingOptions

@@ -22,7 +22,7 @@ from seqattn.training.checkpoint_files import newest_whole, step_batches
 from seqattn.training.options import TrainingOptions
 from seqattn.training.resume import settings_before
 from seqattn.training.run_directory import rank
-from seqattn.training.settings import differences
+from seqattn.training.setting_roles import differences
 
 
 class Start(NamedTuple):

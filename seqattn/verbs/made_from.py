@@ -82,7 +82,7 @@ class MadeFrom(BaseModel):
 
     def differing(self, other: "MadeFrom") -> list[str]:
         """How this one differs, in the words of the command line where there are any."""
-        from seqattn.training.settings import leaves  # torch takes seconds to import
+        from seqattn.training.setting_roles import leaves  # torch takes seconds to import
 
         here, there = (
             {x.key: x.value for name, node in one.settings.items() for x in leaves(node, name)}

@@ -12,8 +12,8 @@ from seqattn.extras.compare.comparison_plots import Point, band_panels, cost_pan
 from seqattn.extras.compare.costs import Cost
 from seqattn.extras.compare.judging import MetricFigures, SystemScore
 from seqattn.extras.compare.seed_statistics import seed_interval
+from seqattn.extras.compare.word_frequency import BINS, f1_by_frequency, words_by_frequency
 from seqattn.metrics.text import TextScore
-from seqattn.metrics.word_frequency import BINS, f1_by_frequency, words_by_frequency
 from seqattn.training.measurements import read_figures
 
 Runs = Mapping[str, Sequence[ComparedRun]]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from seqattn.errors import UserError
 from seqattn.extras.compare.compared_runs import ComparedRun
 from seqattn.roles import Role
-from seqattn.training.settings import leaves, role_of
+from seqattn.training.setting_roles import leaves, role_of
 
 _ASIDE = ("seed", "generation.threshold", "format", "threads")
 """Settings that make no other system beside those of SCORE and NOTE: each model's threshold is

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from seqattn.analysis.plots import removal_curves, save
+from seqattn.analysis.plots import save
 from seqattn.bundle.bundle import TextBundle
 from seqattn.checking import CountOrNone, Seed, checked
 from seqattn.data.word_links import read_links
@@ -21,6 +21,7 @@ from seqattn.extras.explain.explained_tables import (
 from seqattn.extras.explain.explained_text import explain_text
 from seqattn.extras.explain.explanations import METHODS, known_methods
 from seqattn.extras.explain.faithfulness import PERCENTS
+from seqattn.extras.explain.removal_plot import removal_curves
 from seqattn.models.base import Seq2SeqModel
 from seqattn.storage import user_path, write_json
 from seqattn.training.run_directory import distinct_names, room_for_files

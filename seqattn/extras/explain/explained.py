@@ -16,11 +16,11 @@ from seqattn.bundle.outputs import outputs_for
 from seqattn.data.base import Texts
 from seqattn.data.word_links import WordLinks
 from seqattn.errors import UserError
+from seqattn.extras.explain.alignment_error import AlignmentErrorRate
 from seqattn.extras.explain.explanations import METHODS, explain
 from seqattn.extras.explain.faithfulness import judge, random_contributions
 from seqattn.generation.forced import batches, padded, target_log_probabilities
 from seqattn.generation.windows import generate_from_windows
-from seqattn.metrics.alignment_error import AlignmentErrorRate
 from seqattn.screen import progress
 
 RANDOM = "random"

@@ -7,6 +7,7 @@ import torch
 
 from seqattn.analysis.pairs import Pair
 from seqattn.analysis.word_alignment import align
+from seqattn.extras.explain.alignment_error import AlignmentErrorRate
 from seqattn.extras.explain.explanations import explain
 from seqattn.extras.explain.faithfulness import (
     PERCENTS,
@@ -14,7 +15,6 @@ from seqattn.extras.explain.faithfulness import (
     kendall,
     random_contributions,
 )
-from seqattn.metrics.alignment_error import AlignmentErrorRate
 from seqattn.tokens import BOS, EOS
 from tests.builders import load_variant, make_transformer, random_ids
 from tests.extras.explain.copying_model import PI, copied, copying_model

@@ -8,7 +8,7 @@ import pytest
 from seqattn.checking import Dropout, checked, parameters
 from seqattn.roles import Role
 from seqattn.training.options import TrainingOptions
-from seqattn.training.settings import differences, leaves, role_of
+from seqattn.training.setting_roles import differences, leaves, role_of
 
 
 @checked

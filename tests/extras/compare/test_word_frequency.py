@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqattn.metrics.word_frequency import BINS, f1_by_frequency, words_by_frequency
+from seqattn.extras.compare.word_frequency import BINS, f1_by_frequency, words_by_frequency
 
 COUNTS = {"the": 1000, "dog": 9, "a": 999, "cat": 2, "once": 1}
 OUTPUTS = ["the the dog", "a cat sat"]

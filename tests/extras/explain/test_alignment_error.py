@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.metrics.alignment_error import AlignmentErrorRate
+from seqattn.extras.explain.alignment_error import AlignmentErrorRate
 
 
 def rate(*sentences):
