@@ -12,13 +12,12 @@ from benchmarks.attention_work import decode
 from benchmarks.attentions import AttentionChoices
 from benchmarks.suite import Figures, Row, Spread, timed
 from seqattn.attention.base import Attention
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.positions.base import Position
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class AttentionStepsSuite(AttentionChoices):
     """Cached decoding, one token after the other, by each attention that can.

@@ -31,7 +31,7 @@ from benchmarks.attention_work import (
 )
 from benchmarks.suite import Figures, Row, Suite, ratios, take_turns
 from seqattn.attention.base import Attention, AttentionFactory
-from seqattn.checking import BadValue, Count, Positive, Width, checked
+from seqattn.checking import BadValue, Count, Positive, Width
 from seqattn.errors import UserError
 from seqattn.models.transformer import PositionFactory
 from seqattn.ops.memory import keep_freed_memory
@@ -113,7 +113,6 @@ def _chosen(kernel: object) -> dict[str, Any]:
     return dict(getattr(kernel, "keywords", {}))
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class AttentionSuite(AttentionChoices):
     """Every attention alone, over several lengths.

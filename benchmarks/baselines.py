@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.suite import Figures, Row, Spread, Suite
-from seqattn.checking import checked
 from seqattn.data.base import Source, Texts
 from seqattn.data.span_batch import Questions
 from seqattn.extras.corpora.retrieval import TfidfIndex
@@ -20,7 +19,6 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+")
 _SENTENCE_OR_LINE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class BaselinesSuite(Suite):
     """Scores without a model, of documents with summaries or of questions.

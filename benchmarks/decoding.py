@@ -31,13 +31,12 @@ from benchmarks.corpus import Corpus, Rows
 from benchmarks.peers import own
 from benchmarks.suite import Figures, Sample, Suite, profiled, take_turns
 from benchmarks.transformer_models import Shape
-from seqattn.checking import Count, CountOrNone, checked
+from seqattn.checking import Count, CountOrNone
 
 Work = tuple[int, Rows]
 """Beams, and sources."""
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class DecodingSuite(Suite):
     """Decoding speed against CTranslate2, Eole, Joey NMT and `MarianMTModel.generate`.

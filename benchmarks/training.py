@@ -55,7 +55,7 @@ from benchmarks.suite import (
     take_turns,
 )
 from benchmarks.transformer_models import Shape, own_transformer
-from seqattn.checking import Count, Dropout, Width, checked
+from seqattn.checking import Count, Dropout, Width
 from seqattn.data.batch import Batch
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.tokens import PAD
@@ -99,7 +99,6 @@ class TrainingRounds(Suite):
         return {name: found[1:] for name, found in samples.items()}
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class TrainingSuite(TrainingRounds):
     """Training speed against `torch.nn.Transformer` in a plain loop and against other toolkits.
@@ -158,7 +157,6 @@ def _rows(padded: Tensor) -> list[list[int]]:
     return [row[row != PAD].tolist() for row in padded]
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class RecurrentSuite(TrainingRounds):
     """Training speed of recurrent models against a textbook's loop and Joey NMT's, in one process.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.attention.kernels.softmax import SoftmaxKernel
-from seqattn.checking import Depth, Dropout, Width, checked
+from seqattn.checking import Depth, Dropout, Width
 from seqattn.models.transformer import Slots, Transformer, TransformerConfig
 from seqattn.positions import SinusoidalPosition
 from seqattn.positions.base import Stack
@@ -19,7 +19,6 @@ LONGEST = 512
 """Positions of contestants that have a table of them."""
 
 
-@checked
 @dataclass(frozen=True)
 class Shape:
     """A pre-norm Transformer with one table for source, target and output.

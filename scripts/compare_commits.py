@@ -32,7 +32,7 @@ STEPS = 20
 HALF = 10
 COMMON = (
     "trainer=cpu trainer.threads=1 trainer.max_epochs=-1 trainer.log_every_n_steps=1 "
-    "task.final=false model.dim=32 seed=3 resume=auto"
+    "task.final=null model.dim=32 seed=3 resume=auto"
 )
 TINY = (
     "tokenizer.vocab_size=400 loader.max_tokens=300 model.encoder_layers=1 model.decoder_layers=1"
@@ -120,7 +120,7 @@ def train(tree: Path, case: Case, run: Path, steps: int = STEPS) -> None:
     """Train one case in `run`, or resume it up to `steps`."""
     words = [*f"{COMMON} {case.words}".split(), f"trainer.max_steps={steps}", f"run_dir={run}"]
     if "task.final.sentences" in case.words:
-        words.remove("task.final=false")
+        words.remove("task.final=null")
     words.append(f"cache_dir={run.parent.parent / 'cache'}")
     execute(tree, "train.py", *words)
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seqattn.bundle.bundle import SpanBundle, TextBundle
+    from seqattn.training.finish import TrainingResult
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "load", "train"]
 
 
 def load(
@@ -42,6 +43,29 @@ def load(
     from seqattn.bundle.loading import load_bundle  # torch takes seconds to import
 
     return load_bundle(path, device, trust, ensemble)
+
+
+def train(*words: str, **values: Any) -> "TrainingResult":
+    """Train, with the words of the command line or the same as plain values.
+
+        result = seqattn.train("attention=gqa", "model.dim=128", run_dir="runs/mine", seed=2)
+        seqattn.load(result.bundle)
+
+    Args:
+        *words: such as `attention=gqa`, as after `python train.py`.
+        **values: by key: numbers, texts, paths, True, False, None, and lists and dicts of these;
+            `**{"trainer.max_steps": 500}` for keys with dots.
+
+    Returns:
+        Where the run and its bundle are, its steps and its scores.
+
+    Raises:
+        UserError: for what the command refuses, in the same line.
+        Stopped: where a signal has ended it; call it again with the same `run_dir` to resume.
+    """
+    from seqattn.cli.from_python import train_from
+
+    return train_from([*words], values)
 
 
 def __dir__() -> list[str]:

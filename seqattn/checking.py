@@ -1,13 +1,12 @@
-"""Values are checked once, by the type and the bounds of the parameter that takes them."""
+"""Types with bounds for parameters, and the check of the values that settings give them."""
 
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, is_dataclass
-from functools import cache, wraps
-from pathlib import PurePath
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -33,9 +32,6 @@ Positive = Annotated[float, Gt(0), Le(10**9)]
 NotNegative = Annotated[float, Ge(0), Le(10**9)]
 """A number from 0."""
 
-ARGUMENTS = "_constructed_with"
-"""Where an object of a checked class that is no dataclass keeps what it was made with."""
-Class = TypeVar("Class", bound=type)
 _LONGEST_SHOWN = 80
 _WRITTEN = (type(None), bool, int, float, str, list, tuple)
 """Values that messages show as they are."""
@@ -66,51 +62,23 @@ def keys_under(place: str) -> Iterator[None]:
         raise UserError(f"{place}.{error}" if place else str(error)) from None
 
 
-def checked(cls: Class) -> Class:
-    """Class decorator: the constructor refuses what does not fit its parameters' types and bounds.
+def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that do not fit the annotated types and bounds of the parameters.
 
-    Only parameters of plain types are looked at: numbers, texts, truth values, one of several
-    words, None, lists of these, with bounds as `Annotated` gives them. A number must be finite. For
-    a text a path may be given, and becomes one.
-
-    Raises:
-        BadValue: on construction, naming the parameter, what it takes and what came.
-    """
-    made = cls.__init__  # type: ignore[misc]
-    signature = inspect.signature(made)
-
-    @wraps(made)
-    def construct(self: object, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs)
-        given = bound.arguments
-        for name in [name for name, value in given.items() if isinstance(value, PurePath)]:
-            if "text" in in_words(parameters(cls).get(name, Any)):
-                given[name] = str(given[name])
-        check(cls, given)
-        made(*bound.args, **bound.kwargs)
-        if type(self) is cls and not is_dataclass(cls):
-            vars(self)[ARGUMENTS] = {name: given[name] for name in given if name != "self"}
-
-    cls.__init__ = construct  # type: ignore[misc]
-    return cls
-
-
-def check(target: Callable[..., Any], arguments: Mapping[str, Any], objects: bool = False) -> None:
-    """Refuses arguments that do not fit the parameters of `target`.
+    A number must be finite, and no text may hold half of a surrogate pair.
 
     Args:
         target: a class or function.
-        arguments: by name.
-        objects: whether parameters of other than plain types are looked at, too.
+        arguments: by name; those of no or of unknown types are left alone.
 
     Raises:
-        BadValue: for the first that does not fit.
+        BadValue: for the first that does not fit, with what would.
     """
     hints = parameters(target)
     for name, value in arguments.items():
         hint = hints.get(name, Any)
         takes = in_words(hint)
-        if (takes or objects) and not _accepts(hint, value):
+        if not _accepts(hint, value):
             made = getattr(value, "func", None)  # what a factory calls
             kind = getattr(made, "__name__", type(value).__name__)
             came = shown(value) if isinstance(value, _WRITTEN) else f"a {kind}"

@@ -17,6 +17,7 @@ from seqattn.config.compose import register_resolvers
 from seqattn.models.transformer import Slots, Transformer, TransformerConfig
 from seqattn.positions import LearnedPosition, Position, RotaryPosition, SinusoidalPosition, Stack
 from seqattn.tokens import BOS, PAD
+from tests.settings import made
 
 CONF = Path(__file__).parents[1] / "conf"
 own_conf = None
@@ -211,7 +212,7 @@ def make_transformer(
     decoder = attention if abilities.fits("decoder") else heads()
     crosses = [cross or heads()] * layers[1]
     slots = Slots([encoder] * layers[0], [decoder] * layers[1], crosses, position)
-    shape = TransformerConfig(**{"dim": DIM, "ffn_dim": 20, "dropout": 0.0, **config})
+    shape = made(TransformerConfig, **{"dim": DIM, "ffn_dim": 20, "dropout": 0.0, **config})
     source_size = VOCABULARY if joint else VOCABULARY + 2
     model = shape.build(source_size, VOCABULARY, joint, slots)
     assert isinstance(model, Transformer)

@@ -113,7 +113,7 @@ def test_the_commands_on_the_bundle_run(command, bundle, capfd):
 
 
 def test_a_training_begins_with_a_trusted_bundle(bundle, home, tmp_path, capfd):
-    sizes = ("trainer.max_steps=1", "task.final=false", "trainer=cpu", f"cache_dir={home}/cache")
+    sizes = ("trainer.max_steps=1", "task.final=null", "trainer=cpu", f"cache_dir={home}/cache")
     words = ("data=demo_translation", f"init_from={bundle}", f"run_dir={tmp_path}/run", *sizes)
     assert run_verb("train", words) == 2
     assert "load it with trust=[mine]" in capfd.readouterr().err

@@ -270,16 +270,16 @@ def test_a_command_runs_on_a_bundle(command, folder, run, tmp_path, capfd, reque
 
 
 def test_the_python_of_the_pages_runs(folder, run, answering, tmp_path, capfd):
-    values = {}
+    short = {"trainer.max_steps": 2, "+trainer.lightning.limit_val_batches": 1}
+    short |= {"data": "parallel_text", "data.root": folder}
+    values = {"short": short | {"data.source_suffix": "en", "data.target_suffix": "de"}}
     replaced = {
         '"RUN/model"': repr(str(run / "model")),
         '"QA/model"': repr(str(answering / "model")),
         '"runs/mine"': repr(str(tmp_path / "mine")),
         '"pictures"': repr(str(tmp_path / "pictures")),
-        "DemoTranslation()": f"ParallelText({str(folder)!r}, 'en', 'de')",
-        "import DemoTranslation": "import ParallelText",
-        "max_epochs=4": "max_steps=2, lightning={'limit_val_batches': 1}",
-        "dim=128, ": "dim=16, ",
+        '"trainer.max_epochs": 4': "**short",
+        "model.dim=128": "model.dim=16",
     }
     for page in ("README.md", "explanations.md", "python.md"):
         for block in blocks(page, "python"):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from seqattn.attention.masks import all_at_hand
 from seqattn.attention.scores import AdditiveScore, Score, ScoreName, make_score
 from seqattn.attention.watched import Watched
-from seqattn.checking import Width, checked
+from seqattn.checking import Width
 from seqattn.ops.precision import wide
 
 
@@ -130,7 +130,6 @@ class _Scored(Alignment):
         return masked_softmax(self.score(query, source.keys), visible)
 
 
-@checked
 class Bahdanau(_Scored):
     """Additive attention: e_i = v^T tanh(W_h h_i + W_s s), a softmax, the mean of the h_i.
 
@@ -149,7 +148,6 @@ class Bahdanau(_Scored):
         super().__init__(memory_dim, AdditiveScore(query_dim, memory_dim, dim))
 
 
-@checked
 class Luong(_Scored):
     """Luong's global attention (arXiv 1508.04025, section 3.1): the state after the step asks.
 

@@ -14,14 +14,13 @@ from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.heads import KernelAttention
 from seqattn.attention.kernels.base import KernelFactory
 from seqattn.attention.masks import Mask
-from seqattn.checking import Count, Dropout, NotNegative, checked
+from seqattn.checking import Count, Dropout, NotNegative
 from seqattn.errors import UserError
 from seqattn.ops.linear_layer import Linear
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
 
-@checked
 @dataclass(frozen=True)
 class Balance:
     """What keeps a router from using a few of its experts only.
@@ -44,7 +43,6 @@ class Routes(NamedTuple):
     logits: Tensor  # (B, T, E)
 
 
-@checked
 class MixtureOfAttention(KernelAttention):
     """Each token attends with the k of E experts that a router picks (Zhang et al. 2022).
 

@@ -9,7 +9,7 @@ from seqattn.attention.base import Attention, AttentionOutput
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.base import HeadShape, KernelFactory
 from seqattn.attention.masks import Mask
-from seqattn.checking import BadValue, Count, Dropout, checked
+from seqattn.checking import BadValue, Count, Dropout
 from seqattn.errors import UserError
 from seqattn.ops.linear_layer import Linear
 from seqattn.positions.base import Position
@@ -76,7 +76,6 @@ def _counts(kept: Sequence[int], num_heads: int, group: int) -> tuple[int, int]:
     return len(kept), len(left)
 
 
-@checked
 class MultiHeadAttention(KernelAttention):
     """Projects to heads, lets a kernel attend, projects back.
 

@@ -4,12 +4,11 @@ from torch import Tensor, nn
 
 from seqattn.attention.alignment import Annotations, Luong, masked_softmax
 from seqattn.attention.scores import ScoreName
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.ops.linear_layer import Linear
 from seqattn.ops.precision import wide
 
 
-@checked
 class LuongLocal(Luong):
     """Luong's local attention (arXiv 1508.04025, section 3.2): a window around a position p_t.
 
@@ -51,7 +50,6 @@ class LuongLocal(Luong):
         return 1.0
 
 
-@checked
 class LuongLocalPredictive(LuongLocal):
     """Luong's local-p (arXiv 1508.04025, eq. 9 and 10): the model predicts where to look.
 

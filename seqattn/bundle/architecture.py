@@ -24,7 +24,8 @@ Attentions = AttentionFactory | Sequence[AttentionFactory]
 Model = Seq2SeqModel | SpanModel
 PARTS = ("model", "attention", "position", *SLOT_NODES)
 """The nodes of a configuration that a model is made from."""
-_HEADS = ("num_heads", "num_kv_heads", "dropout", "bias")
+HEADS = ("num_heads", "num_kv_heads", "dropout", "bias")
+"""What cross-attention takes from the self-attention beside it."""
 _PROBED = 48  # a width that most numbers of heads divide
 
 
@@ -227,7 +228,7 @@ def cross_default(attention: AttentionFactory) -> AttentionFactory:
             "this attention does not say its num_heads, by which cross-attention would have as "
             "many; choose one by attention@cross_attention=NAME"
         )
-    kept = {name: given[name] for name in _HEADS if name in given}
+    kept = {name: given[name] for name in HEADS if name in given}
     heads = {"num_kv_heads": given["num_heads"], **kept}  # where it counts no key heads
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
 

@@ -12,7 +12,7 @@ from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import Config
 from seqattn.bundle.files import part_of
 from seqattn.bundle.inputs import Texts, as_many, several
-from seqattn.bundle.nodes import Node, build, changed, describe, nearest
+from seqattn.bundle.nodes import Node, build, changed, nearest
 from seqattn.data.reading import question_source, read_sources
 from seqattn.data.span_batch import SpanEncoder
 from seqattn.data.text_lines import TextLines, as_single_lines
@@ -65,21 +65,24 @@ class Bundle:
                 `seqattn.generation`; a node such as `conf/generation/beam.yaml`; None for the
                 bundle's own.
             **settings: of the search, such as beam_size=2; of settings that stand together the
-                changed ones are enough, such as limit={"minimum": 3}.
+                changed ones are enough, such as limit={"minimum": 3}. None beside an object.
 
         Raises:
             UserError: for a search or a setting that is not there, or is not for this bundle.
         """
+        node: Any = generation
         if isinstance(generation, str):
             named = choices("generation")
             if generation not in named:
                 raise UserError(f"there is no generation={generation}{nearest(generation, named)}")
-            generation = named[generation]
+            node = named[generation]
         if generation is None:
-            generation = part_of(self.config, "generation", self.path)
-        if settings:
-            generation = changed(describe(generation, "generation"), settings)
-        return self._of_kind(build(generation, "generation"), "generation", "output")
+            node = part_of(self.config, "generation", self.path)
+        if settings and not isinstance(node, Mapping):
+            kind = type(node).__name__
+            raise UserError(f"a {kind} has its settings; give a name such as beam to change some")
+        made = build(changed(node, settings) if settings else node, "generation")
+        return self._of_kind(made, "generation", "output")
 
     def _of_kind(self, made: Any, name: str, trait: str) -> Any:
         """What a node made, if it is for such bundles as this."""

@@ -14,7 +14,7 @@ import yaml
 
 from seqattn.bundle.choices import SLOT_NODES, types_at
 from seqattn.bundle.data_paths import without_paths
-from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, describe, each, nearest, remarked
+from seqattn.bundle.nodes import PARTIAL, TARGET, TYPE, Node, each, nearest, remarked
 from seqattn.checking import shown
 from seqattn.errors import UserError
 from seqattn.inputs import parse_yaml
@@ -34,17 +34,13 @@ _OF_TRAINING = ("optimizer", "schedule")
 """What a bundle can be used without: left out where it is of a package that is not trusted."""
 
 
-def written(config: Mapping[str, object]) -> str:
-    """The document of a run's configuration.
+def written(config: Mapping[str, Node]) -> str:
+    """Return the document of a run's configuration.
 
     Args:
-        config: nodes or objects by the names of `KEPT`; others are left out.
-
-    Raises:
-        UserError: for an object that cannot be described; see `nodes.describe`.
+        config: nodes by the names of `KEPT`; others are left out.
     """
-    kept = {name: config[name] for name in KEPT if config.get(name) is not None}
-    nodes = {name: describe(node, name) for name, node in kept.items()}
+    nodes = {name: config[name] for name in KEPT if config.get(name) is not None}
     if "data" in nodes:
         nodes["data"] = without_paths(nodes["data"])
     parts = {name: remarked(node, name, _type) for name, node in nodes.items()}

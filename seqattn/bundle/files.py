@@ -25,7 +25,7 @@ _LARGEST, _DEEPEST = 1 << 20, 8
 
 def write_bundle(
     path: Path,
-    config: Mapping[str, object],
+    config: Mapping[str, Node],
     model: nn.Module,
     tokenizer: Tokenizer,
     scores: Mapping[str, Any],
@@ -35,7 +35,7 @@ def write_bundle(
     """Writes a bundle whole, or not at all; one that stands there is kept until then.
 
     Args:
-        config: nodes or objects of the run, by name; those in `documents.KEPT` are written.
+        config: nodes of the run, by name; those in `documents.KEPT` are written.
         scores: what is known of the model's quality, with signatures.
         cost: what its training took, by name, for the model card; None where that is not known.
         beside: writes other files into the directory before it appears.
@@ -77,7 +77,7 @@ def write_bundle(
             _put(new, path)
 
 
-def store_search(path: Path, config: Mapping[str, object], generation: Node) -> None:
+def store_search(path: Path, config: Mapping[str, Node], generation: Node) -> None:
     """Changes the search of a bundle that stands at `path`, and nothing else.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Configuration nodes, which are plain dicts and lists, to objects and back.
+"""From configuration nodes, which are plain dicts and lists, to objects.
 
 A node with `_target_: package.Class` is an object of that class, its other keys the arguments of
 the constructor; with `_partial_: true` it is a factory, to be called with what is still missing.
@@ -9,11 +9,11 @@ import inspect
 import pydoc
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from seqattn.checking import ARGUMENTS, check, keys_under, parameters, shown
+from seqattn.checking import check, keys_under, shown
 from seqattn.errors import UserError
 
 TARGET, PARTIAL, TYPE = "_target_", "_partial_", "_type_"
@@ -56,12 +56,27 @@ def build(node: Node, where: str = "") -> Any:
             raise UserError(f"there is no key {_join(where, name)}{nearest(name, takes, where)}")
     given = each(build, named, where)
     with keys_under(where):
-        check(target, given, objects=True)
+        check(target, given)
     if not is_factory:
         return _call(target, (), given, where)
     factory = _Factory(target, **given)
     factory.nested, factory.where = named, where
     return factory
+
+
+def build_verb(path: str, settings: Mapping[str, Node]) -> Any:
+    """Build a verb, which keeps the plain settings if it has a field `settings`.
+
+    Args:
+        path: of its class.
+        settings: by key.
+
+    Raises:
+        UserError: as `build`.
+    """
+    given = {name: node for name, node in settings.items() if name != TARGET}
+    verb = build({**given, TARGET: path})
+    return replace(verb, settings=given) if hasattr(verb, "settings") else verb
 
 
 class _Factory(partial[Any]):
@@ -85,50 +100,6 @@ def _call(
             raise UserError(f"{_join(where, parameter.name)} must be given")
     with keys_under(where):
         return target(*args, **given)
-
-
-def describe(value: Any, where: str = "") -> Node:
-    """The node from which `build` makes the same again.
-
-    Args:
-        value: plain values, lists, mappings, partials and classes as factories, dataclasses, and
-            objects that keep their constructor's arguments under the same names.
-        where: the key that holds it, with dots, for messages.
-
-    Raises:
-        UserError: for anything else.
-    """
-    if value is None or isinstance(value, bool | int | float | str | Mapping | list | tuple):
-        return each(describe, value, where)
-    if isinstance(value, Path):
-        return str(value)
-    made: Any = type(value)
-    given: Mapping[str, Any] = {}
-    marks = {PARTIAL: True}
-    if isinstance(value, partial):
-        made, names = value.func, list(parameters(value.func))
-        given = {**dict(zip(names, value.args, strict=False)), **value.keywords}
-    elif inspect.isclass(value) or inspect.isroutine(value):
-        made = value
-    else:
-        given, marks = _settings(value, where), {}
-    path = f"{made.__module__}.{made.__qualname__}"
-    if "<" in path:
-        raise UserError(f"{where} holds {path}, which cannot be written; give a class or function")
-    return {TARGET: path, **marks, **each(describe, given, where)}
-
-
-def _settings(value: object, where: str) -> Mapping[str, Any]:
-    """The arguments that an object was made with."""
-    names = inspect.signature(type(value)).parameters
-    kept = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    given: Mapping[str, Any] = getattr(value, ARGUMENTS, kept)
-    if given is kept and len(kept) < len(names):
-        raise UserError(
-            f"{where} holds a {type(value).__name__}, which keeps its settings to itself and "
-            "cannot be written; give it as a dataclass or a functools.partial"
-        )
-    return given
 
 
 def each(change: Callable[[Any, str], Any], value: Any, where: str) -> Any:

@@ -12,10 +12,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from seqattn.bundle.nodes import TARGET, build
+from seqattn.bundle.nodes import TARGET, build, build_verb
 from seqattn.cli.help_page import CONF, verbs
-from seqattn.config.compose import bases, choices, own_keys, settle, verb_class
-from seqattn.config.overrides import is_filled
+from seqattn.config.compose import bases, own_keys, settings_of_training, settle, verb_class
 from seqattn.errors import UserError
 from seqattn.training.run_directory import remove_empty
 
@@ -53,7 +52,7 @@ def _run(verb: str, config: DictConfig) -> None:
     settings = settle(verb, config)
     if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
         print(f"loading {settings['bundle']}", file=sys.stderr)
-    build({**settings, TARGET: verb_class(verb)}).run()  # where torch is imported
+    build_verb(verb_class(verb), settings).run()  # where torch is imported
 
 
 def run_home() -> Path:
@@ -66,23 +65,16 @@ def train(config: DictConfig) -> float | None:
     """Returns the number that a sweeper watches."""
     home = run_home()
     try:
-        settings = settle("train", config, run_dir=str(home))
+        settings = settings_of_training(config, run_dir=str(home))
         several = HydraConfig.get().mode == RunMode.MULTIRUN
         if several and isinstance(settings["resume"], str) and settings["resume"] != "auto":
             raise UserError(
                 f"resume={settings['resume']} goes on with one run, and each job of a multirun "
                 "has its own; leave one of resume and -m out"
             )
-        told = [one for one in HydraConfig.get().overrides.task if not is_filled(one)]
-        kept = [one for one in told if one.partition("=")[0] not in ("resume", "run_dir")]
-        own: dict[str, object] = {
-            TARGET: verb_class("train"),
-            "choices": choices(),
-            "overrides": kept,
-        }
         if several:
-            own["sweep"] = home.parent.name
-        run = build({**settings, **own})
+            settings["sweep"] = home.parent.name
+        run = build_verb(verb_class("train"), settings)
         result: float | None = run.find_rate() if run.find_lr else run.run().monitored
         return result
     finally:

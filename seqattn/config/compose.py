@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from seqattn.bundle.nodes import TARGET, nearest
-from seqattn.config.overrides import CARRIED, OWN, complete
+from seqattn.config.overrides import CARRIED, OWN, complete, is_filled
 from seqattn.errors import UserError
 from seqattn.places import shipped
 from seqattn.storage import file_faults, user_path
@@ -102,6 +102,17 @@ def settle(verb: str, config: DictConfig, **own: str) -> Settings:
         settings[slot] = [plain(layer)[slot] for layer in layers]
     _check_keys(verb, settings)
     return settings
+
+
+def settings_of_training(config: DictConfig, **own: str) -> Settings:
+    """Return the settings of a training, with its choices and the overrides to resume it by.
+
+    Args and Raises: as `settle`.
+    """
+    settings = settle("train", config, **own)
+    typed = [word for word in HydraConfig.get().overrides.task if not is_filled(word)]
+    kept = [word for word in typed if word.partition("=")[0] not in ("resume", "run_dir")]
+    return {**settings, "choices": choices(), "overrides": kept}
 
 
 def choices() -> dict[str, str]:

@@ -51,7 +51,7 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     run = _path(overrides, "resume") if a_run else None
     if run is not None:
         before = overrides_of(run, overrides, _trusted(overrides))
-        overrides = [*before, f"run_dir={_quoted(run)}", *overrides]
+        overrides = [*before, f"run_dir={quoted(run)}", *overrides]
     given = value_of(overrides, "init_from") if verb == "train" else _path(overrides, "bundle")
     several = value_of(overrides, "bundles") if verb == "explain" and given is None else None
     if isinstance(several, list) and several:  # on the data of the first
@@ -123,23 +123,23 @@ def _path(overrides: Sequence[str], key: str) -> str | None:
     return given if isinstance(given, str) else None
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """A text in Hydra's grammar of overrides, whatever characters it holds."""
-    quoted = QuotedString(text, Quote.single).with_quotes()
-    return re.sub(r"(\\*)\$\{", r"\1\1\\${", quoted)  # no interpolation
+    literal = QuotedString(text, Quote.single).with_quotes()
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", literal)  # no interpolation
 
 
 def _as_text(override: str) -> str:
     """Quotes a sentence, so that its commas and colons are no grammar of Hydra's."""
     key, _, value = override.partition("=")
     as_it_is = value == "null" or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\"")
-    return override if key not in _SENTENCES or as_it_is else f"{key}={_quoted(value)}"
+    return override if key not in _SENTENCES or as_it_is else f"{key}={quoted(value)}"
 
 
 def _home_quoted(override: str) -> str:
     """Quotes a path in a home folder: Hydra's grammar has no bare "~"."""
     found = re.fullmatch(r"([^=]+)=(~[^,'\"\[\]{}]*)", override)
-    return f"{found[1]}={_quoted(found[2])}" if found else override
+    return f"{found[1]}={quoted(found[2])}" if found else override
 
 
 def _lone_quoted(override: str) -> str:
@@ -155,4 +155,4 @@ def _lone_quoted(override: str) -> str:
         is_text = False
     except HydraException:
         is_text = value[:1] not in "[{'\"" and "," not in value and "${" not in value
-    return f"{key}={_quoted(value)}" if is_text else override
+    return f"{key}={quoted(value)}" if is_text else override

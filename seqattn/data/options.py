@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.roles import Role
 
@@ -14,7 +14,6 @@ Length = Annotated[int, Ge(2), Le(10**6)]
 """Tokens that are read together, the end mark among them."""
 
 
-@checked
 @dataclass(frozen=True)
 class BatchLimits:
     """How large a batch may be, and who prepares it.
@@ -56,7 +55,6 @@ class BatchLimits:
             )
 
 
-@checked
 @dataclass(frozen=True)
 class LoaderOptions(BatchLimits):
     """How batches of pairs are made.
@@ -132,7 +130,6 @@ class LoaderOptions(BatchLimits):
         return [*range(head, head + beyond, stride), head + beyond]
 
 
-@checked
 @dataclass(frozen=True)
 class SpanOptions(BatchLimits):
     """How batches of questions, each with a window of its context, are made.

@@ -9,7 +9,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from seqattn.checking import Count, Positive, checked
+from seqattn.checking import Count, Positive
 from seqattn.data.base import Source
 from seqattn.data.batch import Batch, collate
 from seqattn.data.loader import TokenRows
@@ -106,7 +106,6 @@ class ShardRows(TokenRows[Batch]):
         return told
 
 
-@checked
 class Shards(Source):
     """Corpora that `seqattn prepare` made, which may be larger than memory.
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import datasets
 
-from seqattn.checking import checked
 from seqattn.data.arrow_tables import TEXT, table_of
 from seqattn.data.base import Source, several
 from seqattn.data.table import Table
@@ -19,7 +18,6 @@ from seqattn.roles import Role
 from seqattn.storage import file_faults, is_file, user_path
 
 
-@checked
 class ParallelText(Source):
     """Two line-aligned text files for each split, `ROOT/NAME.SUFFIX`, one sentence a line.
 
@@ -136,7 +134,6 @@ class ParallelText(Source):
         )
 
 
-@checked
 class Multi30k(ParallelText):
     """Multi30k (Elliott 2016, arXiv 1605.00459): image captions.
 

@@ -10,7 +10,6 @@ import datasets
 import numpy as np
 import pyarrow as pa
 
-from seqattn.checking import checked
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, Ints, hub_table, quiet_datasets, table_of
 from seqattn.data.base import FileOrHub, Files, Source
 from seqattn.data.reading import question_source
@@ -27,7 +26,6 @@ _COLUMNS = {**dict.fromkeys(("id", "question", "context"), TEXT), "answers": TEX
 _COLUMNS |= {"starts": pa.list_(pa.int64())}
 
 
-@checked
 class Squad(FileOrHub):
     """Questions that a part of their context answers, or nothing (Rajpurkar et al. 2016 and 2018).
 

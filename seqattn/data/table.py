@@ -8,7 +8,6 @@ import datasets
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqattn.checking import checked
 from seqattn.data.arrow_tables import NUMBER, TEXT, TEXTS, hub_stream, hub_table
 from seqattn.data.base import FileOrHub, Files
 from seqattn.data.email_threads import Threads
@@ -29,7 +28,6 @@ KNOWN_PAIRS = (
 )  # fmt: skip
 
 
-@checked
 class Table(FileOrHub):
     """Named columns of jsonl, json, csv, tsv or parquet files, or of a dataset on the hub.
 
@@ -194,7 +192,6 @@ def _sides(
     return datasets.Dataset(pa.table(sides), fingerprint=table._fingerprint)
 
 
-@checked
 class Aeslc(Table):
     """AESLC (Zhang and Tetreault 2019, arXiv 1906.03497): business e-mails and their subjects.
 

@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 import sentencepiece
 from annotated_types import Ge, Le
 
-from seqattn.checking import checked
 from seqattn.data.escaping import escaped
 from seqattn.data.tokenizer import LINE_BREAK, Tokenizer, set_apart
 from seqattn.data.truecasing import Truecaser
@@ -32,7 +31,6 @@ _LARGEST_UNASKED = 8000
 _TOO_LARGE = re.compile(r"set it to a value <= (\d+)")
 
 
-@checked
 @dataclass(frozen=True)
 class TokenizerConfig:
     """What vocabulary to train.

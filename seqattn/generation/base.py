@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqattn.attention.base import length_key
 from seqattn.attention.masks import padded_right
-from seqattn.checking import BadValue, CountOrNone, checked, shown
+from seqattn.checking import BadValue, CountOrNone, shown
 from seqattn.errors import UserError
 from seqattn.generation.processors import Processor
 from seqattn.models.base import Memory, Prediction
@@ -52,7 +52,6 @@ class SearchModel(Protocol):
         """What follows ids (B*K, 1), the beams of a sentence next to each other."""
 
 
-@checked
 @dataclass(frozen=True)
 class LengthLimit:
     """How long a hypothesis may be, from its own source's length: ratio * source + extra.
@@ -102,7 +101,6 @@ class Hypothesis(NamedTuple):
     log_probability: float
 
 
-@checked
 @dataclass(frozen=True)
 class Search(ABC):
     """Turns one batch of memories into ranked hypotheses.

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from seqattn.checking import Count, NotNegative, checked
+from seqattn.checking import Count, NotNegative
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Search, SearchModel
 from seqattn.generation.stepper import Stepper, worth_shrinking
@@ -18,7 +18,6 @@ from seqattn.ops.topk import largest
 from seqattn.tokens import BOS, EOS
 
 
-@checked
 @dataclass(frozen=True)
 class BeamSearch(Search):
     """Keeps the K likeliest unfinished beginnings and the best finished hypotheses.

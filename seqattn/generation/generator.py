@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from seqattn.attention.base import length_key
 from seqattn.attention.watched import Watched
-from seqattn.checking import CountOrNone, checked
+from seqattn.checking import CountOrNone
 from seqattn.errors import UserError
 from seqattn.generation.base import (
     Hypothesis,
@@ -44,7 +44,6 @@ Found = list[list[Hypothesis]]
 """Hypotheses of each source, best first."""
 
 
-@checked
 @dataclass(frozen=True)
 class Generator:
     """Runs a search over any number of sources: sorted by length, batched, in their own order.

@@ -9,14 +9,13 @@ import numpy as np
 from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
-from seqattn.checking import CountOrNone, checked
+from seqattn.checking import CountOrNone
 from seqattn.generation.base import Hypothesis, SearchModel
 from seqattn.generation.sampling import Sampling
 from seqattn.models.base import Memory
 from seqattn.roles import Role
 
 
-@checked
 @dataclass(frozen=True)
 class MinimumBayesRisk(Sampling):
     """Draws samples and says what is most like them (Eikema and Aziz 2020, arXiv 2005.10283).

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from seqattn.checking import Count, CountOrNone, checked
+from seqattn.checking import Count, CountOrNone
 from seqattn.tokens import EOS
 
 
@@ -24,7 +24,6 @@ class Processor(ABC):
         """
 
 
-@checked
 @dataclass(frozen=True)
 class MinimumLength(Processor):
     """No end before so many tokens stand."""
@@ -36,7 +35,6 @@ class MinimumLength(Processor):
             scores[:, EOS] = -torch.inf
 
 
-@checked
 @dataclass(frozen=True)
 class NoRepeatNgram(Processor):
     """No n tokens that stand in a row already (Paulus et al. 2018, arXiv 1705.04304, section 2.5).
@@ -59,7 +57,6 @@ class NoRepeatNgram(Processor):
         scores.scatter_reduce_(1, ngrams[..., -1], bans, "amin")
 
 
-@checked
 @dataclass(frozen=True)
 class ForcedPrefix(Processor):
     """Begins every hypothesis with the same tokens, which count at the model's own probability.

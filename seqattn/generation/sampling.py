@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from seqattn.checking import CountOrNone, Positive, Seed, checked
+from seqattn.checking import CountOrNone, Positive, Seed
 from seqattn.generation.base import Hypothesis, Search, SearchModel
 from seqattn.generation.stepper import Stepper, worth_shrinking
 from seqattn.models.base import Memory
@@ -21,7 +21,6 @@ _FEW = 128  # tokens, among which most nuclei end
 Choose = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 
-@checked
 @dataclass(frozen=True)
 class GreedySearch(Search):
     """Takes the likeliest token until the end, or until the limit. Args: as `Search`."""
@@ -38,7 +37,6 @@ class GreedySearch(Search):
         return extend(Stepper(self, model, memory, 1), most, 1, likeliest)
 
 
-@checked
 @dataclass(frozen=True)
 class Sampling(Search):
     """Draws each token at random, reproducibly, whatever else stands in the batch.

@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from seqattn.attention.base import length_key
-from seqattn.checking import Count, Share, checked
+from seqattn.checking import Count, Share
 from seqattn.errors import UserError
 from seqattn.generation.base import Progress, inference
 from seqattn.models.span_base import SpanInput, SpanModel, SpanScores, reaching
@@ -63,7 +63,6 @@ class Answered(NamedTuple):
         return self if self.no_answer <= threshold else Answered([], self.no_answer)
 
 
-@checked
 @dataclass(frozen=True)
 class SpanSearch:
     """Which spans may be answers.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from seqattn.attention.base import AttentionFactory, AttentionOutput, Mixer
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
-from seqattn.checking import Dropout, Width, checked
+from seqattn.checking import Dropout, Width
 from seqattn.layers.sublayers import Activation, FeedForward, Norm, Residual
 from seqattn.positions.base import Position, Stack
 from seqattn.roles import Role
@@ -20,7 +20,6 @@ class MixerFactory(Protocol):
     def __call__(self, query_dim: int, memory_dim: int) -> Mixer: ...
 
 
-@checked
 @dataclass(frozen=True)
 class LayerShape:
     """What every layer of a stack has in common.

@@ -12,7 +12,6 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from seqattn import __version__
-from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.metrics.means import Floats, Means, TextMeans
 from seqattn.metrics.scripts import unsplit
@@ -103,7 +102,6 @@ def _doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
     ]
 
 
-@checked
 @dataclass(frozen=True)
 class QaScorer:
     """Exact match and F1 over a set of questions.

@@ -10,7 +10,6 @@ from annotated_types import Ge, Le
 from rouge_score.rouge_scorer import RougeScorer as Scorer
 from rouge_score.tokenizers import DefaultTokenizer
 
-from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.metrics.means import Floats, Means, TextMeans
 from seqattn.metrics.scripts import other_script, script_words
@@ -21,7 +20,6 @@ KINDS = {"ROUGE-1": "rouge1", "ROUGE-2": "rouge2", "ROUGE-L": "rougeL", "ROUGE-L
 _LONGEST_NOVEL = 3
 
 
-@checked
 @dataclass(frozen=True)
 class RougeScorer:
     """How summaries are compared with their references (Lin 2004).

@@ -14,7 +14,6 @@ from sacrebleu.metrics.chrf import CHRF
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
-from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.metrics.scripts import unsplit
 from seqattn.metrics.significance import SentenceCounts
@@ -111,7 +110,6 @@ def doubts(scorer: object, references: Iterable[Sequence[str]]) -> list[str]:
     return found
 
 
-@checked
 @dataclass(frozen=True)
 class TextScorer:
     """How texts are compared.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import Alignment, AlignmentFactory
-from seqattn.checking import Dropout, Width, checked
+from seqattn.checking import Dropout, Width
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, Sharing, make_tables
 from seqattn.layers.rnn_encoder import RecurrentEncoder
@@ -20,7 +20,6 @@ from seqattn.ops.linear_layer import Linear
 from seqattn.tokens import PAD
 
 
-@checked
 @dataclass(frozen=True)
 class RecurrentConfig:
     """The shape of a recurrent encoder-decoder.

@@ -11,7 +11,6 @@ from seqattn.attention.alignment import masked_softmax
 from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import Dropout as Share
-from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.layers.characters import CharacterCNN, at_words
 from seqattn.layers.embedding import Embedding
@@ -56,7 +55,6 @@ class WordMatch(nn.Module):
         return torch.cat((context, alike, match[..., : self.features].to(context.dtype)), dim=2)
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class ReadingShape:
     """How words are read and spans scored, whatever reads on.

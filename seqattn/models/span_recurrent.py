@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.attention.base import Attention, AttentionFactory
 from seqattn.attention.masks import Mask
-from seqattn.checking import Dropout, Width, checked
+from seqattn.checking import Dropout, Width
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.rnn_encoder import RecurrentEncoder
 from seqattn.layers.rnn_layer import Cell, Layers, StepDropout
@@ -17,7 +17,6 @@ from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Slots
 
 
-@checked
 @dataclass(frozen=True)
 class SpanRecurrentConfig(ReadingShape):
     """The shape of a recurrent span model.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
-from seqattn.checking import Depth, Width, checked
+from seqattn.checking import Depth, Width
 from seqattn.layers.embedding import Embedding, make_table
 from seqattn.layers.transformer_layer import LayerShape
 from seqattn.models.span_base import SpanInput
@@ -17,7 +17,6 @@ from seqattn.ops.dropout import Dropout
 from seqattn.ops.linear_layer import Linear
 
 
-@checked
 @dataclass(frozen=True)
 class SpanTransformerConfig(LayerShape, ReadingShape):
     """The shape of a span model of Transformer layers.

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
-from seqattn.checking import Depth, Width, checked
+from seqattn.checking import Depth, Width
 from seqattn.errors import UserError
 from seqattn.layers.embedding import Embedding, Sharing, make_tables
 from seqattn.layers.transformer_layer import LayerShape
@@ -22,7 +22,6 @@ from seqattn.tokens import PAD
 __all__ = ["PositionFactory", "Slots", "Transformer", "TransformerConfig"]
 
 
-@checked
 @dataclass(frozen=True)
 class TransformerConfig(LayerShape):
     """The shape of a Transformer.

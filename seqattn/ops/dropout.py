@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqattn.checking import Dropout as Share
-from seqattn.checking import checked
 
 _DRAWS = 4  # 16-bit numbers in one 64-bit draw
 _LEVELS = 1 << 16
@@ -62,7 +61,6 @@ def drop(x: Tensor, p: float) -> Tensor:
     return dropped
 
 
-@checked
 class Dropout(nn.Module):
     """Zeroes a share `p` of its input in training and scales the rest by 1/(1-p).
 

@@ -7,7 +7,6 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
-from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
 
@@ -30,7 +29,6 @@ class SinusoidalPosition(Position):
         return x + table.to(x.dtype)
 
 
-@checked
 class LearnedPosition(Position):
     """A learned vector per position, up to a fixed length (Gehring et al. 2017, arXiv 1705.03122).
 

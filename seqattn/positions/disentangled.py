@@ -5,14 +5,13 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from seqattn.checking import Width, checked
+from seqattn.checking import Width
 from seqattn.ops.linear_layer import Linear
 from seqattn.ops.products import product
 from seqattn.positions.base import LayeredPosition, Position, Stack
 from seqattn.positions.relative import Reach, reached, read, table_rows
 
 
-@checked
 class DisentangledPosition(LayeredPosition):
     """The scalar form: the content's score + alpha_h * R_{i-j}, R learned over clipped distances.
 
@@ -45,7 +44,6 @@ class DisentangledLayer(Position):
         return read(values[None, :, None], rows, q.dtype)
 
 
-@checked
 class DeBERTaPosition(LayeredPosition):
     """DeBERTa's disentangled attention (He et al. 2021, arXiv 2006.03654, eq. 4).
 

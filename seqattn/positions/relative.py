@@ -8,7 +8,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
-from seqattn.checking import BadValue, Width, checked
+from seqattn.checking import BadValue, Width
 from seqattn.ops.precision import wide
 from seqattn.positions.base import LayeredPosition, Position, Stack
 
@@ -85,7 +85,6 @@ def collect(weights: Tensor, rows: Tensor, size: int) -> Tensor:
     return total.scatter_add(3, rows, precise).to(weights.dtype)
 
 
-@checked
 class ShawPosition(LayeredPosition):
     """Relative position representations (Shaw et al. 2018, arXiv 1803.02155, eqs. 3 to 5).
 
@@ -176,7 +175,6 @@ def alibi_slopes(num_heads: int, like: Tensor) -> Tensor:
     return torch.exp2(-torch.cat((whole, between)))
 
 
-@checked
 class T5Position(HeadwisePosition):
     """The bias of T5, one table for all layers (Raffel et al. 2020, arXiv 1910.10683, sec. 2.1).
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from seqattn.checking import Positive, checked
+from seqattn.checking import Positive
 from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
 
@@ -15,7 +15,6 @@ _known = WeakTensorKeyDictionary()
 """The tables of positions, by what they are made for, as long as the positions are there."""
 
 
-@checked
 class RotaryPosition(Position):
     """RoPE: scores depend on the distance i - j alone (Su et al. 2021, arXiv 2104.09864, eq. 34).
 

@@ -8,7 +8,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from seqattn.checking import Dropout as Beta
-from seqattn.checking import NotNegative, check
+from seqattn.checking import NotNegative
 from seqattn.errors import UserError
 from seqattn.training.optim import matrices_and_others
 
@@ -33,8 +33,6 @@ def adamw_8bit(
         UserError: for a value out of its range, for weights in shards, and where bitsandbytes is
             not installed.
     """
-    values = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-    check(adamw_8bit, values)
     if any(isinstance(weight, DTensor) for weight in model.parameters()):
         raise UserError(
             "adamw_8bit needs whole matrices; with trainer=fsdp2 choose optimizer=adamw"

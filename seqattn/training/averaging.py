@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from seqattn.checking import Share, check
+from seqattn.checking import Share
 
 
 def average_weights(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -46,7 +46,6 @@ class MovingAverage(WeightAveraging):
     """
 
     def __init__(self, decay: Share = 0.999) -> None:
-        check(MovingAverage, {"decay": decay})
         self._move = get_ema_multi_avg_fn(decay)
         super().__init__(use_buffers=False, multi_avg_fn=self._move)
 

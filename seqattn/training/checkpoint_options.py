@@ -5,14 +5,13 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.roles import Role
 from seqattn.training.callbacks import EarlyStopping
 from seqattn.training.checkpoint_files import CheckpointFiles
 from seqattn.training.checkpoints import Checkpoints
 
 
-@checked
 @dataclass(frozen=True)
 class CheckpointOptions:
     """Which weights a run keeps, and when it stops early.

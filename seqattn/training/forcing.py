@@ -4,11 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from seqattn.checking import Count, Share, checked
+from seqattn.checking import Count, Share
 from seqattn.errors import UserError
 
 
-@checked
 @dataclass(frozen=True)
 class TeacherForcing:
     """The share of target tokens that are given, by optimizer step.

@@ -35,7 +35,7 @@ def check_lengths(setup: Setup) -> None:
             raise UserError(
                 f"{bound(limit)} is {limit} tokens and the bundle is scored on all of the {split} "
                 f"split, of which a source has {tokens}; set loader.long_sources=truncate or "
-                f"task.final=false, or raise {bound(limit)}"
+                f"task.final=null, or raise {bound(limit)}"
             )
 
 

@@ -13,7 +13,6 @@ from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.loggers.csv_logs import ExperimentWriter
 
-from seqattn.checking import check
 from seqattn.errors import UserError
 from seqattn.inputs import csv_rows, read_bytes
 from seqattn.storage import write_whole
@@ -85,7 +84,6 @@ class WandbRun(WandbLogger):
     """
 
     def __init__(self, artifacts: bool = False, **options: Any) -> None:
-        check(WandbRun, {"artifacts": artifacts})
         super().__init__(**options)
         self.artifacts = artifacts
 

@@ -14,7 +14,7 @@ from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from seqattn.checking import Count, check
+from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.training.place import steps_now
 
@@ -88,7 +88,6 @@ class GradientHistograms(Callback):
     """
 
     def __init__(self, every: Count = 100, by: Literal["part", "layer"] = "part") -> None:
-        check(GradientHistograms, {"every": every, "by": by})
         self.every, self.by = every, by
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
 from seqattn.checking import Dropout as Beta
-from seqattn.checking import NotNegative, check
+from seqattn.checking import NotNegative
 from seqattn.errors import UserError
 from seqattn.training.optim import table_ids
 
@@ -89,8 +89,6 @@ def muon(
         raise UserError(f"optimizer=muon needs PyTorch 2.9, found {torch.__version__}")
     if any(isinstance(weight, DTensor) for weight in model.parameters()):
         raise UserError("muon needs whole matrices; with trainer=fsdp2 choose optimizer=adamw")
-    values = {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps}
-    check(muon, {**values, "weight_decay": weight_decay})
     tables = table_ids(model)
     head = getattr(model, "head", None)
     tables |= {id(weight) for weight in head.parameters()} if head is not None else set()

@@ -7,7 +7,7 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from seqattn.checking import Dropout as Beta
-from seqattn.checking import NotNegative, check
+from seqattn.checking import NotNegative
 from seqattn.positions import Position
 
 
@@ -50,7 +50,6 @@ def adamw(
     Raises:
         UserError: for a value out of its range.
     """
-    check(adamw, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
     parts = zip(matrices_and_others(model), (weight_decay, 0.0), strict=True)
     groups = [{"params": some, "weight_decay": decay} for some, decay in parts if some]
     return AdamW(groups, lr=lr, betas=(betas[0], betas[1]), eps=eps, fused=fused)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from lightning import Callback
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -12,8 +12,8 @@ from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveragi
 
 from seqattn.bundle.architecture import Architecture
 from seqattn.bundle.choices import choices as shipped
-from seqattn.bundle.nodes import TARGET, describe, import_path
-from seqattn.checking import Seed, checked, shown
+from seqattn.bundle.nodes import TARGET, Node, build_verb, import_path
+from seqattn.checking import Seed, shown
 from seqattn.data.options import LoaderOptions, SpanOptions
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
@@ -36,7 +36,6 @@ ADAMW = partial(adamw, lr=0.001)
 WARMUP = partial(inverse_sqrt, warmup_steps=400)
 
 
-@checked
 @dataclass(frozen=True)
 class TrainingOptions:
     """The settings of one training.
@@ -72,6 +71,7 @@ class TrainingOptions:
         choices: names that the values go by, for messages.
         overrides: the command line that it came from, kept to resume by.
         sweep: the folder of the jobs that it is one of, by which wandb groups runs.
+        settings: the plain settings that it was built from.
 
     Raises:
         UserError: for values that cannot be, or cannot be together.
@@ -106,6 +106,7 @@ class TrainingOptions:
     choices: Annotated[Mapping[str, str], Role.NOTE] = field(default_factory=dict)
     overrides: Annotated[Sequence[str], Role.NOTE] = ()
     sweep: Annotated[str | None, Role.NOTE] = None
+    settings: Mapping[str, Node] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.model, Mapping):  # keys that an experiment gave to no choice
@@ -151,11 +152,11 @@ class TrainingOptions:
                     f"task={task} cannot use {group}={name}; it takes {', '.join(fitting)}"
                 )
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The plain settings from which `nodes.build` makes the same again."""
-        others = (TARGET, "find_lr")
-        return {name: node for name, node in describe(self).items() if name not in others}
+    def changed(self, **settings: Node) -> Self:
+        """Build the same training with other plain settings."""
+        kind = type(self)
+        run: Self = build_verb(f"{kind.__module__}.{kind.__name__}", {**self.settings, **settings})
+        return run
 
     @property
     def architecture(self) -> Architecture:
@@ -224,4 +225,3 @@ class TrainingOptions:
         model = self.architecture.check(self.tokenizer.joint)
         if isinstance(self.generation, Search) and isinstance(model, Seq2SeqModel):
             self.generation.limit.check(model)
-        _ = self.settings  # which a bundle must be able to hold

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +16,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import get_args_parser
 from torch.distributed.run import run as start_ranks
 
-from seqattn.bundle.nodes import TARGET, build
+from seqattn.bundle.nodes import build_verb
 from seqattn.errors import Stopped, UserError
 from seqattn.processes import write_utf8
 from seqattn.training.finish import TrainingResult
@@ -27,17 +26,19 @@ from seqattn.training.run_directory import rank, world_size
 from seqattn.training.trainer_options import TrainerOptions
 
 _SETTINGS, _ENDED = "settings.yaml", "ended.yaml"
-_RANK = "seqattn.training.rank"
+_RANK, _VERB = "seqattn.training.rank", "seqattn.training.train.Training"
 
 
-def as_started(trainer: TrainerOptions) -> TrainerOptions:
-    """The options with the devices and machines that torchrun or SLURM has started ranks on.
+def as_started(trainer: TrainerOptions) -> dict[str, Any]:
+    """Return the settings of the devices and machines that torchrun or SLURM has started ranks on.
+
+    Empty where this is the only process.
 
     Raises:
         UserError: where the options ask for others.
     """
     if world_size() == 1:
-        return trainer
+        return {}
     names = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")
     found = next((int(os.environ[name]) for name in names if os.environ.get(name)), None)
     nodes = int(os.environ.get("SLURM_NNODES") or trainer.num_nodes)
@@ -50,7 +51,7 @@ def as_started(trainer: TrainerOptions) -> TrainerOptions:
             f"{here} and trainer.num_nodes {nodes}: leave both out"
         )
     devices = trainer.devices if trainer.ranks == here else here
-    return replace(trainer, devices=devices, num_nodes=nodes)
+    return {"devices": devices, "num_nodes": nodes}
 
 
 def launch(run: TrainingOptions) -> TrainingResult:
@@ -130,7 +131,7 @@ def run_rank(room: Path) -> int:
     write_utf8()
     settings = yaml.safe_load((room / _SETTINGS).read_text(encoding="utf-8"))
     try:
-        build({**settings, TARGET: "seqattn.training.train.Training"}).run()
+        build_verb(_VERB, settings).run()
     except UserError as error:
         if rendezvous.refuse(str(error)):
             (room / _ENDED).write_text(yaml.safe_dump(str(error)), encoding="utf-8")

@@ -55,7 +55,7 @@ def phase_of(run: TrainingOptions) -> Phase:
             "directory"
         )
     before = settings_before(home, f"run_dir={home}")
-    settings = run.settings
+    settings = dict(run.settings)
     if before.get("init_from"):  # whose tokenizer it has, whatever the settings say
         del settings["tokenizer"]
     found = differences(before, settings, {Role.STEP, Role.SHAPE})

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from seqattn.checking import Count, CountOrNone, Share, Width, check
+from seqattn.checking import Count, CountOrNone, Share, Width
 from seqattn.errors import UserError
 
 Schedule = Callable[[int], float]
@@ -18,13 +18,11 @@ def _warmup(step: int, steps: int) -> float:
 
 def constant(warmup_steps: CountOrNone) -> Schedule:
     """Linear warm-up over `warmup_steps`, then the peak for ever."""
-    check(constant, locals())
     return lambda step: _warmup(step, warmup_steps)
 
 
 def inverse_sqrt(warmup_steps: Count) -> Schedule:
     """Linear warm-up, then sqrt(warmup_steps / step), as fairseq's `inverse_sqrt`."""
-    check(inverse_sqrt, locals())
     return lambda step: min((step + 1) / warmup_steps, math.sqrt(warmup_steps / (step + 1)))
 
 
@@ -33,7 +31,6 @@ def noam(warmup_steps: Count, dim: Width) -> Schedule:
 
     Set `optimizer.lr` to 1, or to the paper's factor.
     """
-    check(noam, locals())
 
     def factor(step: int) -> float:
         now = step + 1
@@ -49,7 +46,6 @@ def _descent(
 
     Without a warm-up the first step has the peak.
     """
-    check(cosine, {"warmup_steps": warmup_steps, "total_steps": total_steps, "floor": floor})
     if total_steps <= warmup_steps:
         raise UserError(
             f"schedule.total_steps must be above schedule.warmup_steps ({warmup_steps}), got "

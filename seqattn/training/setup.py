@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -76,13 +77,13 @@ class Setup(ABC):
         start.load_weights(self.model, tokenizer)
         self.data.setup("fit")
         self.rows = self.data.rows("val")
-        final = run.task.final
-        self.final = final if isinstance(final, FinalOptions) else FinalOptions(splits=[])
+        self.final = run.task.final or FinalOptions(splits=[])
         # val first: its scoring may find what the others are scored with
         splits = sorted(self.final.splits, key=lambda split: split != "val")
         self.scored = {split: self.data.rows(split) for split in splits}
         home = Path(run.run_dir)
-        self.bundle = self.bundle_type(self.model, tokenizer, run.settings, {}, home / "model")
+        config = deepcopy(dict(run.settings))  # to which a threshold may be added
+        self.bundle = self.bundle_type(self.model, tokenizer, config, {}, home / "model")
         task = run.task
         optimization = Optimization(
             run.optimizer, run.schedule(), task.label_smoothing, task.teacher_forcing,

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ from torch import nn
 from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import part_of
 from seqattn.bundle.loading import load_bundle
-from seqattn.bundle.nodes import build
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vectors import read_vectors
 from seqattn.errors import UserError
@@ -110,8 +108,8 @@ def start_of(run: TrainingOptions) -> Start:
             f"init_from={run.init_from} brings its own tokenizer; leave {asked[0]} out "
             f"(it has {', '.join(found)})"
         )
-    settings = build(part_of(bundle.config, "tokenizer", run.init_from), "tokenizer")
-    return Start(replace(run, tokenizer=settings), bundle.tokenizer, bundle)
+    theirs = part_of(bundle.config, "tokenizer", run.init_from)
+    return Start(run.changed(tokenizer=theirs), bundle.tokenizer, bundle)
 
 
 def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -123,7 +121,7 @@ def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
     """Refuses to go on with another model, vocabulary or kind of optimizer than the run has."""
-    settings = run.settings
+    settings = dict(run.settings)
     if run.init_from:  # whose tokenizer it has, whatever the settings say
         del settings["tokenizer"]
     differing = differences(before, settings, {Role.SHAPE})

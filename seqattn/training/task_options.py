@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Lt
 
 from seqattn.bundle.nodes import import_path
-from seqattn.checking import BadValue, CountOrNone, NotNegative, checked, shown
+from seqattn.checking import BadValue, CountOrNone, NotNegative, shown
 from seqattn.errors import UserError
 from seqattn.metrics.text import lower_is_better
 from seqattn.roles import Role
@@ -27,7 +27,6 @@ def mode_of(monitor: str, scorer: Any) -> str:
     return LOSSES.get(monitor, "min" if lower else "max")
 
 
-@checked
 @dataclass(frozen=True)
 class ValidationOptions:
     """How a model's own outputs are scored while it trains.
@@ -44,7 +43,6 @@ class ValidationOptions:
     attention_health: bool = True
 
 
-@checked
 @dataclass(frozen=True)
 class FinalOptions:
     """How a bundle's outputs are scored when training is over.
@@ -58,7 +56,6 @@ class FinalOptions:
     splits: list[Literal["val", "test"]] = field(default_factory=lambda: ["val"])
 
 
-@checked
 @dataclass(frozen=True)
 class TaskOptions:
     """A task as a run is told of it.
@@ -70,7 +67,7 @@ class TaskOptions:
         r_drop: alpha of R-Drop, as `Optimization`; 0 for none.
         teacher_forcing: share of target tokens that a recurrent decoder is given in training.
         validation: how outputs are scored while it trains.
-        final: how they are scored in the end; None or False for their losses alone.
+        final: how they are scored in the end; None for their losses alone.
     """
 
     reads: ClassVar[str]
@@ -86,14 +83,12 @@ class TaskOptions:
     r_drop: NotNegative = 0.0
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
     validation: Annotated[ValidationOptions, Role.SCORE] = field(default_factory=ValidationOptions)
-    final: Annotated[FinalOptions | bool | None, Role.SCORE] = field(default_factory=FinalOptions)
+    final: Annotated[FinalOptions | None, Role.SCORE] = field(default_factory=FinalOptions)
 
     def __post_init__(self) -> None:
         if not hasattr(self.scorer, "score"):
             came = f"got {shown(self.scorer)}"
             raise BadValue("scorer", f"must be a choice with keys of its own, {came}")
-        if isinstance(self.final, bool):  # in a bundle it is a node, or null
-            object.__setattr__(self, "final", FinalOptions() if self.final else None)
 
     @property
     def monitors(self) -> dict[str, str]:
@@ -126,7 +121,6 @@ class GenerativeAnswering(TextGeneration):
         return AnswerPairs(data)
 
 
-@checked
 @dataclass(frozen=True)
 class ExtractiveAnswering(TaskOptions):
     """A question with its context in, a span of the context out.

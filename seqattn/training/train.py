@@ -41,12 +41,18 @@ class Training(TrainingOptions):
             Stopped: where a signal has ended it.
         """
         try:
-            run = replace(_with_vocabulary(self), trainer=as_started(self.trainer))
+            run = self.settled()
             run.check()
             return run._run()
         except UserError as error:
             rendezvous.refuse(str(error))
             raise
+
+    def settled(self) -> "Training":
+        """Return the training with what the machine, its ranks and its data decide."""
+        trainer = self.settings["trainer"]
+        decided = {"precision": self.trainer.precision, **as_started(self.trainer)}
+        return _with_vocabulary(self.changed(trainer={**trainer, **decided}))
 
     def _run(self) -> TrainingResult:
         home = Path(self.run_dir)
@@ -91,7 +97,7 @@ class Training(TrainingOptions):
         Raises:
             UserError: where the data cannot be read, or the loss falls at no rate.
         """
-        run = _with_vocabulary(self)
+        run = self.settled()
         run.check()
         if run.resumes_another:
             raise UserError("find_lr=true is for a new run; leave resume out")
@@ -154,4 +160,4 @@ def _with_vocabulary(run: Training) -> Training:
             f"the data was prepared with a vocabulary of its own ({made}); leave "
             f"{' '.join(asked) or 'tokenizer'} out, or prepare it again"
         )
-    return replace(run, tokenizer=theirs)
+    return run.changed(tokenizer={**run.settings["tokenizer"], **asdict(theirs)})

@@ -15,7 +15,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.accelerators import AcceleratorRegistry
 from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 
-from seqattn.checking import Count, CountOrNone, NotNegative, checked
+from seqattn.checking import Count, CountOrNone, NotNegative
 from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
 from seqattn.ops.gpu import multiplies_bf16, set_up
@@ -37,7 +37,6 @@ _PROFILERS: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-@checked
 @dataclass(frozen=True)
 class TrainerOptions:
     """What Lightning's `Trainer` is made from.

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from seqattn.analysis.plots import save
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.pictures import draw_question, draw_text
-from seqattn.checking import checked
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
 from seqattn.storage import user_path
@@ -18,7 +17,6 @@ from seqattn.training.task_options import task_class
 from seqattn.verbs.bundle_run import BundleRun
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Analysis(BundleRun):
     """Heatmaps of a bundle's attention, and the alignment of words that they imply.

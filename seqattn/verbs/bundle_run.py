@@ -1,13 +1,13 @@
 """What the verbs that use a bundle have in common."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.loading import load_bundle
-from seqattn.checking import checked
+from seqattn.bundle.nodes import Node
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import Search
@@ -18,7 +18,6 @@ from seqattn.training.task_options import task_class
 Split = Literal["train", "val", "test"]
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class BundleRun:
     """A run on a trained model.
@@ -28,12 +27,14 @@ class BundleRun:
         device: where the model runs.
         trust: packages, beside this one, that parts of the bundle may come from.
         ensemble: paths of other bundles that answer with it, as `seqattn.load`.
+        settings: the plain settings that it was built from.
     """
 
     bundle: str
     device: str = "cpu"
     trust: Sequence[str] = ()
     ensemble: Sequence[str] = ()
+    settings: Mapping[str, Node] = field(default_factory=dict, repr=False)
 
     @property
     def names(self) -> str:
@@ -54,7 +55,6 @@ class BundleRun:
         return found
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class ScoredRun(BundleRun):
     """A run that scores what a bundle makes of a split.

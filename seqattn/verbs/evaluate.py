@@ -12,9 +12,8 @@ import yaml
 from seqattn.analysis.lengths import length_bins
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.files import store_search
-from seqattn.bundle.nodes import describe
 from seqattn.bundle.outputs import answers_to, outputs_for
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
@@ -43,7 +42,6 @@ class Evaluated(NamedTuple):
     """Lines on what the scorer cannot measure."""
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(ScoredRun):
     """Scores of a bundle on a split; writes scores and outputs to a directory.
@@ -122,9 +120,9 @@ class Evaluation(ScoredRun):
             "rows": made.scored,
             "scores": plain_scores(made.scores),
             **made.figures,
-            "generation": describe(self.generation),
-            "scorer": describe(self.scorer),
-            "rerank": describe(self.rerank) if self.rerank.bundle else None,
+            "generation": self.settings.get("generation"),
+            "scorer": self.settings.get("scorer"),
+            "rerank": self.settings.get("rerank") if self.rerank.bundle else None,
             "made_from": contents_now(self.bundle, files(self.split)),
         }
         write_json(self.directory / "scores.json", results)
@@ -138,8 +136,8 @@ class Evaluation(ScoredRun):
     def _tuned(self, bundle: TextBundle) -> dict[str, Any]:
         """Tries settings, prints them, and writes the best as a choice of `generation`."""
         reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
-        search: Any = self.generation
-        tuning = Tuning(bundle, search, grid_of(self.tune), self.scorer, self.rerank, reranker)
+        search, grid = self.settings["generation"], grid_of(self.tune)
+        tuning = Tuning(bundle, search, grid, self.scorer, self.rerank, reranker)
         with progress("trying", "settings") as tell:
             trials = tuning.run(self.read_texts(bundle), tell)
         results = {
@@ -151,7 +149,7 @@ class Evaluation(ScoredRun):
                 for one in trials
             ],
         }
-        node = describe(tuning.with_settings(trials[0].settings))
+        node = tuning.node(trials[0].settings)
         (self.directory / "generation").mkdir(parents=True, exist_ok=True)
         file = self.directory / "generation" / "tuned.yaml"
         write_whole(file, yaml.safe_dump(node, sort_keys=False).encode())

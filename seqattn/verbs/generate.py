@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.outputs import outputs_for
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.data.lines import in_one_line, read_questions, read_texts, write_lines
 from seqattn.data.reading import question_source
 from seqattn.data.squad_format import Asked
@@ -28,7 +28,6 @@ from seqattn.verbs.bundle_run import BundleRun
 from seqattn.verbs.reranking import Reranker, Reranking
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Generation(BundleRun):
     """Outputs for a text, for the lines of a file, or for those typed.

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.loading import load_bundle
-from seqattn.checking import NotNegative, checked
+from seqattn.checking import NotNegative
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis
@@ -22,7 +22,6 @@ def most_hypotheses(search: Any) -> int:
     return max(getattr(search, "n_best", 1), getattr(search, "beam_size", 1))
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Reranking:
     """How n-best lists are ranked anew (Li and Jurafsky 2016, arXiv 1601.00372, MMI-bidi; the

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from seqattn.bundle.bundle import TextBundle
-from seqattn.bundle.nodes import build, describe
-from seqattn.checking import checked, shown
+from seqattn.bundle.nodes import Node, build, changed
+from seqattn.checking import shown
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis, Progress, Search
@@ -64,7 +64,7 @@ class Tuning:
 
     Args:
         bundle: that is tuned.
-        search: whose settings are changed.
+        search: the node whose settings are changed.
         grid: values to try, as `grid_of` gives them.
         scorer: by whose first score the best is chosen.
         rerank, reranker: how hypotheses are ranked anew; None for no reranker.
@@ -74,7 +74,7 @@ class Tuning:
     """
 
     bundle: TextBundle
-    search: Search
+    search: Node
     grid: Mapping[str, Sequence[float]]
     scorer: Scorer
     rerank: Reranking = field(default_factory=Reranking)
@@ -90,20 +90,20 @@ class Tuning:
             self.with_settings(dict(zip(self.grid, values, strict=True)))
 
     def with_settings(self, settings: Settings) -> Search:
-        """The search with some of its settings changed; `rerank.weight` is none of them."""
-        node = describe(self.search, "generation")
-        for key, value in settings.items():
-            if key == _WEIGHT:
-                continue
-            *path, last = key.split(".")
-            part = node
-            for name in path:
-                part = part.get(name)
-                if not isinstance(part, dict):
-                    raise UserError(f"there is no key generation.{key}")
-            part[last] = value
-        made: Search = build(node, "generation")
+        """Return the search with some of its settings changed."""
+        made: Search = build(self.node(settings), "generation")
         return made
+
+    def node(self, settings: Settings) -> Node:
+        """Return the node of that search; `rerank.weight` is no setting of it."""
+        node = self.search
+        for key, value in settings.items():
+            *path, last = key.split(".")
+            nested: Any = {last: value}
+            for name in reversed(path):
+                nested = {name: nested}
+            node = node if key == _WEIGHT else changed(node, nested)
+        return node
 
     def run(self, texts: Texts, progress: Progress) -> list[Trial]:
         """All trials on a split with references, the best first."""
@@ -156,7 +156,6 @@ class Tuning:
                 yield own, generate_from_windows(self.bundle.generator(search), read)
 
 
-@checked
 @dataclass(frozen=True)
 class AllFinished(BeamSearch):
     """Gives all hypotheses that a beam finished, in the order in which it did. Args: as it."""

@@ -14,6 +14,7 @@ from seqattn.attention.alignment import (
 from seqattn.attention.local_alignment import LuongLocal, LuongLocalPredictive
 from seqattn.errors import UserError
 from tests.builders import CONF, load_choice, randomised
+from tests.settings import made_of_settings
 
 B, T, S, Q, M, K = 3, 4, 7, 6, 5, 2
 REAL = torch.tensor(
@@ -192,7 +193,7 @@ def test_dot_products_refuse_unequal_widths(name):
 )
 def test_a_value_that_cannot_be_is_refused_in_words(factory, text):
     with pytest.raises(UserError) as caught:
-        factory(query_dim=6, memory_dim=6)
+        made_of_settings(factory)(query_dim=6, memory_dim=6)
     assert str(caught.value) == text
 
 

@@ -8,6 +8,8 @@ import torch
 from seqattn.analysis import capture
 from seqattn.attention.base import Mixer
 from seqattn.attention.masks import Mask
+from seqattn.bundle.choices import choices
+from seqattn.bundle.nodes import build, changed
 from seqattn.errors import UserError
 from tests.builders import (
     DIM,
@@ -131,10 +133,9 @@ def options():
 
 @pytest.mark.parametrize(("name", "option", "low"), options())
 def test_a_number_below_what_an_option_of_a_kernel_takes_is_refused(name, option, low):
-    sized = load_choice("attention", name)
-    kernel = partial(sized.keywords["kernel"], **{option: low})
-    with pytest.raises(UserError, match=rf"^{option} must be a .*number .*, got {low}$"):
-        make_attention(partial(sized, kernel=kernel))
+    node = changed(choices("attention")[name], {"kernel": {option: low}})
+    with pytest.raises(UserError, match=rf"^kernel.{option} must be a .*number .*, got {low}$"):
+        build(node)
 
 
 @pytest.mark.parametrize("name", attention_choices())

@@ -13,6 +13,7 @@ from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS
 from tests.comparing import close
+from tests.settings import made
 
 B, T, S = 2, 5, 7
 REAL = torch.tensor([[1] * 7, [0, 1, 1, 1, 1, 0, 0]], dtype=torch.bool)
@@ -196,8 +197,9 @@ def test_half_precision_is_the_exact_answer_rounded(dtype):
     ],
 )
 def test_an_alpha_out_of_range_is_refused(alpha, learned, text):
+    shape = HeadShape(HEADS, HEADS, HEAD_DIM)
     with pytest.raises(UserError) as caught:
-        EntmaxKernel(HeadShape(HEADS, HEADS, HEAD_DIM), alpha=alpha, learned=learned)
+        made(EntmaxKernel, shape=shape, alpha=alpha, learned=learned)
     assert str(caught.value) == text
 
 

@@ -22,6 +22,7 @@ from tests.builders import (
     padded,
     targets,
 )
+from tests.settings import made, made_of_settings
 
 B, T, S, E, MEMORY_DIM = 2, 5, 7, 6, 10
 REAL = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]], dtype=torch.bool)
@@ -267,14 +268,14 @@ def test_it_compiles_whole_in_training():
 )
 def test_counts_that_do_not_fit_are_refused(options, text):
     with pytest.raises(UserError) as caught:
-        experts(**options)(query_dim=DIM, memory_dim=DIM)
+        made_of_settings(experts(**options))(query_dim=DIM, memory_dim=DIM)
     assert str(caught.value) == text
 
 
 @pytest.mark.parametrize("name", ["load", "z"])
 def test_a_negative_coefficient_is_refused(name):
     with pytest.raises(UserError) as caught:
-        Balance(**{name: -0.1})
+        made(Balance, **{name: -0.1})
     assert str(caught.value) == f"{name} must be a number from 0 to 1,000,000,000, got -0.1"
 
 

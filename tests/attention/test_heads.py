@@ -15,6 +15,7 @@ from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import DIM, HEAD_DIM, HEADS, causal_mask, full_mask, heads, make_attention
 from tests.comparing import close
+from tests.settings import made_of_settings
 
 B, T, S, MEMORY_DIM = 2, 5, 7, 10
 REAL = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)
@@ -169,14 +170,14 @@ def test_the_heads_of_a_group_share_one_copy_of_their_keys(num_kv_heads, monkeyp
 )
 def test_head_counts_that_do_not_divide_are_refused_in_words(num_heads, num_kv_heads, text):
     with pytest.raises(UserError) as caught:
-        heads(num_heads, num_kv_heads)(query_dim=DIM, memory_dim=DIM)
+        made_of_settings(heads(num_heads, num_kv_heads))(query_dim=DIM, memory_dim=DIM)
     assert str(caught.value) == text
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, 1.5])
 def test_a_dropout_out_of_range_is_refused_in_words(dropout):
     with pytest.raises(UserError) as caught:
-        heads(dropout=dropout)(query_dim=DIM, memory_dim=DIM)
+        made_of_settings(heads(dropout=dropout))
     assert str(caught.value) == f"dropout must be a number of at least 0 and below 1, got {dropout}"
 
 

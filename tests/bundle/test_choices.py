@@ -6,7 +6,7 @@ import torch
 from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
 from seqattn.bundle.choices import choices, types, types_at, with_new_keys
 from seqattn.bundle.data_paths import MISSING, with_paths, without_paths
-from seqattn.bundle.nodes import build, describe, import_path
+from seqattn.bundle.nodes import build, import_path
 from seqattn.errors import UserError
 
 TRANSFORMER = {"dim": 24, "ffn_dim": 20, "encoder_layers": 1, "decoder_layers": 2}
@@ -150,8 +150,8 @@ def test_a_check_takes_no_memory_and_draws_no_random_number():
 def test_an_attention_that_counts_no_heads_needs_a_cross_attention_beside_it():
     with pytest.raises(UserError, match="choose one by attention@cross_attention=NAME"):
         cross_default(lambda query_dim, memory_dim: None)
-    written = describe(cross_default(build(choices("attention")["moa"])))
-    assert (written["num_heads"], written["num_kv_heads"]) == (4, 4)
+    made = cross_default(build(choices("attention")["moa"])).keywords
+    assert (made["num_heads"], made["num_kv_heads"]) == (4, 4)
 
 
 def test_a_factory_of_something_else_is_refused():

@@ -7,8 +7,8 @@ from typing import Annotated, Protocol
 import pytest
 from annotated_types import Ge
 
-from seqattn.bundle.nodes import build, describe
-from seqattn.checking import Dropout, Width, checked
+from seqattn.bundle.nodes import build
+from seqattn.checking import Dropout, Width
 from seqattn.errors import UserError
 
 HERE = __name__
@@ -28,7 +28,6 @@ class Layer:
         self.dim, self.part, self.scale, self.tag = dim, part, scale, tag
 
 
-@checked
 @dataclass(frozen=True)
 class Shape:
     dim: Annotated[int, Ge(1)]
@@ -136,30 +135,3 @@ def test_a_broken_import_inside_a_module_says_what_is_missing(tmp_path, monkeypa
         UserError, match=r"broken_part\.A cannot be imported: No module named .not_"
     ):
         build({"_target_": "broken_part.A"}, "attention")
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        Shape(2, partial(Layer, part=Part(5), scale=2.0), sizes=[1, 2]),
-        [Shape(1, dropout=0.0), {"a": None}],
-        Layer(1, Part(), tag="x"),
-        partial(Layer, 3, scale=2.0),
-        Layer,
-    ],
-)
-def test_what_is_described_is_built_again(value):
-    written = describe(value)
-    assert describe(build(written)) == written
-
-
-def test_a_description_is_the_node_that_one_would_write():
-    value = Shape(2, partial(Layer, part=Part(5)))
-    make = {**node("Layer"), "_partial_": True, "part": node("Part", size=5)}
-    assert describe(value) == node("Shape", dim=2, make=make, dropout=0.1, sizes=None)
-
-
-@pytest.mark.parametrize("value", [lambda: None, object.__new__(Layer), {"a": lambda: 1}])
-def test_what_has_no_name_or_hides_its_settings_is_refused(value):
-    with pytest.raises(UserError, match="cannot be written"):
-        describe(value, "model")

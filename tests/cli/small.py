@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
-from seqattn.bundle.nodes import build
+from seqattn.bundle.nodes import build_verb
 from seqattn.cli.main import run_verb
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import CONF, choices, register_resolvers, settle
@@ -188,13 +188,12 @@ def composed(verb, *overrides):
 
 def training(settings, chosen):
     """The training of composed settings."""
-    own = {"_target_": "seqattn.training.train.Training", "choices": chosen}
-    return build({**settings, **own})
+    return build_verb("seqattn.training.train.Training", {**settings, "choices": chosen})
 
 
 def checked_training(*overrides):
     """The training that overrides ask for, checked as the verb checks it before any work."""
-    run = training(*composed("train", *overrides))
+    run = training(*composed("train", *overrides)).settled()
     run.check()
     return run
 

@@ -143,7 +143,7 @@ def test_sentences_that_training_leaves_out_are_no_surprise_to_pictures_and_scor
     text = refusal(capfd, "train", *words)
     assert text.startswith("position.max_length is 15 tokens and the bundle is scored on all of")
     assert run(capfd, "train", *words, "loader.long_sources=truncate").code == 0
-    assert run(capfd, "train", *words, "task.final=false", f"run_dir={tmp_path}/two").code == 0
+    assert run(capfd, "train", *words, "task.final=null", f"run_dir={tmp_path}/two").code == 0
     assert len(list(tmp_path.glob("two/heatmaps/*.png"))) == 1
 
 

@@ -224,7 +224,7 @@ def test_a_threshold_for_no_answer_is_chosen_in_training_and_kept_in_the_bundle(
     assert all((predictions[name] == "") == (none[name] > threshold) for name in predictions)
 
 
-@pytest.mark.parametrize("words", ["task.final=false", "task.final.splits=[test]"])
+@pytest.mark.parametrize("words", ["task.final=null", "task.final.splits=[test]"])
 def test_a_bundle_has_its_threshold_whatever_is_scored(folder, words):
     data = ["task=qa", "model=span_rnn", "data=squad", f"data.root={folder / 'unanswerable'}"]
     name = re.sub(r"\W", "", words)

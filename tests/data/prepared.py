@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from seqattn.bundle.nodes import build_verb
 from seqattn.data.sources import ParallelText
 from seqattn.data.vocabulary import TokenizerConfig
-from seqattn.extras.shards.prepare import Preparation
+from seqattn.extras.shards.cleaning import Cleaning
+from tests.settings import node, node_of
 
 CONFIG = TokenizerConfig(kind="bpe", vocab_size=60)
 WORDS = ("sun", "moon", "sees", "the", "red", "a", "stone", "falls", "not", "tree")
@@ -38,10 +40,12 @@ def again(folder, **changes):
     """The preparation of a folder whose texts stay as they are."""
     own = {"shard_pairs": 67, "workers": 1, "tokenizer": CONFIG, "cache_dir": str(folder / "c")}
     own |= {
-        "data": ParallelText(str(folder / "text"), "en", "de"),
+        "clean": Cleaning(),
+        "seed": 1,
+        "data": node_of(ParallelText, str(folder / "text"), "en", "de"),
         "output": str(folder / "shards"),
     }
-    return Preparation(**{**own, **changes})
+    return build_verb("seqattn.extras.shards.prepare.Preparation", node({**own, **changes}))
 
 
 def prepare(folder, pairs=PAIRS, **changes):

@@ -6,6 +6,7 @@ import pytest
 from seqattn.data.bucketing import BucketSampler
 from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
+from tests.settings import made
 
 LIMITS = BatchLimits(max_tokens=200)
 
@@ -236,4 +237,4 @@ def test_what_cannot_be_batched_is_refused():
     ):
         BucketSampler(np.array([3, 4]), np.array([3, 4]), LIMITS, world=3)
     with pytest.raises(UserError, match="max_rows must be a whole number from 1 to"):
-        BatchLimits(max_rows=0)
+        made(BatchLimits, max_rows=0)

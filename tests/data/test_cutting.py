@@ -11,6 +11,7 @@ from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
 from seqattn.tokens import EOS
 from tests.data.prepared import write_text
+from tests.settings import made
 
 
 def rule(how, maximum, stride=None):
@@ -192,5 +193,5 @@ def test_the_report_says_what_was_cut(corpus, cache):
 )
 def test_rules_out_of_range_are_refused(changes, message):
     with pytest.raises(UserError) as caught:
-        LoaderOptions(**changes)
+        made(LoaderOptions, **changes)
     assert str(caught.value) == message

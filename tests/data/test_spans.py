@@ -17,6 +17,7 @@ from seqattn.errors import UserError
 from seqattn.models.span_matching import CLUES as MODEL_CLUES
 from seqattn.models.span_matching import MATCHES as MODEL_MATCHES
 from tests.data.small_spans import CONTEXTS, ROWS, FewQuestions, small_tokenizer
+from tests.settings import made
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +189,7 @@ def test_an_answer_must_stand_where_it_is_said_to(reader, tmp_path):
 )
 def test_options_out_of_range_are_refused(options, words):
     with pytest.raises(UserError) as refused:
-        SpanOptions(**options)
+        made(SpanOptions, **options)
     assert words in str(refused.value)
 
 

@@ -10,6 +10,7 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.tokens import BOS, EOS, PAD, UNK
+from tests.settings import made
 
 SOURCE = ["the cat sees the dog", "a dog  sees a cat .", "the cats see &apos; two dogs"] * 4
 TARGET = ["die katze sieht den hund", "ein hund sieht  eine katze .", "süße katzen sehen"] * 4
@@ -223,7 +224,7 @@ def test_no_text_is_refused(tmp_path):
 )
 def test_a_config_out_of_range_is_refused(changes, message):
     with pytest.raises(UserError, match=re.escape(message)):
-        TokenizerConfig(**changes)
+        made(TokenizerConfig, **changes)
 
 
 def test_absent_truncated_and_foreign_tokenizers_are_refused(tmp_path):

@@ -13,6 +13,7 @@ from seqattn.generation.processors import NoRepeatNgram
 from seqattn.generation.span_search import SpanSearch
 from seqattn.tokens import EOS
 from tests.generation.table_model import TableModel
+from tests.settings import made
 
 BAD = {
     BeamSearch: {
@@ -37,7 +38,7 @@ BAD = {
 )
 def test_a_value_out_of_its_range_is_refused_by_its_name(kind, key, value):
     with pytest.raises(BadValue) as caught:
-        kind(**{key: value})
+        made(kind, **{key: value})
     assert caught.value.key == key
 
 

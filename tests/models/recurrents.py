@@ -12,6 +12,7 @@ from seqattn.attention.alignment import (
 from seqattn.attention.local_alignment import LuongLocal, LuongLocalPredictive
 from seqattn.models.recurrent import RecurrentConfig
 from tests.builders import VOCABULARY, randomised
+from tests.settings import made
 
 ALIGNMENTS = {
     "bahdanau": Bahdanau,
@@ -53,7 +54,7 @@ def make_recurrent(name="bahdanau", joint=True, **options):
     sizes = {"dim": 10, "encoder_dim": 12, "decoder_dim": 14, "dropout": 0.0}
     if name in ("luong_dot", "luong_scaled"):
         sizes["encoder_dim"] = 14
-    config = RecurrentConfig(**{**sizes, **options})
+    config = made(RecurrentConfig, **{**sizes, **options})
     source_size = VOCABULARY if joint else VOCABULARY + 2
     model = config.build(source_size, VOCABULARY, joint, ALIGNMENTS[name])
     return randomised(model, scale=0.2).eval()

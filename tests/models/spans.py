@@ -10,6 +10,7 @@ from seqattn.models.span_transformer import SpanTransformerConfig
 from seqattn.models.transformer import Slots
 from seqattn.positions.base import Position
 from tests.builders import DIM, VOCABULARY, heads, padded, randomised
+from tests.settings import made
 
 QUESTIONS = [[5, 4, 3], [9, 8, 10, 4, 7, 3], [6, 3]]
 CONTEXTS = [[4, 5, 6, 7, 8, 9, 10, 4], [9, 4, 5], [6, 6, 7, 10, 4]]
@@ -53,7 +54,7 @@ def inputs(questions=QUESTIONS, contexts=CONTEXTS, question_left=False, context_
 
 def make_recurrent(attention=None, **config):
     torch.manual_seed(0)
-    shape = SpanRecurrentConfig(**{"dim": DIM, "dropout": 0.0, **config})
+    shape = made(SpanRecurrentConfig, **{"dim": DIM, "dropout": 0.0, **config})
     slots = Slots([], [], [attention or heads()], Position)
     return randomised(shape.build(VOCABULARY, slots), scale=0.1).eval()
 
@@ -61,6 +62,7 @@ def make_recurrent(attention=None, **config):
 def make_transformer_reader(attention=None, position=Position, layers=(1, 2), **config):
     torch.manual_seed(0)
     options = {"dim": DIM, "ffn_dim": 20, "dropout": 0.0, **config}
-    shape = SpanTransformerConfig(encoder_layers=layers[0], model_layers=layers[1], **options)
+    options |= {"encoder_layers": layers[0], "model_layers": layers[1]}
+    shape = made(SpanTransformerConfig, **options)
     slots = Slots([attention or heads()] * sum(layers), [], [heads()], position)
     return randomised(shape.build(VOCABULARY, slots), scale=0.1).eval()

@@ -15,6 +15,7 @@ from seqattn.positions.base import Position, Stack
 from seqattn.tokens import PAD
 from tests.builders import DIM, load_variant, make_attention, make_transformer, padded
 from tests.models.recurrents import make_recurrent
+from tests.settings import made
 from tests.training.tasks.test_effective_batch import assert_same
 
 SOURCES = padded([[4, 9, 7, 3], [5, 6, 8, 10, 3]])
@@ -154,4 +155,4 @@ def test_shares_are_checked(config):
     names = NAMES if issubclass(config, TransformerConfig | SpanTransformerConfig) else NAMES[:1]
     for name in names:
         with pytest.raises(UserError, match=f"{name} must be a number of at least 0 and below 1"):
-            config(**{name: 1.0})
+            made(config, **{name: 1.0})

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from seqattn.errors import UserError
 from seqattn.ops.dropout import Dropout, drop
 from seqattn.ops.short_attention import short_attention
+from tests.settings import made
 
 COUNT = 400_000
 FINE = {"rtol": 1e-4, "atol": 0}  # a share is kept to 1/65536
@@ -110,4 +111,4 @@ def test_a_share_just_below_one_drops_nearly_all():
 def test_a_share_out_of_range_is_refused_in_words(p):
     text = rf"^p must be a number of at least 0 and below 1, got {p}$"
     with pytest.raises(UserError, match=text):
-        Dropout(p)
+        made(Dropout, p=p)

@@ -20,6 +20,7 @@ from tests.builders import (
     targets,
 )
 from tests.comparing import close
+from tests.settings import made
 
 B, T, S, DH, K = 2, 5, 7, 6, 3
 Q_PLACES, K_PLACES = torch.tensor([4, 5, 6, 7, 8]), torch.arange(S)
@@ -193,8 +194,8 @@ def test_a_copy_of_the_scheme_reads_its_own_vectors():
 def test_sizes_that_cannot_be_are_refused_in_words():
     text = r"^max_relative_positions must be a whole number from 1 to 65,536, got 0$"
     with pytest.raises(UserError, match=text):
-        DeBERTaPosition(Stack(DIM, HEADS), max_relative_positions=0)
+        made(DeBERTaPosition, stack=Stack(DIM, HEADS), max_relative_positions=0)
     with pytest.raises(
         UserError, match=r"^max_distance must be a whole number from 0 to 65,536, got -2$"
     ):
-        DisentangledPosition(Stack(DIM, HEADS), max_distance=-2)
+        made(DisentangledPosition, stack=Stack(DIM, HEADS), max_distance=-2)

@@ -11,6 +11,7 @@ from seqattn.errors import UserError
 from seqattn.training.adamw_8bit import adamw_8bit
 from seqattn.training.optim import adamw
 from tests.builders import make_transformer
+from tests.settings import made
 from tests.training.test_muon import gradients
 
 pytest.importorskip("bitsandbytes")
@@ -70,7 +71,7 @@ def test_what_is_loaded_goes_on_as_what_was_saved(tmp_path):
 
 def test_a_value_out_of_range_and_a_package_that_is_not_there_are_refused(monkeypatch):
     with pytest.raises(BadValue, match="lr must be a number from 0"):
-        adamw_8bit(wide(), lr=-1.0)
+        made(adamw_8bit, model=wide(), lr=-1.0)
     monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
     with pytest.raises(UserError, match=r"needs bitsandbytes: pip install -e \.\[8bit\]"):
         adamw_8bit(wide(), lr=0.1)

@@ -15,7 +15,7 @@ from tests.ranks import run_ranks
 STEPS = 20
 SAME = (
     "model.dropout=0.3", "loader.step_batches=4", "loader.max_tokens=100",
-    "checkpoint.average=last", "task.final=false", "task.validation.every=0",
+    "checkpoint.average=last", "task.final=null", "task.validation.every=0",
 )  # fmt: skip
 SHARDED = ("trainer=fsdp2", "trainer.accelerator=cpu")
 

@@ -6,6 +6,7 @@ import pytest
 
 from seqattn.errors import UserError
 from seqattn.training.forcing import TeacherForcing
+from tests.settings import made
 
 
 def test_a_constant_share_is_the_same_at_every_step():
@@ -55,5 +56,5 @@ def test_it_says_whether_all_tokens_are_given():
 )
 def test_a_value_out_of_its_range_is_refused_in_words(options, text):
     with pytest.raises(UserError) as caught:
-        TeacherForcing(**options)
+        made(TeacherForcing, **options)
     assert str(caught.value) == text

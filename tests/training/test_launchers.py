@@ -23,7 +23,7 @@ SLURM = {
     "SLURM_JOB_ID": "1234", "SLURM_JOB_NAME": "train", "SLURM_NTASKS": "2", "SLURM_NNODES": "1",
     "SLURM_NODEID": "0", "SLURM_NODELIST": "localhost",
 }  # fmt: skip
-PLAIN = ("task.validation.every=0", "task.final=false", "logger=[]")
+PLAIN = ("task.validation.every=0", "task.final=null", "logger=[]")
 
 
 def start(folder, *words, command=("train.py",), **variables):

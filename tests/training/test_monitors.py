@@ -19,6 +19,7 @@ from seqattn.training.monitors import (
     device_figures,
     gradients_by_part,
 )
+from tests.settings import made
 from tests.training.test_callbacks import Module, fit_loop, trainer
 
 NORMS = (0.5, 2.0, 3.0, 1.0, 1.5, 0.1)
@@ -156,4 +157,4 @@ def test_histograms_that_nobody_would_show_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"add logger=\[csv,tensorboard\] or logger=\[csv,wandb\]$"):
         GradientHistograms().on_fit_start(owner, Module())
     with pytest.raises(BadValue, match="every"):
-        GradientHistograms(every=0)
+        made(GradientHistograms, every=0)

@@ -10,6 +10,7 @@ from seqattn.errors import UserError
 from seqattn.training import muon as module
 from seqattn.training.muon import muon
 from tests.builders import POSITIONS, make_transformer, random_ids, targets
+from tests.settings import made
 
 
 def parts(model):
@@ -80,7 +81,7 @@ def test_what_is_loaded_goes_on_as_what_was_saved():
 
 def test_values_out_of_range_are_refused():
     with pytest.raises(BadValue, match="momentum"):
-        muon(make_transformer(), lr=0.1, momentum=1.5)
+        made(muon, model=make_transformer(), lr=0.1, momentum=1.5)
 
 
 def test_a_pytorch_that_has_none_is_told(monkeypatch):

@@ -262,8 +262,7 @@ def test_a_launcher_of_others_says_how_many_devices_train(
         with pytest.raises(UserError, match="2 ranks were started, 2 on a machine; "):
             as_started(options)
         return
-    found = as_started(options)
-    assert (found.devices, found.num_nodes) == (devices, nodes)
+    assert as_started(options) == {"devices": devices, "num_nodes": nodes}
 
 
 def test_ranks_without_an_address_to_meet_at_are_refused(capfd, corpus, monkeypatch):

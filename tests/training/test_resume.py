@@ -202,7 +202,7 @@ def test_settings_that_a_step_depends_on_must_be_those_of_before(corpus, trained
         ("trainer.max_steps=9", "go on"),
         ("trainer.max_epochs=3", "go on"),
         ("checkpoint.count=2", "go on"),
-        ("task.final=false", "go on"),
+        ("task.final=null", "go on"),
         ("task.final.splits=[val,test]", "go on"),
         ("generation=greedy", "go on"),
         ("trainer.devices=2", "finished"),

@@ -54,7 +54,7 @@ def test_a_compiled_training_compiles_layers(capfd, corpus, tmp_path, monkeypatc
         "seqattn.training.run.compile_layers",
         lambda model: seen.append(model) or compile_layers(model, backend="eager"),
     )
-    words = ("trainer.max_steps=3", "model.dropout=0", "task.final=false")
+    words = ("trainer.max_steps=3", "model.dropout=0", "task.final=null")
     for compiled in ("false", "true"):
         arguments = train_arguments(corpus, *words, f"trainer.compile={compiled}")
         ended = run(capfd, "train", *arguments, f"run_dir={tmp_path}/{compiled}")
@@ -78,7 +78,7 @@ def test_a_compiled_training_compiles_layers(capfd, corpus, tmp_path, monkeypatc
 )
 def test_the_last_step_is_validated_and_may_be_kept(capfd, corpus, tmp_path, words, last):
     """Of the six batches of an epoch; the run is so short that the last step is the best."""
-    words += (f"run_dir={tmp_path}/run", "task.final=false", "task.validation.every=0")
+    words += (f"run_dir={tmp_path}/run", "task.final=null", "task.validation.every=0")
     ended = run(capfd, "train", *train_arguments(corpus, *words))
     assert ended.code == 0, ended.err
     losses = losses_of(tmp_path / "run")
@@ -87,7 +87,7 @@ def test_the_last_step_is_validated_and_may_be_kept(capfd, corpus, tmp_path, wor
     assert checkpoint(tmp_path / "run")["global_step"] == last
     scores = json.loads((tmp_path / "run" / "model" / "scores.json").read_text())
     assert scores["val/loss"] == pytest.approx(losses[last], rel=1e-5)
-    assert "val/bleu" not in scores  # of task.final=false
+    assert "val/bleu" not in scores  # of task.final=null
 
 
 def test_a_training_that_is_nan_is_refused_and_leaves_no_bundle(capfd, corpus, tmp_path):
@@ -174,7 +174,7 @@ def spoiled(monkeypatch, steps):
 
 def test_a_step_whose_gradients_are_not_finite_moves_nothing(capfd, corpus, tmp_path, monkeypatch):
     spoiled(monkeypatch, {(0, 1)})
-    words = (f"run_dir={tmp_path}/run", "task.final=false", "checkpoint.every_steps=1")
+    words = (f"run_dir={tmp_path}/run", "task.final=null", "checkpoint.every_steps=1")
     seen = {}
     step = SummedTask.on_train_batch_start
 
@@ -195,7 +195,7 @@ def test_three_such_steps_go_back_to_the_last_checkpoint_and_past_the_batches(
 ):
     """An epoch has six batches; the third to the fifth of the second are bad."""
     spoiled(monkeypatch, {(1, 2), (1, 3), (1, 4)})
-    words = (f"run_dir={tmp_path}/run", "task.final=false")
+    words = (f"run_dir={tmp_path}/run", "task.final=null")
     ended = run(capfd, "train", *train_arguments(corpus, *words, steps=12, every=6))
     assert ended.code == 0, ended.err
     assert "no finite numbers at step 11" in ended.err
@@ -206,7 +206,7 @@ def test_three_such_steps_go_back_to_the_last_checkpoint_and_past_the_batches(
 
 def test_a_run_that_diverges_twice_stops(capfd, corpus, tmp_path, monkeypatch):
     spoiled(monkeypatch, {(1, number) for number in range(6)} | {(2, n) for n in range(6)})
-    words = (f"run_dir={tmp_path}/run", "task.final=false")
+    words = (f"run_dir={tmp_path}/run", "task.final=null")
     ended = run(capfd, "train", *train_arguments(corpus, *words, steps=18, every=6))
     assert ended.code == 2
     assert ended.err.splitlines()[-1].startswith("error: training has diverged")

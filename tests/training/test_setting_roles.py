@@ -5,13 +5,12 @@ from typing import Annotated, Any
 
 import pytest
 
-from seqattn.checking import Dropout, checked, parameters
+from seqattn.checking import Dropout, parameters
 from seqattn.roles import Role
 from seqattn.training.options import TrainingOptions
 from seqattn.training.setting_roles import differences, leaves, role_of
 
 
-@checked
 @dataclass(frozen=True)
 class Inner:
     """Options within options."""
@@ -21,7 +20,6 @@ class Inner:
     workers: Annotated[int | None, Role.NOTE] = None
 
 
-@checked
 @dataclass(frozen=True)
 class Part:
     """A part with a field of each role."""

@@ -13,6 +13,7 @@ from seqattn.tokens import BOS
 from seqattn.verbs.reranking import Reranking
 from seqattn.verbs.tuning import AllFinished, Tuning, grid_of, show
 from tests.bundle.conftest import corpus
+from tests.settings import node
 
 SOURCES = [*corpus()[::4], ""]
 LIMIT = LengthLimit(1.0, 4)
@@ -31,7 +32,7 @@ def texts():
 
 def tuned(bundle, search, grid, scorer=None, **more):
     steps = []
-    found = Tuning(bundle, search, grid, scorer or TextScorer(), **more).run(
+    found = Tuning(bundle, node(search), grid, scorer or TextScorer(), **more).run(
         texts(), lambda *step: steps.append(step)
     )
     assert steps == [(number, len(found)) for number in range(1, len(found) + 1)]
@@ -88,7 +89,7 @@ def test_means_over_sentences_are_tested_too(bundle):
     said = bundle.generate(sources, BeamSearch(LengthLimit(1.0, 9), beam_size=2))
     split = Texts(sources, said, [[text] for text in said], None)
     grid = {"limit.extra": [0, 9]}
-    tuning = Tuning(bundle, BeamSearch(LIMIT, beam_size=2), grid, RougeScorer())
+    tuning = Tuning(bundle, node(BeamSearch(LIMIT, beam_size=2)), grid, RougeScorer())
     best, other = tuning.run(split, lambda *_: None)
     assert best.settings == {"limit.extra": 9}
     assert best.p is None
@@ -100,14 +101,14 @@ def test_means_over_sentences_are_tested_too(bundle):
     [
         ({"foo": [1]}, "there is no key generation.foo"),
         ({"limit.foo": [1]}, "there is no key generation.limit.foo"),
-        ({"foo.bar": [1]}, "there is no key generation.foo.bar"),
+        ({"foo.bar": [1]}, "there is no key generation.foo;"),
         ({"beam_size": [4, 0.5]}, "generation.beam_size must be a whole number"),
         ({"rerank.weight": [1]}, "tune.rerank.weight needs the model that ranks"),
     ],
 )
 def test_a_grid_that_cannot_be_tried_is_refused_before_any_search(bundle, grid, text):
     with pytest.raises(UserError, match=text):
-        Tuning(bundle, BeamSearch(), grid, TextScorer())
+        Tuning(bundle, node(BeamSearch()), grid, TextScorer())
 
 
 def test_settings_that_fit_together_alone_are_tried_together(bundle):
@@ -119,7 +120,7 @@ def test_settings_that_fit_together_alone_are_tried_together(bundle):
 
 def test_a_scorer_that_cannot_compare_is_refused_before_any_search(bundle):
     with pytest.raises(UserError, match=r"object has no sentences\(\), by which settings"):
-        Tuning(bundle, BeamSearch(), {"beam_size": [2]}, object())
+        Tuning(bundle, node(BeamSearch()), {"beam_size": [2]}, object())
 
 
 def test_a_grid_is_of_lists_of_numbers():

@@ -10,11 +10,10 @@ from seqattn.attention.kernels.base import HeadShape, Kernel
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Tokens
 from seqattn.attention.kernels.parts.layouts import Table
 from seqattn.attention.masks import Mask
-from seqattn.checking import Count, CountOrNone, Seed, checked
+from seqattn.checking import Count, CountOrNone, Seed
 from seqattn.positions.base import Position
 
 
-@checked
 class BigBirdKernel(BlockwiseKernel):
     """Block-sparse attention (Zaheer et al. 2020, arXiv 2007.14062, section 2 and appendix D).
 

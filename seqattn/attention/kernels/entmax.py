@@ -13,7 +13,7 @@ from torch.autograd import Function
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask, all_at_hand
-from seqattn.checking import BadValue, checked
+from seqattn.checking import BadValue
 from seqattn.ops.exponentials import LOG2_E
 from seqattn.ops.precision import wide
 from seqattn.ops.second_derivatives import refuse
@@ -25,7 +25,6 @@ STEPS = 12  # of Newton's method at most; three to six are taken where one can l
 BLOCK = 2**17  # numbers that a CPU works on at once, which stay in its cache
 
 
-@checked
 class EntmaxKernel(WeightedKernel):
     """alpha-entmax(Q K^T / sqrt(Dh)) V, alpha learned per head: exact zeros where scores are low.
 

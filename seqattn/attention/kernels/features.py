@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.linear import LinearKernel
-from seqattn.checking import Count, Seed, Width, checked
+from seqattn.checking import Count, Seed, Width
 from seqattn.ops.cpu import quick_products
 from seqattn.ops.exponentials import LOG2_E
 
@@ -16,7 +16,6 @@ from seqattn.ops.exponentials import LOG2_E
 FLOOR = 1e-26
 
 
-@checked
 class PerformerKernel(LinearKernel):
     """softmax(Q K^T / sqrt(Dh)) V approximated by linear attention over random features (FAVOR+).
 

@@ -5,10 +5,9 @@ from torch import Tensor
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.parts.layouts import Band, Layout, Summaries
 from seqattn.attention.kernels.strided import FactorizedKernel, strided_layouts, strided_set
-from seqattn.checking import BadValue, Count, checked
+from seqattn.checking import BadValue, Count
 
 
-@checked
 class FixedKernel(FactorizedKernel):
     """Fixed sparse attention (Child et al. 2019, arXiv 1904.10509, section 4.3).
 

@@ -28,7 +28,7 @@ from seqattn.attention.kernels.parts.scan import (
     summed,
 )
 from seqattn.attention.masks import Mask
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.ops.exponentials import exp_
 from seqattn.ops.precision import wide
@@ -38,7 +38,6 @@ from seqattn.positions.base import Position
 SEGMENT = 1024
 
 
-@checked
 class LinearKernel(Kernel):
     """phi(Q) (phi(K)^T V) / phi(Q) (phi(K)^T 1), phi(x) = elu(x) + 1.
 

@@ -11,7 +11,7 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.kernels.parts.blockwise import moved
 from seqattn.attention.masks import Mask, real_first
-from seqattn.checking import Width, checked
+from seqattn.checking import Width
 from seqattn.errors import UserError
 from seqattn.ops.attention import fused_attention
 from seqattn.ops.products import product
@@ -20,7 +20,6 @@ from seqattn.positions.base import Position
 Length = Annotated[int, Ge(1), Le(10**6)]
 
 
-@checked
 class LinformerKernel(EncoderKernel):
     """softmax(Q (E K)^T / sqrt(Dh)) F V with learned E and F (Wang 2020, arXiv 2006.04768, eq. 7).
 

@@ -13,7 +13,7 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.masks import Mask
-from seqattn.checking import Count, Seed, checked
+from seqattn.checking import Count, Seed
 from seqattn.ops.dropout import drop
 from seqattn.ops.precision import wide
 from seqattn.ops.products import product
@@ -25,7 +25,6 @@ ITSELF = -1e5  # a token's score with itself, which counts for nothing beside an
 FACTOR_BITS = 6
 
 
-@checked
 class LSHKernel(EncoderKernel):
     """Softmax over the keys that hash near a query (Kitaev et al. 2020, arXiv 2001.04451, eq. 6).
 

@@ -17,14 +17,13 @@ from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, gathered, split_group, split_over
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.ops.precision import wide
 from seqattn.ops.second_derivatives import refuse
 from seqattn.positions.base import Position
 
 
-@checked
 class RingKernel(SoftmaxKernel):
     """Softmax attention whose keys and values go around the ranks (Liu et al. 2023).
 

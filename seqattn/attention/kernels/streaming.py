@@ -11,11 +11,10 @@ from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.kernels.window import LocalKernel
 from seqattn.attention.masks import Mask
-from seqattn.checking import Count, CountOrNone, checked
+from seqattn.checking import Count, CountOrNone
 from seqattn.positions.base import Position
 
 
-@checked
 class StreamingKernel(LocalKernel):
     """Softmax over sinks and a rolling window (Xiao et al. 2023, arXiv 2309.17453, section 3.2).
 

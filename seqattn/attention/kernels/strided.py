@@ -15,7 +15,7 @@ from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.attention.kernels.parts.layouts import Band, Columns, Layout
 from seqattn.attention.kernels.parts.merging import Partial, end_to_end, merged, powers_
 from seqattn.attention.masks import Mask
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.errors import UserError
 from seqattn.ops.dropout import drop
 from seqattn.ops.memory import to_device
@@ -198,7 +198,6 @@ def strided_layouts(stride: int, causal: bool) -> list[Layout]:
     return [Band(stride, stride, 0 if causal else stride, compact=True), Columns(stride)]
 
 
-@checked
 class StridedKernel(FactorizedKernel):
     """Strided sparse attention (Child et al. 2019, arXiv 1904.10509, section 4.3).
 

@@ -19,7 +19,7 @@ from seqattn.attention.kernels.parts.blockwise import (
 from seqattn.attention.kernels.parts.layouts import Band, Layout
 from seqattn.attention.kernels.parts.rolling import Kept, RollingCache
 from seqattn.attention.masks import Mask, real_first
-from seqattn.checking import Count, CountOrNone, checked
+from seqattn.checking import Count, CountOrNone
 from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
@@ -176,7 +176,6 @@ class Met(NamedTuple):
     mask: Mask
 
 
-@checked
 class SlidingWindowKernel(LocalKernel):
     """Softmax over the keys within a window (Beltagy et al. 2020, arXiv 2004.05150, section 3.1).
 

@@ -10,13 +10,12 @@ from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.masks import Mask
-from seqattn.checking import Positive, checked
+from seqattn.checking import Positive
 from seqattn.ops.precision import wide
 from seqattn.ops.products import product
 from seqattn.positions.base import Position
 
 
-@checked
 class XCAKernel(EncoderKernel):
     """V softmax(K^T Q / tau), columns of Q and K of length 1 (El-Nouby 2021, arXiv 2106.09681).
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from seqattn.analysis.plots import save
 from seqattn.bundle.nodes import build
-from seqattn.checking import CountOrNone, checked
+from seqattn.checking import CountOrNone
 from seqattn.errors import UserError
 from seqattn.extras.compare.compared_runs import ComparedRun, Reading, config_of, find_runs
 from seqattn.extras.compare.comparison_figures import figures_of
@@ -47,7 +47,6 @@ _SHOWN = 5  # sentences of each two systems
 _COUNTED = 1_000_000  # training targets whose words are counted
 
 
-@checked
 @dataclass(frozen=True)
 class Comparison:
     """Systems side by side, each of one run or several with other seeds.

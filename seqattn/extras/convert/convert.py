@@ -13,9 +13,8 @@ from seqattn.bundle.choices import SLOTS
 from seqattn.bundle.data_paths import without_paths
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import read_config, write_bundle
-from seqattn.bundle.nodes import describe
 from seqattn.bundle.outputs import answers_to, outputs_for
-from seqattn.checking import Count, CountOrNone, checked
+from seqattn.checking import Count, CountOrNone
 from seqattn.data.base import Texts
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
@@ -39,7 +38,6 @@ class Report(NamedTuple):
     scores: list[TextScore]
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Conversion(ScoredRun):
     """Pools key and value heads, each new one the mean of the old ones that it stands for
@@ -121,8 +119,8 @@ class Conversion(ScoredRun):
         splits = [self.split] if self.scores or self.prune else []
         if self.scores or self.prune or self.uptrain_steps:
             for name in ("generation", "scorer", "split"):
-                settings[name] = describe(getattr(self, name), name)
-            settings["data"] = without_paths(describe(self.data, "data"))
+                settings[name] = self.settings.get(name)
+            settings["data"] = without_paths(self.settings["data"])
             splits += ["train", "val"] if self.uptrain_steps else []
             contents |= data_contents(task_class(config).source(self.data), splits)
         return MadeFrom(settings=settings, contents=contents)

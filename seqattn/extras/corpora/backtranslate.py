@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from seqattn.checking import CountOrNone, Seed, Share, checked
+from seqattn.checking import CountOrNone, Seed, Share
 from seqattn.data.base import Texts
 from seqattn.data.reading import joined_source
 from seqattn.data.text_files import read_lines, scan_text
@@ -17,7 +17,6 @@ _BLANK = "_"
 _FARTHEST = 3
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class BackTranslation(SyntheticCorpus):
     """Back-translation (Sennrich et al. 2016, arXiv 1511.06709).
@@ -44,9 +43,9 @@ class BackTranslation(SyntheticCorpus):
     noise: Share = 0.0
     seed: Seed = 0
 
-    def settings(self) -> dict[str, Any]:
+    def deciding(self) -> dict[str, Any]:
         own = {"tag": self.tag, "noise": self.noise, "seed": self.seed}
-        return super().settings() | own
+        return super().deciding() | own
 
     def contents(self) -> dict[str, list[str]]:
         return super().contents() | {"input": [scan_text(user_path(self.input))[1]]}

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from seqattn.checking import checked
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.corpora.synthetic import SyntheticCorpus
@@ -12,7 +11,6 @@ from seqattn.metrics.text import sentence_bleu
 from seqattn.verbs.reranking import most_hypotheses
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Distillation(SyntheticCorpus):
     """Sequence-level knowledge distillation (Kim and Rush 2016, arXiv 1606.07947).
@@ -45,8 +43,8 @@ class Distillation(SyntheticCorpus):
         nearest = self.target == "nearest"
         return replace(search, n_best=most_hypotheses(search)) if nearest else search
 
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "target": self.target}
+    def deciding(self) -> dict[str, Any]:
+        return {**super().deciding(), "target": self.target}
 
     def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:
         best = outputs[0]

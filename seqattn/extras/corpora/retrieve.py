@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqattn.checking import Count, Share, checked
+from seqattn.checking import Count, Share
 from seqattn.data.base import Texts
 from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
@@ -28,7 +28,6 @@ _BETWEEN, _END = " | ", " || "
 """What stands between retrieved targets, and after the last."""
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Retrieval:
     """Retrieval as augmentation of the source (Bulté and Tezcan 2019, "Neural Fuzzy Repair").

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
-from seqattn.bundle.nodes import describe
-from seqattn.checking import Count, CountOrNone, checked
+from seqattn.checking import Count, CountOrNone
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.corpora.corpora import (
@@ -34,7 +33,6 @@ _PART = 5_000
 """Sources that are searched together, and lost by a kill at most."""
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class SyntheticCorpus(BundleRun):
     """A corpus for training of which a bundle wrote one side.
@@ -115,9 +113,9 @@ class SyntheticCorpus(BundleRun):
         write_choice(directory, self.choice, names, source_column="source")
         return told
 
-    def settings(self) -> dict[str, Any]:
-        """All settings that decide what the model writes."""
-        search = describe(self.search, "generation")
+    def deciding(self) -> dict[str, Any]:
+        """Return all settings that decide what the model writes."""
+        search = self.settings["generation"]
         kept = {key: value for key, value in search.items() if key != "workers"}
         return {"verb": self.verb, "generation": kept, "sentences": self.sentences}
 
@@ -129,7 +127,7 @@ class SyntheticCorpus(BundleRun):
     def made_from(self, splits: dict[str, Texts]) -> MadeFrom:
         """What decides the corpus. Args: splits: of `data`."""
         contents = self.contents() | texts_contents(splits)
-        return MadeFrom(settings=self.settings(), contents=contents)
+        return MadeFrom(settings=self.deciding(), contents=contents)
 
     def _write(
         self, bundle: TextBundle, inputs: Texts, file: Path, made_from: MadeFrom

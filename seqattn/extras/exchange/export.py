@@ -12,7 +12,6 @@ from seqattn import __version__
 from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import CARD, read_config
-from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.extras.exchange.ctranslate_spec import ctranslate_spec
 from seqattn.generation.base import inference
@@ -29,7 +28,6 @@ _ROUNDING = 0.01
 """Nats by which two float32 scores of a token may differ; a wrong part shows more."""
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Export(BundleRun):
     """Writes a Transformer for CTranslate2, with its vocabularies and a page on how to run it.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from seqattn.analysis.plots import save
 from seqattn.bundle.bundle import TextBundle
-from seqattn.checking import CountOrNone, Seed, checked
+from seqattn.checking import CountOrNone, Seed
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
 from seqattn.extras.explain.explained import ExplainedBundle
@@ -32,7 +32,6 @@ Found = Mapping[str, Any]
 """What explanations.json holds of each bundle, by its name."""
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Explaining:
     """Explanations of bundles, judged on a split; or those of one sentence.

@@ -12,9 +12,8 @@ from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import intervene
 from seqattn.analysis.plots import save
 from seqattn.bundle.bundle import SpanBundle, TextBundle
-from seqattn.bundle.nodes import describe
 from seqattn.bundle.outputs import outputs_for
-from seqattn.checking import Count, CountOrNone, checked
+from seqattn.checking import Count, CountOrNone
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
 from seqattn.extras.explain.head_figures import attention_heads, head_figures
@@ -40,7 +39,6 @@ RANDOM = 3
 """Random orders in which heads are taken out, whose mean is the baseline."""
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class HeadAnalysis(ScoredRun):
     """Figures, roles and importance of all heads, and the curve of their ablation.
@@ -89,7 +87,7 @@ class HeadAnalysis(ScoredRun):
             "sentences": len(pairs),
             "attentions": {name: found.plain() for name, found in attentions.items()},
             "ablation": None if curve is None else curve._asdict(),
-            "generation": describe(self.generation),
+            "generation": self.settings.get("generation"),
         }
         save(head_map(attentions, f"heads of {self.bundle}"), directory / "heads.png")
         write_json(directory / "heads.json", results)

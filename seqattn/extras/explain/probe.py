@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
-from seqattn.checking import Count, Seed, checked
+from seqattn.checking import Count, Seed
 from seqattn.data.base import Texts
 from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
@@ -30,7 +30,6 @@ from seqattn.verbs.bundle_run import BundleRun, Split
 _SHOWN = 4  # places of a word
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Probing(BundleRun):
     """Neighbours of one word's states, and a linear probe of a label for each word, by layer.

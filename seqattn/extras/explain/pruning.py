@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from seqattn.attention.base import Attention
 from seqattn.attention.heads import MultiHeadAttention
-from seqattn.bundle.architecture import Architecture, Vocabularies, cross_default
+from seqattn.bundle.architecture import HEADS, Architecture, Vocabularies
 from seqattn.bundle.bundle import TextBundle
-from seqattn.bundle.nodes import Node, build, describe
+from seqattn.bundle.choices import choices
+from seqattn.bundle.nodes import Node
 from seqattn.errors import UserError
 
 _PLACES = {
@@ -132,7 +133,8 @@ def cross_node(node: Node) -> Node:
     """The node of the cross-attention that stands beside a self-attention."""
     if isinstance(node, list):
         return [cross_node(layer) for layer in node]
-    return describe(cross_default(build(node, "attention")), "cross_attention")
+    heads = {name: node[name] for name in HEADS if name in node}
+    return choices("attention")["mha"] | {"num_kv_heads": node["num_heads"]} | heads
 
 
 def _of_layer(node: Node, kept: Sequence[int] | None) -> Node:

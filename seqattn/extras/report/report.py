@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.loading import load_bundle
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
 from seqattn.extras.report.document_types import RunDocument, SentenceDocument
@@ -31,7 +31,6 @@ class Row(NamedTuple):
     context: str | None = None
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Report(ScoredRun):
     """A page that shows what bundles make of some sentences.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seqattn.bundle.nodes import build
-from seqattn.checking import Count, Seed, checked
+from seqattn.checking import Count, Seed
 from seqattn.errors import UserError
 from seqattn.extras.search.search_budget import Budget
 from seqattn.extras.search.search_space import SearchSpace
@@ -19,7 +19,6 @@ _NOT_TAKEN = ("resume", "init_from", "embeddings", "find_lr")
 """Keys of train that no search takes."""
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class ModelSearch:
     """Find the attention, heads, window, position, depth and width that suit some data.

@@ -5,11 +5,9 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from seqattn.checking import checked
 from seqattn.errors import UserError
 
 
-@checked
 @dataclass(frozen=True)
 class Budget:
     """What a search may take.

@@ -15,7 +15,7 @@ from annotated_types import MaxLen, MinLen
 from seqattn.bundle.architecture import PARTS, Architecture
 from seqattn.bundle.choices import SLOT_NODES, choices
 from seqattn.bundle.nodes import Node, build, nearest
-from seqattn.checking import BadValue, Count, Depth, Width, checked
+from seqattn.checking import BadValue, Count, Depth, Width
 from seqattn.errors import UserError
 
 Counts = Annotated[list[Count], MinLen(1)]
@@ -40,7 +40,6 @@ class Drawn(NamedTuple):
     lines: list[str]
 
 
-@checked
 @dataclass(frozen=True)
 class SearchSpace:
     """Values of each part of a model to choose from; None keeps the run's own.

@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from seqattn.checking import Count, NotNegative, Positive, checked, in_words, parameters
+from seqattn.checking import Count, NotNegative, Positive, in_words, parameters
 from seqattn.errors import UserError
 
 SEARCH_BOUNDS: dict[str, Any] = {
@@ -104,7 +104,6 @@ class TooMuch(UserError):
     """A request that must be split: HTTP status 413."""
 
 
-@checked
 @dataclass(frozen=True)
 class Limits:
     """How much a server takes.

@@ -7,13 +7,11 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 
-from seqattn.checking import checked
 from seqattn.errors import UserError
 from seqattn.extras.serve.limits import Limits
 from seqattn.verbs.bundle_run import BundleRun
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Serving(BundleRun):
     """Answers requests until it is stopped.

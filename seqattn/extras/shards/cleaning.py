@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from annotated_types import Ge, Le
 
-from seqattn.checking import Count, checked
+from seqattn.checking import Count
 from seqattn.errors import UserError
 
 Hashes = npt.NDArray[np.uint64]
@@ -19,7 +19,6 @@ REPLACED = "\ufffd"
 _AT_ONCE = 1 << 24  # hashes that are sorted together, 128 MB of them
 
 
-@checked
 @dataclass(frozen=True)
 class Cleaning:
     """What is left out of a corpus. Pairs with an empty side or bad encoding always are.

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from seqattn.bundle.data_paths import without_paths
-from seqattn.bundle.nodes import TARGET, describe
-from seqattn.checking import Count, CountOrNone, Seed, checked
+from seqattn.bundle.nodes import TARGET, Node
+from seqattn.checking import Count, CountOrNone, Seed
 from seqattn.data.shard_files import (
     FORMAT,
     MANIFEST,
@@ -57,7 +57,6 @@ _FREE = (TARGET, "output", "workers", "cache_dir", "data", "vocabulary")
 _CHUNKS = "chunks.json"
 
 
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
     """Makes a directory that `data=shards` trains from.
@@ -75,6 +74,7 @@ class Preparation:
         workers: processes; None for one a core.
         cache_dir: where `datasets` keeps validation and test texts; None for its own place.
         seed: of the order.
+        settings: the plain settings that it was built from.
     """
 
     data: Any
@@ -88,6 +88,7 @@ class Preparation:
     workers: Count | None = None
     cache_dir: str | None = None
     seed: Seed = 1
+    settings: Mapping[str, Node] = field(default_factory=dict, repr=False)
 
     @property
     def home(self) -> Path:
@@ -118,8 +119,8 @@ class Preparation:
 
     def _made_from(self) -> MadeFrom:
         """What decides the shards."""
-        settings = {k: v for k, v in describe(self).items() if k not in _FREE}
-        settings["data"] = without_paths(describe(self.data, "data"))
+        settings = {k: v for k, v in self.settings.items() if k not in _FREE}
+        settings["data"] = without_paths(self.settings["data"])
         files: Callable[[str], list[Path]] = getattr(self.data, "files", lambda split: [])
         contents = {"data.train": digests(files("train"))}
         if not self.hold_out:

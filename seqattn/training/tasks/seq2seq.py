@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from seqattn.checking import checked
 from seqattn.data.batch import Batch
 from seqattn.errors import UserError
 from seqattn.generation import Generator
@@ -20,7 +19,6 @@ from seqattn.training.tasks.halving import BatchLoss
 from seqattn.training.tasks.settings import Optimization, Sample, Validation
 
 
-@checked
 @dataclass(frozen=True)
 class TextValidation(Validation):
     """Generated texts and their scores.

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 from torch.optim import Optimizer
 
-from seqattn.checking import CountOrNone, Dropout, NotNegative, checked
+from seqattn.checking import CountOrNone, Dropout, NotNegative
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import Schedule
 
 
-@checked
 @dataclass(frozen=True)
 class Optimization:
     """How weights move.

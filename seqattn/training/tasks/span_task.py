@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqattn.checking import checked
 from seqattn.data.span_batch import Questions, SpanBatch
 from seqattn.errors import UserError
 from seqattn.generation.span_search import Answerer
@@ -20,7 +19,6 @@ from seqattn.training.tasks.halving import BatchLoss
 from seqattn.training.tasks.settings import Optimization, Sample, Validation
 
 
-@checked
 @dataclass(frozen=True)
 class SpanValidation(Validation):
     """Real answers and their scores.

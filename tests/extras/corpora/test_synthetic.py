@@ -24,6 +24,7 @@ from seqattn.generation import BeamSearch, GreedySearch, LengthLimit
 from seqattn.metrics.text import sentence_bleu
 from tests.builders import randomised
 from tests.cli.small import json_lines, pairs
+from tests.settings import with_settings
 
 BEAM = BeamSearch(LengthLimit(1.0, 2), beam_size=3)
 
@@ -37,7 +38,8 @@ def distilled(writers, corpus, tmp_path, monkeypatch):
         given = {"generation": BEAM, "data": ParallelText(str(corpus), "en", "de"), **options}
         cache = str(tmp_path / "cache")
         teacher = str(writers / "transformer")
-        return Distillation(bundle=teacher, output=str(tmp_path / name), cache_dir=cache, **given)
+        own = {"bundle": teacher, "output": str(tmp_path / name), "cache_dir": cache}
+        return with_settings(Distillation(**own, **given))
 
     return run
 
@@ -234,9 +236,8 @@ def test_back_translations_stand_before_the_pairs_turned_round(writers, corpus, 
     file.write_text("ein Hund\n\nzwei Vögel\n")
     given = {"bundle": str(writers / "transformer"), "generation": BEAM, "input": str(file)}
     data, cache = ParallelText(str(corpus), "de", "en"), str(tmp_path / "cache")
-    run = BackTranslation(
-        **given, output=str(tmp_path / "out"), data=data, cache_dir=cache, tag="BT"
-    )
+    given |= {"output": str(tmp_path / "out"), "data": data, "cache_dir": cache}
+    run = with_settings(BackTranslation(**given, tag="BT"))
     source = loaded(run.run(), "backtranslated")
     kept = source.load("train", tmp_path / "cache")
     made = load_bundle(writers / "transformer").generate(["ein Hund", "zwei Vögel"], BEAM)

@@ -26,6 +26,7 @@ from seqattn.errors import UserError
 from seqattn.extras.shards import cleaning, preparing
 from seqattn.extras.shards.cleaning import Cleaning, cleaned, first_of_each
 from tests.data.prepared import CONFIG, PAIRS, again, preparation, prepare, write_text
+from tests.settings import node_of
 
 
 @pytest.fixture(autouse=True)
@@ -193,7 +194,7 @@ def test_tables_of_every_kind_give_the_same_shards(tmp_path, kind):
     val = tmp_path / "val.jsonl"
     val.write_text("".join(json.dumps({"source": a, "target": b}) + "\n" for a, b in PAIRS[::20]))
     files = {"train": str(tmp_path / "table" / f"*.{kind}"), "val": str(val)}
-    made = replace(lines, data=Table(files), output=str(tmp_path / "made"))
+    made = again(tmp_path, data=node_of(Table, files), output=str(tmp_path / "made"))
     made.run()
     assert content(made.home) == content(lines.home)
     assert text.is_dir()
@@ -223,11 +224,11 @@ def test_a_data_set_of_the_hub_is_streamed(tmp_path, monkeypatch):
 
     lines = prepare(tmp_path / "lines")
     monkeypatch.setattr(datasets, "load_dataset", stream)
-    table = Table(
-        dataset="wmt/x", name="de-en", source_column="translation.en",
+    table = node_of(
+        Table, dataset="wmt/x", name="de-en", source_column="translation.en",
         target_column="translation.de",
     )  # fmt: skip
-    made = replace(lines, data=table, output=str(tmp_path / "made"))
+    made = again(tmp_path, data=table, output=str(tmp_path / "made"))
     made.run()
     both = [content(one.home) for one in (made, lines)]
     assert both[0] == both[1]
@@ -319,7 +320,7 @@ def test_other_settings_or_files_are_refused(tmp_path, finished):
         again(tmp_path, vocabulary=str(prepare(tmp_path / "other").home)).run()
     if finished:
         (tmp_path / "text").rename(tmp_path / "moved")
-        data = ParallelText(str(tmp_path / "moved"), "en", "de")
+        data = node_of(ParallelText, str(tmp_path / "moved"), "en", "de")
         assert again(tmp_path, data=data).run().pairs == 600
 
 
@@ -357,8 +358,9 @@ def test_a_file_that_was_mended_is_read_anew(tmp_path):
 def test_a_preparation_that_read_nothing_binds_nobody(tmp_path):
     made = preparation(tmp_path)
     (tmp_path / "x.jsonl").write_text('{"a": "b"}\n')
-    table = Table({"train": str(tmp_path / "x.jsonl")}, source_column="gone", target_column="b")
-    wrong = replace(made, data=table, hold_out=1)
+    files = {"train": str(tmp_path / "x.jsonl")}
+    table = node_of(Table, files, source_column="gone", target_column="b")
+    wrong = again(tmp_path, data=table, hold_out=1)
     with pytest.raises(UserError, match="has no column 'gone'"):
         wrong.run()
     assert made.run().pairs == 600
@@ -403,7 +405,10 @@ def test_what_cannot_be_prepared_is_refused_in_a_line(tmp_path):
         (again(empty), "no pair of 2 is left to train on: 2 an empty side"),
         (again(alone), "or give hold_out=2000, to validate on so many training pairs"),
         (again(other, vocabulary=str(full)), "is no bundle"),
-        (again(other, data=Table({"train": str(broken)}), hold_out=1), "line 2 must be a JSON ob"),
+        (
+            again(other, data=node_of(Table, {"train": str(broken)}), hold_out=1),
+            "line 2 must be a JSON ob",
+        ),
         (again(other, output=str(full / "mine.txt")), "cannot make "),
     ]
     for number, (made, words) in enumerate(cases):

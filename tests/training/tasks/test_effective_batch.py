@@ -11,11 +11,14 @@ from torch.utils.data import DataLoader
 
 from seqattn.data.batch import collate
 from seqattn.errors import UserError
+from seqattn.metrics.text import TextScorer
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
+from seqattn.training.task_options import TextGeneration
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import VOCABULARY, make_transformer
 from tests.ranks import join, run_ranks
+from tests.settings import made
 
 SMOOTHING = 0.1
 SIZES = (3, 1, 4, 2, 1, 2)  # rows of each batch; five of them leave a short last window
@@ -218,7 +221,7 @@ def test_a_run_goes_on_by_its_new_schedule_where_that_is_an_object():
 )
 def test_numbers_out_of_their_range_are_refused(key, value):
     with pytest.raises(UserError, match=f"^{key} must be a number (of at least|from) 0 "):
-        Optimization(no_steps, constant(0), **{key: value})
+        made(TextGeneration, name="x", scorer=TextScorer(), **{key: value})
 
 
 def _rank(rank, port, path):

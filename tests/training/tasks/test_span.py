@@ -22,11 +22,13 @@ from seqattn.models.transformer import Slots
 from seqattn.positions import Position
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
+from seqattn.training.task_options import ValidationOptions
 from seqattn.training.tasks.settings import Optimization
 from seqattn.training.tasks.span_task import SpanTask, SpanValidation
 from tests.builders import heads
 from tests.data.small_spans import ROWS, FewQuestions
 from tests.ranks import join, run_ranks
+from tests.settings import made
 from tests.training.tasks.test_effective_batch import no_steps, trainer_of
 
 SIZES = (3, 1, 4, 2)
@@ -224,7 +226,7 @@ def test_what_places_do_not_have_is_refused(data):
         SpanTask(model_of(data), Optimization(no_steps, constant(0), 0.1))
 
 
-@pytest.mark.parametrize("name", ["every", "limit"])
+@pytest.mark.parametrize("name", ["every", "sentences"])
 def test_negative_numbers_are_refused(name):
     with pytest.raises(UserError, match=rf"^{name} must be a whole number from 0 to"):
-        SpanValidation(None, None, **{name: -1})
+        made(ValidationOptions, **{name: -1})

@@ -1,0 +1,64 @@
+"""Train from Python, with the words of the command line or plain values by key."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import open_dict
+
+from seqattn.bundle.nodes import build_verb
+from seqattn.cli.wording import in_words
+from seqattn.config.compose import CONF, register_resolvers, settings_of_training, verb_class
+from seqattn.config.overrides import complete, quoted
+from seqattn.errors import UserError
+from seqattn.training.finish import TrainingResult
+from seqattn.training.run_directory import remove_empty
+
+
+def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResult:
+    """Train with overrides and plain values by key, see `seqattn.train`."""
+    overrides = [*words, *(f"{key}={_word(value, key)}" for key, value in values.items())]
+    with ExitStack() as stack:
+        made = register_resolvers()
+        settings = _settings(overrides)
+        for place in made.values():  # in which nothing may come of it
+            stack.callback(remove_empty, Path(place))
+        if settings["find_lr"]:
+            raise UserError("find_lr=true is for the command line: python train.py find_lr=true")
+        result: TrainingResult = build_verb(verb_class("train"), settings).run()
+        return result
+
+
+def _settings(overrides: Sequence[str]) -> dict[str, Any]:
+    try:
+        with initialize_config_dir(config_dir=str(CONF), version_base="1.3"):
+            config = compose("train", complete("train", overrides), return_hydra_config=True)
+            HydraConfig.instance().set_config(config)
+            with open_dict(config):
+                del config["hydra"]
+            return settings_of_training(config)
+    except Exception as error:
+        line = in_words(error, started=False)
+        if line is None or isinstance(error, UserError):
+            raise
+        raise UserError(line) from error
+
+
+def _word(value: Any, key: str) -> str:
+    """Write the plain value of a key as an override holds it."""
+    if isinstance(value, Mapping):
+        parts = (f"{name}:{_word(part, key)}" for name, part in value.items())
+        return f"{{{','.join(parts)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_word(part, key) for part in value)}]"
+    if isinstance(value, str | PathLike):
+        return quoted(fspath(value))
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    raise UserError(f"{key} must be a plain value, got a {type(value).__name__}")
