@@ -17,7 +17,8 @@ from benchmarks.support import BEGIN, END, support_table
 from seqattn.bundle.choices import choices
 from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
-from seqattn.config.compose import CONF, plain
+from seqattn.config.compose import plain
+from seqattn.config.verb_files import CONF
 from tests.cli.small import (
     checked_training,
     groups,

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
-from seqattn.places import shipped
+from seqattn.config.verb_files import CONF
 
-CONF = shipped("conf")
 _CORE = ("train", "generate", "evaluate", "analyze")
 
 
@@ -64,9 +63,11 @@ def _header(file: Path) -> str:
 
 
 def _keys(file: Path) -> str:
-    """A file without its header and what is Hydra's."""
+    """A file without its header, what is Hydra's and what a bundle fills."""
     text = re.sub(r"\A(?:#.*\n)*", "", _text(file))
-    return re.sub(r"^(?:defaults|hydra):\n(?: .*\n|\n)*", "", text, flags=re.MULTILINE).strip()
+    return re.sub(
+        r"^(?:defaults|hydra|_from_bundle_):.*\n(?: .*\n|\n)*", "", text, flags=re.MULTILINE
+    ).strip()
 
 
 def _groups(verb: str, conf: Path) -> Iterator[tuple[str, str]]:

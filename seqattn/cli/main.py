@@ -20,8 +20,9 @@ from seqattn.cli.help_page import help_page
 from seqattn.cli.jobs import tell_jobs
 from seqattn.cli.verbs import Action, action_of, run_home
 from seqattn.cli.wording import in_words
-from seqattn.config.compose import CONF, register_resolvers
+from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
+from seqattn.config.verb_files import CONF
 from seqattn.errors import Stopped, UserError
 from seqattn.processes import end_with, is_orphaned, write_utf8
 from seqattn.training.rendezvous import rendezvous

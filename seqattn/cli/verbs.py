@@ -13,8 +13,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.bundle.nodes import TARGET, build, build_verb
-from seqattn.cli.help_page import CONF, verbs
-from seqattn.config.compose import bases, own_keys, settings_of_training, settle, verb_class
+from seqattn.cli.help_page import verbs
+from seqattn.config.compose import settings_of_training, settle
+from seqattn.config.verb_files import CONF, bases, own_keys, verb_class
 from seqattn.errors import UserError
 from seqattn.training.run_directory import remove_empty
 

@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from seqattn.bundle.choices import SLOT_NODES
-from seqattn.config.compose import CONF
+from seqattn.config.verb_files import CONF
 from seqattn.errors import UserError
 
 _MEANT = {

@@ -1,11 +1,9 @@
 """From what a user typed to plain settings, by way of Hydra."""
 
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -13,13 +11,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from seqattn.bundle.nodes import TARGET, nearest
-from seqattn.config.overrides import CARRIED, OWN, complete, is_filled
+from seqattn.config.overrides import OWN, complete, is_filled
+from seqattn.config.verb_files import FROM_BUNDLE, bases, document, from_bundle, own_keys
 from seqattn.errors import UserError
-from seqattn.places import shipped
 from seqattn.storage import file_faults, user_path
 from seqattn.training.rendezvous import rendezvous
 
-CONF = shipped("conf")
 Settings = dict[str, Any]
 """A verb's keys with plain values, interpolations resolved."""
 _TRIES = 10_000  # names of a run's directory, before it is given up
@@ -87,12 +84,13 @@ def settle(verb: str, config: DictConfig, **own: str) -> Settings:
     """
     overrides = list(HydraConfig.get().overrides.task)
     several = HydraConfig.get().mode is RunMode.MULTIRUN
-    whole = complete(verb, overrides) if several and verb in CARRIED else overrides
+    whole = complete(verb, overrides) if several and from_bundle(verb) else overrides
     if whole != overrides:  # a job of a multirun over bundles
         config = compose(HydraConfig.get().job.config_name, whole)
     with open_dict(config):
         config.update(own)
     settings = plain(config)
+    settings.pop(FROM_BUNDLE, None)
     mixed = {key: names for key, names in map(_mixture, whole) if names}
     for key, names in mixed.items():
         others = [override for override in whole if _mixture(override)[0] not in mixed]
@@ -142,34 +140,12 @@ def _keys_of(verb: str) -> tuple[list[str], list[str]]:
     for base in bases(verb):
         theirs = _keys_of(base)
         needed, optional = [*needed, *theirs[0]], [*optional, *theirs[1]]
-    for entry in _document(verb)["defaults"]:
+    for entry in document(verb)["defaults"]:
         for group, choice in entry.items() if isinstance(entry, dict) else ():
             if not group.startswith("override ") and group not in _FILLING:
                 keys = needed if isinstance(choice, str) else optional
                 keys.append(group.rpartition("@")[2])
     return needed, optional
-
-
-def own_keys(verb: str) -> list[str]:
-    """Return the keys that a verb's own YAML gives values."""
-    return [key for key in _document(verb) if key not in ("defaults", "hydra", TARGET)]
-
-
-def bases(verb: str) -> list[str]:
-    """Return the verbs whose keys a verb takes besides its own."""
-    defaults = _document(verb)["defaults"]
-    return [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
-
-
-def verb_class(verb: str) -> str:
-    """Return the path of the class that a verb's YAML names."""
-    return str(_document(verb)[TARGET])
-
-
-@cache
-def _document(verb: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((CONF / f"{verb}.yaml").read_text(encoding="utf-8"))
-    return found
 
 
 def plain(config: DictConfig) -> Settings:

@@ -11,22 +11,10 @@ from hydra.errors import HydraException
 
 from seqattn.bundle.choices import SLOT_NODES, with_new_keys
 from seqattn.config.saved import nodes_of, overrides_of, parsed, value_of
+from seqattn.config.verb_files import from_bundle
 from seqattn.errors import UserError
 from seqattn.storage import user_path
 
-_SCORED = {"generation": "generation", "data": "data", "scorer": "task.scorer"}
-CARRIED = {
-    "train": {
-        **{group: group for group in ("model", "position", "attention")},
-        **{f"attention@{node}": node for node in SLOT_NODES},
-    },
-    "generate": {"generation": "generation"},
-    "distil": {"generation": "generation", "data": "data"},
-    "backtranslate": {"generation": "generation", "data": "data"},
-    **dict.fromkeys(("evaluate", "explain", "convert", "report", "heads"), _SCORED),
-    "probe": {"data": "data"},
-}
-"""For each verb, its groups that a bundle fills, and from which of the bundle's nodes."""
 OWN = r"bundle\d+_"
 """What the choices that a bundle fills begin with, before the names that they had there."""
 _SENTENCES = ("text", "target", "question", "context")
@@ -56,10 +44,10 @@ def complete(verb: str, overrides: Sequence[str]) -> list[str]:
     several = value_of(overrides, "bundles") if verb == "explain" and given is None else None
     if isinstance(several, list) and several:  # on the data of the first
         given = str(getattr(several[0], "text", several[0]))
-    if verb not in CARRIED or not isinstance(given, str):
+    if not from_bundle(verb) or not isinstance(given, str):
         return list(overrides)
     if run is not None:  # which has the settings of its bundle, wherever that is now
-        nodes = nodes_of(run, CARRIED[verb].values(), _trusted(overrides))
+        nodes = nodes_of(run, from_bundle(verb).values(), _trusted(overrides))
         return [*_filled(verb, overrides, nodes, run), *overrides]
     from seqattn.bundle.files import read_config
 
@@ -84,7 +72,7 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
     from seqattn.bundle.files import part_of
 
     brought, numbers = [], count()
-    for group, origin in CARRIED[verb].items():
+    for group, origin in from_bundle(verb).items():
         absent = origin in SLOT_NODES and bundle.get(origin) is None
         if absent or isinstance(value_of(overrides, group), str | list | Sweep):
             continue

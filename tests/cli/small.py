@@ -16,8 +16,9 @@ from omegaconf import open_dict
 from seqattn.bundle.nodes import build_verb
 from seqattn.cli.main import run_verb
 from seqattn.cli.wording import in_words
-from seqattn.config.compose import CONF, choices, register_resolvers, settle
+from seqattn.config.compose import choices, register_resolvers, settle
 from seqattn.config.overrides import complete
+from seqattn.config.verb_files import CONF
 from seqattn.training.checkpoint_files import newest_whole
 from seqattn.training.run_directory import remove_empty
 

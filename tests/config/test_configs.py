@@ -9,9 +9,10 @@ from omegaconf import OmegaConf
 
 from seqattn.cli.help_page import help_page
 from seqattn.cli.main import run_verb
-from seqattn.config.compose import CONF, register_resolvers
+from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import _quoted, complete
 from seqattn.config.saved import parsed
+from seqattn.config.verb_files import CONF
 from tests.cli.small import checked_training, composed, groups
 
 NEEDED = {

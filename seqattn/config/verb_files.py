@@ -1,0 +1,44 @@
+"""What the YAML of a verb says of it, beside the values of its keys."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import yaml
+
+from seqattn.bundle.nodes import TARGET
+from seqattn.places import shipped
+
+CONF = shipped("conf")
+FROM_BUNDLE = "_from_bundle_"
+"""The key under which a verb names the groups that a bundle fills."""
+
+
+def own_keys(verb: str) -> list[str]:
+    """Return the keys that a verb's own YAML gives values."""
+    return [key for key in document(verb) if key not in ("defaults", "hydra", TARGET, FROM_BUNDLE)]
+
+
+def bases(verb: str) -> list[str]:
+    """Return the verbs whose keys a verb takes besides its own."""
+    defaults = document(verb)["defaults"]
+    return [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
+
+
+def verb_class(verb: str) -> str:
+    """Return the path of the class that a verb's YAML names."""
+    return str(document(verb)[TARGET])
+
+
+def from_bundle(verb: str) -> Mapping[str, str]:
+    """Return the groups that a bundle fills, each with the bundle's node that it is filled from."""
+    filled: Mapping[str, str] = document(verb).get(FROM_BUNDLE) or {}
+    return filled
+
+
+@cache
+def document(verb: str) -> dict[str, Any]:
+    """Return the content of a verb's YAML; nothing where the verb is not one of the table."""
+    file = CONF / f"{verb}.yaml"
+    content: dict[str, Any] = yaml.safe_load(file.read_text("utf-8")) if file.is_file() else {}
+    return content
