@@ -36,7 +36,7 @@ def leaves(node: Any, place: str) -> Iterator[Leaf]:
 
 def role_of(name: str) -> Role:
     """Return the role of a key of a training, STEP for other names."""
-    return _role(parameters(TrainingOptions).get(name), Role.STEP)
+    return role_in(parameters(TrainingOptions).get(name), Role.STEP)
 
 
 def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:
@@ -45,7 +45,7 @@ def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:
         for key, value in node.items():
             own = str(value).rpartition(".")[2] if key == TARGET else value
             hint = hints.get(key)
-            yield from _leaves(own, f"{place}.{key}", _role(hint, role), _options(hint))
+            yield from _leaves(own, f"{place}.{key}", role_in(hint, role), _options(hint))
     elif isinstance(node, list) and any(isinstance(value, dict | list) for value in node):
         for number, value in enumerate(node):
             yield from _leaves(value, f"{place}[{number}]", role, None)
@@ -63,8 +63,8 @@ def _hints(node: Mapping[str, Any], place: str, options: Any) -> Mapping[str, An
     return parameters(of_others) if callable(of_others) else {}
 
 
-def _role(hint: Any, otherwise: Role) -> Role:
-    """The role that a type declares."""
+def role_in(hint: Any, otherwise: Role) -> Role:
+    """Return the role that a type declares."""
     roles = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Role)]
     return roles[-1] if roles else otherwise
 

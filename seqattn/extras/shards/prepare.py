@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 
 from seqattn.bundle.data_paths import without_paths
-from seqattn.bundle.nodes import TARGET, Node
-from seqattn.checking import Count, CountOrNone, Seed
+from seqattn.bundle.nodes import Node
+from seqattn.checking import Count, CountOrNone, Seed, parameters
 from seqattn.data.shard_files import (
     FORMAT,
     MANIFEST,
@@ -48,11 +48,12 @@ from seqattn.extras.shards.preparing import (
     texts_of,
 )
 from seqattn.processes import cores
+from seqattn.roles import Role
 from seqattn.screen import progress
 from seqattn.storage import file_faults, is_file, user_path, write_whole
+from seqattn.training.setting_roles import role_in
 from seqattn.verbs.made_from import RECORD, MadeFrom, data_contents, digests, say_finished
 
-_FREE = (TARGET, "output", "workers", "cache_dir", "data", "vocabulary")
 """Keys that change nothing of what is made, or are told by contents."""
 _CHUNKS = "chunks.json"
 
@@ -78,15 +79,15 @@ class Preparation:
     """
 
     data: Any
-    output: str
+    output: Annotated[str, Role.NOTE]
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     clean: Cleaning = field(default_factory=Cleaning)
-    vocabulary: str | None = None
+    vocabulary: Annotated[str | None, Role.NOTE] = None  # known by its contents
     sample: Count = 500_000
     hold_out: CountOrNone = 0
     shard_pairs: Count = 131_072
-    workers: Count | None = None
-    cache_dir: str | None = None
+    workers: Annotated[Count | None, Role.MACHINE] = None
+    cache_dir: Annotated[str | None, Role.NOTE] = None
     seed: Seed = 1
     settings: Mapping[str, Node] = field(default_factory=dict, repr=False)
 
@@ -119,8 +120,10 @@ class Preparation:
 
     def _made_from(self) -> MadeFrom:
         """What decides the shards."""
-        settings = {k: v for k, v in self.settings.items() if k not in _FREE}
-        settings["data"] = without_paths(self.settings["data"])
+        hints = parameters(Preparation)
+        deciding = {name for name, hint in hints.items() if role_in(hint, Role.STEP) is Role.STEP}
+        settings = {key: node for key, node in self.settings.items() if key in deciding}
+        settings["data"] = without_paths(settings["data"])
         files: Callable[[str], list[Path]] = getattr(self.data, "files", lambda split: [])
         contents = {"data.train": digests(files("train"))}
         if not self.hold_out:
