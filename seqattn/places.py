@@ -10,3 +10,7 @@ def shipped(name: str) -> Path:
     home = _PACKAGE.parent
     checkout = (home / "pyproject.toml").is_file()
     return home / name if checkout else _PACKAGE / "shipped" / name
+
+
+CONF = shipped("conf")
+"""The folder of the verbs' YAML and of all choices."""

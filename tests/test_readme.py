@@ -18,7 +18,7 @@ from seqattn.bundle.choices import choices
 from seqattn.bundle.nodes import build
 from seqattn.cli.main import run_verb
 from seqattn.config.compose import plain
-from seqattn.config.verb_files import CONF
+from seqattn.places import CONF
 from tests.cli.small import (
     checked_training,
     groups,

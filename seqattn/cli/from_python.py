@@ -14,8 +14,9 @@ from seqattn.bundle.nodes import build_verb
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import register_resolvers, settings_of_training
 from seqattn.config.overrides import complete, quoted
-from seqattn.config.verb_files import CONF, verb_class
+from seqattn.config.verb_files import verb_class
 from seqattn.errors import UserError
+from seqattn.places import CONF
 from seqattn.training.finish import TrainingResult
 from seqattn.training.run_directory import remove_empty
 

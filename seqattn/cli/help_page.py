@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
-from seqattn.config.verb_files import CONF
+from seqattn.places import CONF
 
 _CORE = ("train", "generate", "evaluate", "analyze")
 

@@ -22,8 +22,8 @@ from seqattn.cli.verbs import Action, action_of, run_home
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
-from seqattn.config.verb_files import CONF
 from seqattn.errors import Stopped, UserError
+from seqattn.places import CONF
 from seqattn.processes import end_with, is_orphaned, write_utf8
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import rank, remove_empty, world_size

@@ -15,8 +15,9 @@ from omegaconf import DictConfig
 from seqattn.bundle.nodes import TARGET, build, build_verb
 from seqattn.cli.help_page import verbs
 from seqattn.config.compose import settings_of_training, settle
-from seqattn.config.verb_files import CONF, bases, own_keys, verb_class
+from seqattn.config.verb_files import bases, own_keys, verb_class
 from seqattn.errors import UserError
+from seqattn.places import CONF
 from seqattn.training.run_directory import remove_empty
 
 Action = Callable[[DictConfig], float | None]

@@ -11,8 +11,8 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from seqattn.bundle.choices import SLOT_NODES
-from seqattn.config.verb_files import CONF
 from seqattn.errors import UserError
+from seqattn.places import CONF
 
 _MEANT = {
     "lr": "optimizer.lr",

@@ -7,9 +7,8 @@ from typing import Any
 import yaml
 
 from seqattn.bundle.nodes import TARGET
-from seqattn.places import shipped
+from seqattn.places import CONF
 
-CONF = shipped("conf")
 FROM_BUNDLE = "_from_bundle_"
 """The key under which a verb names the groups that a bundle fills."""
 

@@ -25,6 +25,7 @@ from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.processors import NoRepeatNgram
 from tests.absent import printed_without
 from tests.bundle.conftest import configuration, corpus, untrained
+from tests.settings import node as as_node
 
 TEXTS = ["a dog sees the cat", "", "two birds"]
 
@@ -134,21 +135,21 @@ def test_the_card_says_what_the_bundle_is(bundle, loaded, tmp_path):
     assert "\n- time: 2 min\n" in page
 
 
-def test_objects_are_written_as_the_nodes_that_make_them(loaded, tmp_path):
+def test_nodes_without_defaults_make_the_same_model(loaded, tmp_path):
     from seqattn.attention.heads import MultiHeadAttention
     from seqattn.attention.kernels.softmax import SoftmaxKernel
     from seqattn.positions import SinusoidalPosition
 
     heads = partial(MultiHeadAttention, num_heads=4, num_kv_heads=4, kernel=SoftmaxKernel)
-    made = {"attention": heads, "position": SinusoidalPosition}
+    made = as_node({"attention": heads, "position": SinusoidalPosition})
     again = seqattn.load(copied(loaded, tmp_path / "copy", **made))
     assert again.generate(TEXTS) == loaded.generate(TEXTS)
 
 
 def test_a_search_keeps_a_list_of_processors(loaded, tmp_path):
-    search = BeamSearch(processors=[NoRepeatNgram(2)])
+    search = as_node(BeamSearch(processors=[NoRepeatNgram(2)]))
     again = seqattn.load(copied(loaded, tmp_path / "copy", generation=search))
-    assert isinstance(again.search().processors["0"], NoRepeatNgram)
+    assert again.search().processors == {"0": NoRepeatNgram(2)}
 
 
 @pytest.mark.parametrize("model", ["rnn", "span_rnn"])
@@ -175,9 +176,9 @@ def test_a_search_of_a_node_is_used_in_place_of_the_bundles_own(loaded):
 def test_a_search_is_chosen_by_name_as_an_object_and_by_its_settings(loaded):
     greedy = loaded.generate(TEXTS, "greedy")
     assert greedy == loaded.generate(TEXTS, GreedySearch()) == loaded.generate(TEXTS, beam_size=1)
-    assert loaded.search(BeamSearch(n_best=2), beam_size=3) == BeamSearch(
-        beam_size=3, n_best=2, processors=[]
-    )
+    assert loaded.search(BeamSearch(n_best=2)) == BeamSearch(n_best=2)
+    with pytest.raises(UserError, match="a BeamSearch has its settings; give a name such as beam"):
+        loaded.search(BeamSearch(n_best=2), beam_size=3)
     limit = LengthLimit(ratio=2.0, minimum=3)
     [longer] = {
         loaded.search("greedy", limit=given).limit

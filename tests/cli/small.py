@@ -18,7 +18,7 @@ from seqattn.cli.main import run_verb
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import choices, register_resolvers, settle
 from seqattn.config.overrides import complete
-from seqattn.config.verb_files import CONF
+from seqattn.places import CONF
 from seqattn.training.checkpoint_files import newest_whole
 from seqattn.training.run_directory import remove_empty
 
@@ -194,7 +194,7 @@ def training(settings, chosen):
 
 def checked_training(*overrides):
     """The training that overrides ask for, checked as the verb checks it before any work."""
-    run = training(*composed("train", *overrides)).settled()
+    run = training(*composed("train", *overrides))
     run.check()
     return run
 

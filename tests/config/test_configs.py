@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 from seqattn.cli.help_page import help_page
 from seqattn.cli.main import run_verb
 from seqattn.config.compose import register_resolvers
-from seqattn.config.overrides import _quoted, complete
+from seqattn.config.overrides import complete, quoted
 from seqattn.config.saved import parsed
-from seqattn.config.verb_files import CONF
+from seqattn.places import CONF
 from tests.cli.small import checked_training, composed, groups
 
 NEEDED = {
@@ -120,7 +120,7 @@ def test_the_examples_of_training_compose():
     ],
 )
 def test_a_quoted_text_comes_back_as_it_is(text):
-    assert composed("train", f"name={_quoted(text)}")[0]["name"] == text
+    assert composed("train", f"name={quoted(text)}")[0]["name"] == text
 
 
 def test_a_path_in_a_home_folder_needs_no_quotes(monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ from seqattn.bundle.choices import types_at
 from seqattn.bundle.data_paths import with_paths
 from seqattn.bundle.documents import WEIGHTS, Config
 from seqattn.bundle.files import part_of, read_config
-from seqattn.bundle.nodes import TARGET, Node, build, remarked
+from seqattn.bundle.nodes import TARGET, Node, build, build_verb, remarked
 from seqattn.errors import UserError
 from seqattn.inputs import LARGEST, limited_lines, opened, read_bytes
 from seqattn.metrics.significance import SentenceCounts
@@ -21,10 +21,11 @@ from seqattn.metrics.text import doubts, lower_is_better
 from seqattn.storage import file_faults, is_file, user_path
 from seqattn.training.resume import RESULT, settings_before
 from seqattn.verbs.bundle_run import Split
-from seqattn.verbs.evaluate import SENTENCES, Evaluation
+from seqattn.verbs.evaluate import SENTENCES
 from seqattn.verbs.made_from import contents_now
 
 _SCORES, _CONFIG = "scores.json", "config.yaml"
+_EVALUATE = "seqattn.verbs.evaluate.Evaluation"
 
 
 class Score(BaseModel):
@@ -155,16 +156,17 @@ class Reading:
             )
         print(f"evaluating {bundle} on {self.split}", file=sys.stderr)
         config = config_of(bundle, self.trust)
-        Evaluation(
-            bundle=str(bundle),
-            device=self.device,
-            trust=self.trust,
-            data=build(config["data"], "data"),
-            generation=build(part_of(config, "generation", bundle), "generation"),
-            scorer=build(part_of(config, "task.scorer", bundle), "task.scorer"),
-            split=self.split,
-            cache_dir=cache_dir,
-        ).run(silent=True)
+        settings = {
+            "bundle": str(bundle),
+            "device": self.device,
+            "trust": list(self.trust),
+            "data": config["data"],
+            "generation": part_of(config, "generation", bundle),
+            "scorer": part_of(config, "task.scorer", bundle),
+            "split": self.split,
+            "cache_dir": cache_dir,
+        }
+        build_verb(_EVALUATE, settings).run(silent=True)
 
     def _evaluated(
         self, path: Path, directory: Path, home: Path | None, settings: Mapping[str, Any]
