@@ -11,7 +11,6 @@ from seqattn.ops import second_derivatives
 from seqattn.ops.cpu import bf16_is_native, onednn_multiplies, quick_products
 from seqattn.ops.dropout import drawn, factor
 from seqattn.ops.precision import wide
-from seqattn.ops.short_softmax import softmax, softmax_backward
 
 _FEW_WEIGHTS = 256  # keys up to which they are few beside the features
 
@@ -44,7 +43,7 @@ class _ShortAttention(torch.autograd.Function):
             scores = (wide(q) @ wide(keys).transpose(2, 3)).mul_(scale)
         if hidden is not None:
             scores.masked_fill_(hidden, -torch.inf)
-        weights = softmax(scores)
+        weights = scores.softmax(dim=-1)
         kept = drawn(weights.shape, dropout) if dropout else None
         ctx.save_for_backward(q, keys, values, weights, kept, hidden)
         ctx.scale, ctx.factor = scale, factor(dropout)
@@ -65,7 +64,8 @@ class _ShortAttention(torch.autograd.Function):
         with quick_products():
             lost = wide(gradient) @ wide(values).transpose(2, 3)
             lost = lost if kept is None else lost.mul_(kept)
-            scores = softmax_backward(lost, weights).mul_(ctx.scale).to(q.dtype)
+            scores = torch._softmax_backward_data(lost, weights, -1, weights.dtype)
+            scores = scores.mul_(ctx.scale).to(q.dtype)
             of_values = _dropped(weights, kept).to(q.dtype).transpose(2, 3) @ gradient
             return scores @ keys, scores.transpose(2, 3) @ q, of_values, None, None, None
 

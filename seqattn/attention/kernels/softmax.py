@@ -9,7 +9,6 @@ from torch import Tensor
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask
 from seqattn.ops.attention import fused_attention, fused_is_quicker
-from seqattn.ops.short_softmax import softmax
 from seqattn.positions.base import Position
 
 _NOT_FUSED = "normalise", "weights", "value_term", "_products", "_weighted"
@@ -37,7 +36,7 @@ class SoftmaxKernel(WeightedKernel):
             cls.abilities = replace(cls.abilities, normalised=False)
 
     def normalise(self, scores: Tensor) -> Tensor:
-        return softmax(scores)
+        return scores.softmax(dim=-1)
 
     def _context(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
