@@ -10,11 +10,6 @@ from seqattn.ops.products import FEW_ROWS
 from seqattn.ops.short_attention import longest, short_attention
 
 
-def fused_is_quicker(q: Tensor) -> bool:
-    """Return False for the few queries of a decoding step on a CPU: fusing costs more there."""
-    return torch.is_grad_enabled() or q.device.type != "cpu" or q.shape[2] > FEW_ROWS
-
-
 def fused_attention(
     q: Tensor,
     keys: Tensor,
@@ -37,7 +32,8 @@ def fused_attention(
         scale: of the scores.
     """
     on_cpu = q.device.type == "cpu"
-    eager = on_cpu and not torch.compiler.is_compiling()
+    step = on_cpu and not torch.is_grad_enabled() and q.shape[2] <= FEW_ROWS  # of a search
+    eager = on_cpu and not step and not torch.compiler.is_compiling()
     plain = bias is None or bias.dtype == torch.bool
     if eager and plain and keys.shape[2] <= longest(q.dtype, dropout):
         return short_attention(q, keys, values, bias, is_causal, scale, dropout)
@@ -48,6 +44,8 @@ def fused_attention(
         with torch.autocast("cpu", enabled=False):
             wide = (q.float(), keys.float(), values.float(), bias)
             return fused_attention(*wide, is_causal, dropout, scale).to(q.dtype)
+    if step and keys.shape[1] != q.shape[1] and not (is_causal or dropout):
+        return _by_groups(q, keys, values, bias, scale)
     if on_cpu and keys.shape[1] == 1:  # its grouped backward pass is slower
         keys, values = (part.expand(-1, q.shape[1], -1, -1) for part in (keys, values))
     if q.shape[1] != keys.shape[1] and not groups_are_fused(q, bias):
@@ -62,3 +60,16 @@ def fused_attention(
         scale=scale,
         enable_gqa=q.shape[1] != keys.shape[1],
     )
+
+
+def _by_groups(
+    q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float
+) -> Tensor:
+    """`attention` of few queries, where those that share a key head become rows of one head."""
+    heads, rows = q.shape[1:3]
+    q = q.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # (B, H, T, Dh) -> (B, G, H/G*T, Dh)
+    if bias is not None:
+        bias = bias.expand(*bias.shape[:-3], heads, rows, -1)
+        bias = bias.unflatten(-3, (keys.shape[1], -1)).flatten(-3, -2)
+    context = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=scale)
+    return context.unflatten(2, (-1, rows)).flatten(1, 2)

@@ -10,8 +10,6 @@ from seqattn.ops.precision import wide
 
 FEW_ROWS = 8
 """Rows up to which the start of a product by oneDNN takes longer than it saves."""
-_PLAIN_LOOPS = 400
-"""Multiplications below which `torch.bmm` multiplies by plain loops on a CPU."""
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
@@ -20,10 +18,8 @@ def product(x: Tensor, y: Tensor) -> Tensor:
     x may also be one matrix that needs no gradient. In float32 on a CPU where MKL lags it is
     oneDNN's.
     """
-    if x.shape[-2] <= FEW_ROWS:
-        return _product_of_rows(x, y)
     single = x.device.type == "cpu" and x.dtype == y.dtype == torch.float32
-    if not single or torch.is_autocast_enabled("cpu"):
+    if x.shape[-2] <= FEW_ROWS or not single or torch.is_autocast_enabled("cpu"):
         return x @ y
     if torch.compiler.is_compiling() or not onednn_multiplies():
         return x @ y
@@ -39,18 +35,6 @@ def exact_product(x: Tensor, y: Tensor) -> Tensor:
         return product(wide(x), wide(y))
     with torch.autocast("cpu", enabled=False):
         return product(wide(x), wide(y))
-
-
-def _product_of_rows(x: Tensor, y: Tensor) -> Tensor:
-    """Return the product of few rows, as of a token's first keys.
-
-    A query of 32 numbers takes `torch.bmm` 2 to 5 times as long with 12 keys as with 13.
-    Multiplied and summed by itself it does not.
-    """
-    small = x.device.type == "cpu" and x.shape[-2] == 1 and y.shape[-2] * y.shape[-1] < _PLAIN_LOOPS
-    if small and x.dtype in (torch.float32, torch.float64):  # others are summed in less
-        return (x.mT * y).sum(-2, keepdim=True)
-    return x @ y
 
 
 class _Product(torch.autograd.Function):

@@ -64,7 +64,7 @@ class _ShortAttention(torch.autograd.Function):
         with quick_products():
             lost = wide(gradient) @ wide(values).transpose(2, 3)
             lost = lost if kept is None else lost.mul_(kept)
-            scores = torch._softmax_backward_data(lost, weights, -1, weights.dtype)
+            scores = torch._softmax_backward_data(wide(lost), weights, -1, weights.dtype)
             scores = scores.mul_(ctx.scale).to(q.dtype)
             of_values = _dropped(weights, kept).to(q.dtype).transpose(2, 3) @ gradient
             return scores @ keys, scores.transpose(2, 3) @ q, of_values, None, None, None

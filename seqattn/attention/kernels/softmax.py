@@ -8,7 +8,7 @@ from torch import Tensor
 
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask
-from seqattn.ops.attention import fused_attention, fused_is_quicker
+from seqattn.ops.attention import fused_attention
 from seqattn.positions.base import Position
 
 _NOT_FUSED = "normalise", "weights", "value_term", "_products", "_weighted"
@@ -41,7 +41,7 @@ class SoftmaxKernel(WeightedKernel):
     def _context(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Mask, position: Position
     ) -> Tensor:
-        if self.written_out or "value_term" in position.hooks or not fused_is_quicker(q):
+        if self.written_out or "value_term" in position.hooks:
             return super()._context(q, keys, values, mask, position)
         bias = self._score_term(q, keys, mask, position)
         is_causal = mask.is_plain_causal and bias is None
