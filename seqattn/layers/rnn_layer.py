@@ -9,8 +9,7 @@ from annotated_types import Ge, Le
 from torch import Tensor, nn
 
 from seqattn.ops.dropout import Dropout
-from seqattn.ops.linear_layer import linear
-from seqattn.ops.stepwise import StepLinear
+from seqattn.ops.linear_layer import add_linear, linear
 
 Cell = Literal["lstm", "gru"]
 CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -82,15 +81,12 @@ class Steps:
         enter, own = named["weight_ih_l0"], named["weight_hh_l0"]
         bias, own_bias = named["bias_ih_l0"], named["bias_hh_l0"]
         known, extra = enter[:, : layer.input_dim], enter[:, layer.input_dim :]
-        weights = [known] if x is None else []
-        weights += [extra] if layer.extra_dim else []
+        self.weights = [known] if x is None else []
+        self.weights += [extra] if layer.extra_dim else []
         both = bias + own_bias if layer.parts == 2 else bias
         base = both.expand(rows, count, -1) if x is None else linear(x, known, both)
-        if layer.parts == 2:
-            self.gates, self.own = StepLinear(base, [*weights, own]), None
-        else:
-            self.gates = StepLinear(base, weights)
-            self.own = StepLinear(own_bias.expand(rows, count, -1), [own])
+        self.bases, self.own = base.unbind(dim=1), own
+        self.own_bias = None if layer.parts == 2 else own_bias
 
     def __call__(self, t: int, inputs: Sequence[Tensor], hidden: Hidden) -> Hidden:
         """The state after step t.
@@ -100,9 +96,12 @@ class Steps:
             inputs: (B, I) where it was not known beforehand, and (B, E) where E is not 0.
             hidden: the state before, whose first part is the output.
         """
-        if self.own is None:
-            return _lstm(self.gates(t, [*inputs, hidden[0]]), hidden[1])
-        return (_gru(self.gates(t, inputs), self.own(t, [hidden[0]]), hidden[0]),)
+        gates = self.bases[t]
+        for x, weight in zip(inputs, self.weights, strict=True):
+            gates = add_linear(gates, x, weight)
+        if self.own_bias is None:
+            return _lstm(add_linear(gates, hidden[0], self.own), hidden[1])
+        return (_gru(gates, linear(hidden[0], self.own, self.own_bias), hidden[0]),)
 
 
 def _lstm(gates: Tensor, cell: Tensor) -> Hidden:

@@ -10,7 +10,6 @@ from seqattn.layers.rnn_layer import RecurrentLayer, StepDropout, Steps
 from seqattn.models.head import DecoderOutput
 from seqattn.models.recurrent_state import DecodedSteps, RecurrentState, TargetRows
 from seqattn.ops.linear_layer import Linear
-from seqattn.ops.stepwise import StepLinear
 
 ChooseInput = Callable[[int, DecodedSteps], Tensor]
 """From a step and the steps before it to the embedded tokens (B*K, I) that it reads."""
@@ -31,18 +30,15 @@ class Readout(nn.Module):
 
     def forward(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
         """(..., hidden), (..., context) and (..., I) -> (..., D)."""
-        return self.finished(self.merge(self.joined(hidden, context, word)))
+        merged = self.merge(self.joined(hidden, context, word))
+        if not self.maxout:
+            return merged.tanh()
+        return merged.unflatten(-1, (-1, 2)).amax(dim=-1)  # (..., 2*D) -> (..., D, 2) -> (..., D)
 
     def joined(self, hidden: Tensor, context: Tensor, word: Tensor) -> Tensor:
         """What `merge` reads."""
         parts = (hidden, word, context) if self.maxout else (context, hidden)
         return torch.cat(parts, dim=-1)
-
-    def finished(self, merged: Tensor) -> Tensor:
-        """Features of what `merge` gives."""
-        if not self.maxout:
-            return merged.tanh()
-        return merged.unflatten(-1, (-1, 2)).amax(dim=-1)  # (..., 2*D) -> (..., D, 2) -> (..., D)
 
 
 class RecurrentDecoder(nn.Module):
@@ -146,8 +142,6 @@ class _Loop:
         """Whether a step reads the features of the step before."""
         if self.each:
             self.after = factors(count, length, x.shape[2], x)
-            merge = decoder.readout.merge
-            self.merge = StepLinear(merge.bias.expand(count, length, -1), [merge.weight])
         self.done = DecodedSteps()
 
     def run(self) -> DecodedSteps:
@@ -193,8 +187,7 @@ class _Loop:
 
     def readout(self, t: int, top: Tensor, context: Tensor, word: Tensor) -> Tensor:
         """The features (B*K, D) of one step."""
-        readout = self.decoder.readout
-        out = readout.finished(self.merge(t, [readout.joined(top, context, word)]))
+        out = self.decoder.readout(top, context, word)
         out = out if self.after is None else out * self.after[:, t]
         if self.state.fed is not None:
             (self.state.fed,) = self.rows.advanced(t, (out,), (self.state.fed,))

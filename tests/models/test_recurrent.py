@@ -293,14 +293,6 @@ def test_a_shape_that_cannot_be_is_refused_in_words(options, text):
     assert str(caught.value) == text
 
 
-def test_second_derivatives_of_steps_are_refused_and_not_wrong():
-    model = make_recurrent("bahdanau")
-    weight = model.decoder.layers[0].rnn.weight_hh_l0
-    loss = model(SOURCES, targets(B, T)).square().sum()
-    with pytest.raises(RuntimeError, match="step by step has no second derivatives"):
-        torch.autograd.grad(loss, weight, create_graph=True)
-
-
 def test_widths_left_open_are_the_models():
     model = RecurrentConfig(dim=8).build(9, 9, True, ALIGNMENTS["luong_dot"])
     assert model.encode(torch.tensor([[4, 3]])).outputs.shape == (1, 2, 8)

@@ -5,7 +5,7 @@ import torch
 
 from seqattn.attention.scores import AdditiveScore
 from seqattn.ops import cpu
-from seqattn.ops.stepwise import StepLinear
+from seqattn.ops.linear_layer import add_linear
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from tests.operations import operations
 
@@ -37,9 +37,9 @@ def test_the_loss_adds_its_products_in_one_pass(meta):
 
 
 def test_a_map_by_steps_adds_its_product_in_one_launch(meta):
-    steps = StepLinear(torch.empty(2, 3, 5, device=meta), [torch.empty(5, 4, device=meta)])
+    base, x, weight = (torch.empty(shape, device=meta) for shape in ((2, 5), (2, 4), (5, 4)))
     with operations() as names:
-        steps(0, [torch.empty(2, 4, device=meta)])
+        add_linear(base, x, weight)
     assert names == {"addmm": 1}
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from seqattn.ops import cpu
 from seqattn.ops import linear_layer as module
-from seqattn.ops.linear_layer import linear
+from seqattn.ops.linear_layer import add_linear, linear
 from tests.comparing import close
 from tests.ops.watched_products import SETTINGS, Products
 
@@ -139,3 +139,9 @@ def test_what_is_asked_first_of_all_changes_no_answer():
                 assert cpu.onednn_is_exact()
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("either_cpu")
+def test_a_step_adds_its_product():
+    base, x, weight = made(7, 6), made(7, 24), made(6, 31)[:, 2:26]
+    close(add_linear(base, x, weight), base + F.linear(x, weight))

@@ -21,7 +21,6 @@ from seqattn.ops.flash_attention import flash_attention
 from seqattn.ops.linear_layer import _Linear
 from seqattn.ops.products import _Product
 from seqattn.ops.short_attention import short_attention
-from seqattn.ops.stepwise import StepLinear
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.tasks.halving import BatchLoss, by_halves
 from tests.pages import ROOT
@@ -51,11 +50,6 @@ def ringed(q, keys):
     return ring._Ring.apply(q, keys, keys, torch.ones(2, 5, dtype=torch.bool), plan)
 
 
-def stepwise(base, weight):
-    steps = StepLinear(base, [weight])
-    return torch.stack([steps(t, [base[:, t]]) for t in range(base.shape[1])])
-
-
 def halved(x):
     def loss(batch):
         return BatchLoss((x * batch).square().sum(), x.sum(), 1, {})
@@ -78,7 +72,6 @@ RIGHT = {
 }
 REFUSED = {
     "_Entmax": (lambda x: entmax(x, torch.tensor(1.5)), (3, 5)),
-    "_Deferred": (stepwise, (2, 5, 7), (7, 7)),
     "_Known": (
         lambda x, w: blockwise_cross_entropy(x, w, torch.ones(2, 5).long(), 0.1).smoothed,
         (2, 5, 7),
