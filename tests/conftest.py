@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqattn.ops import cpu, exponentials, linear_layer
+from seqattn import ops
+from seqattn.ops.cpu import onednn
 from tests import builders
 
 torch.set_num_threads(1)
@@ -19,11 +20,10 @@ def _seeded():
 @pytest.fixture
 def where_mkl_lags(monkeypatch):
     """A CPU whose quick products and exponentials are not MKL's, whatever this one is."""
-    if not cpu.onednn_is_exact():
+    if not onednn.onednn_is_exact():
         pytest.skip("such products are not those of float32 here")
-    for module in (cpu, exponentials):
-        monkeypatch.setattr(module, "mkl_lags", lambda: True)
-    monkeypatch.setattr(linear_layer, "_LEAST", 1)
+    monkeypatch.setattr(onednn, "mkl_lags", lambda: True)
+    monkeypatch.setattr(ops, "LEAST", 1)
 
 
 @pytest.fixture(params=["this CPU", "where MKL lags"])

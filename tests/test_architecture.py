@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import importlib
+import re
 import subprocess
 import sys
 from functools import cache
@@ -102,6 +103,15 @@ def allowed(folder, module):
 
 def edges(path):
     return [name for name in imported(path) if name.partition(".")[0] == "seqattn"]
+
+
+def test_no_kernel_layer_or_model_asks_what_machine_it_is_on():
+    """Autocast alone is given the name of a device's type."""
+    asks = re.compile(r"device\.type [=!]=|is_cuda|is_cpu|torch\.(cuda|cpu|backends)\b")
+    for path in files():
+        if folder_of(path) in {"positions", "attention", "layers", "models"}:
+            assert not asks.search(path.read_text(encoding="utf-8")), path
+            assert not [name for name in edges(path) if name.startswith("seqattn.ops.cpu")], path
 
 
 def test_every_folder_has_its_place_in_the_order():

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.errors import UserError
 
 
@@ -100,7 +101,7 @@ class GrowingCache:
             self._keys, self._values = keys, values
         else:
             full = self._used + keys.shape[2] > self._keys.shape[2]
-            if full and self.forgets and keys.device.type == "cpu":  # to look waits for a GPU
+            if full and self.forgets and ops.at_hand(keys):  # to look waits for a GPU
                 self._forget()
             self._keys = self._room(self._keys, keys)
             self._values = self._room(self._values, values)

@@ -16,7 +16,7 @@ from seqattn.attention.kernels.base import KernelFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Dropout, NotNegative
 from seqattn.errors import UserError
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 

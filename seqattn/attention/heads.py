@@ -11,7 +11,7 @@ from seqattn.attention.kernels.base import HeadShape, KernelFactory
 from seqattn.attention.masks import Mask
 from seqattn.checking import BadValue, Count, Dropout
 from seqattn.errors import UserError
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 from seqattn.positions.base import Position
 
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from seqattn.attention.alignment import Annotations, Luong, masked_softmax
 from seqattn.attention.scores import ScoreName
 from seqattn.checking import Count
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 from seqattn.ops.precision import wide
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.errors import UserError
 
 
@@ -62,9 +63,7 @@ def tokens_begin(real: Tensor) -> bool:
 
 def all_at_hand(condition: Tensor) -> bool:
     """Whether all of it holds, on a CPU; False elsewhere, where looking would wait for a GPU."""
-    if condition.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return bool(condition.all())
+    return ops.at_hand(condition) and bool(condition.all())
 
 
 def real_first(real: Tensor | None) -> Tensor | None:

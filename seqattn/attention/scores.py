@@ -7,9 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from seqattn import ops
 from seqattn.errors import UserError
-from seqattn.ops.exponentials import tanh_
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 from seqattn.ops.memory import block_numbers
 
 _BLOCK_NUMBERS = (
@@ -98,7 +98,7 @@ class AdditiveScore(Score):
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _block(self, asked: Tensor, keys: Tensor) -> Tensor:
-        inside = tanh_(asked[:, :, None] + keys[:, None])  # (B, T, S, A)
+        inside = ops.tanh_(asked[:, :, None] + keys[:, None])  # (B, T, S, A)
         scores: Tensor = self.v(inside)[..., 0]
         return scores
 

@@ -23,7 +23,7 @@ from seqattn.generation.base import (
     inference,
 )
 from seqattn.generation.workers import Workers, usual_workers
-from seqattn.ops.linear_layer import packed
+from seqattn.ops.layers import packed
 from seqattn.ops.memory import ran_out
 from seqattn.tokens import PAD
 

@@ -12,6 +12,7 @@ from seqattn.checking import CountOrNone, Positive, Seed
 from seqattn.generation.base import Hypothesis, Search, SearchModel
 from seqattn.generation.stepper import Stepper, worth_shrinking
 from seqattn.models.base import Memory
+from seqattn.ops.gpu import running_sums
 from seqattn.ops.topk import largest
 from seqattn.roles import Role
 from seqattn.tokens import BOS, EOS
@@ -127,13 +128,6 @@ def _nucleus(probabilities: Tensor, share: float) -> tuple[Tensor, Tensor]:
         ordered[wide], order[wide] = probabilities[wide].sort(dim=-1, descending=True, stable=True)
     before = running_sums(ordered) - ordered
     return ordered.masked_fill((before >= share) & (before > 0), 0), order
-
-
-def running_sums(x: Tensor) -> Tensor:
-    """`x.cumsum(dim=-1)`; by the CPU where a GPU may add in one order alone, which it cannot."""
-    if x.is_cuda and torch.are_deterministic_algorithms_enabled():
-        return x.cpu().cumsum(dim=-1).to(x.device)
-    return x.cumsum(dim=-1)
 
 
 def _distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.ops.dropout import Dropout
+from seqattn.ops.layers import Dropout
 from seqattn.positions.base import Position
 
 Sharing = Literal["all", "target", "none"]

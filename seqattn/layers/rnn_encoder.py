@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from seqattn.attention.masks import real_first
 from seqattn.errors import UserError
-from seqattn.layers.rnn_layer import CELLS, Cell, StepDropout, full_precision_on_cpu
+from seqattn.layers.rnn_layer import CELLS, Cell, StepDropout
+from seqattn.ops.precision import full_precision_on_cpu
 
 
 class Encoded(NamedTuple):

@@ -1,15 +1,15 @@
 """One layer of an LSTM or GRU, over a whole sequence at once or step by step."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
-from seqattn.ops.dropout import Dropout
-from seqattn.ops.linear_layer import add_linear, linear
+from seqattn import ops
+from seqattn.ops.layers import Dropout
+from seqattn.ops.precision import full_precision_on_cpu
 
 Cell = Literal["lstm", "gru"]
 CELLS: dict[Cell, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -22,19 +22,6 @@ Hidden = tuple[Tensor, ...]
 def parts_of(cell: Cell) -> int:
     """Of a state: an LSTM has an output and a cell, a GRU an output."""
     return 2 if cell == "lstm" else 1
-
-
-@contextmanager
-def full_precision_on_cpu(x: Tensor) -> Iterator[Tensor]:
-    """Runs a fused layer in float32 on a CPU under autocast, which lacks one in bfloat16 on many.
-
-    Yields what to give it for the input x.
-    """
-    if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        yield x
-        return
-    with torch.autocast("cpu", enabled=False):
-        yield x.float()
 
 
 class RecurrentLayer(nn.Module):
@@ -84,7 +71,7 @@ class Steps:
         self.weights = [known] if x is None else []
         self.weights += [extra] if layer.extra_dim else []
         both = bias + own_bias if layer.parts == 2 else bias
-        base = both.expand(rows, count, -1) if x is None else linear(x, known, both)
+        base = both.expand(rows, count, -1) if x is None else ops.linear(x, known, both)
         self.bases, self.own = base.unbind(dim=1), own
         self.own_bias = None if layer.parts == 2 else own_bias
 
@@ -98,10 +85,10 @@ class Steps:
         """
         gates = self.bases[t]
         for x, weight in zip(inputs, self.weights, strict=True):
-            gates = add_linear(gates, x, weight)
+            gates = ops.add_linear(gates, x, weight)
         if self.own_bias is None:
-            return _lstm(add_linear(gates, hidden[0], self.own), hidden[1])
-        return (_gru(gates, linear(hidden[0], self.own, self.own_bias), hidden[0]),)
+            return _lstm(ops.add_linear(gates, hidden[0], self.own), hidden[1])
+        return (_gru(gates, ops.linear(hidden[0], self.own, self.own_bias), hidden[0]),)
 
 
 def _lstm(gates: Tensor, cell: Tensor) -> Hidden:

@@ -6,8 +6,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.ops.dropout import Dropout
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Dropout, Linear
 
 Norm = Literal["layernorm", "rmsnorm"]
 Activation = Literal["relu", "gelu", "swiglu"]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from seqattn.attention.alignment import masked_softmax
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 
 Meeting = Literal["bidaf", "qanet"]
 

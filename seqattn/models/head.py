@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from seqattn.errors import UserError
 from seqattn.ops.cross_entropy import Mixture, TokenLoss
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 from seqattn.ops.precision import wide
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.tokens import RESERVED

@@ -16,7 +16,7 @@ from seqattn.models.base import Memory, Seq2SeqModel, State
 from seqattn.models.head import DecoderOutput, check_joint, make_head
 from seqattn.models.recurrent_decoder import ChooseInput, Readout, RecurrentDecoder
 from seqattn.models.recurrent_state import DecodedSteps, RecurrentState
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 from seqattn.tokens import PAD
 
 

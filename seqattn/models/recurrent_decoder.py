@@ -9,7 +9,7 @@ from seqattn.attention.alignment import Alignment
 from seqattn.layers.rnn_layer import RecurrentLayer, StepDropout, Steps
 from seqattn.models.head import DecoderOutput
 from seqattn.models.recurrent_state import DecodedSteps, RecurrentState, TargetRows
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 
 ChooseInput = Callable[[int, DecodedSteps], Tensor]
 """From a step and the steps before it to the embedded tokens (B*K, I) that it reads."""

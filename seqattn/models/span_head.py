@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from seqattn.attention.alignment import masked_softmax
 from seqattn.models.span_base import SpanScores
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 
 LONGEST = 32
 """Tokens of a span that is scored as a whole, at most."""

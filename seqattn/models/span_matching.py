@@ -17,7 +17,7 @@ from seqattn.layers.embedding import Embedding
 from seqattn.layers.trilinear import TrilinearMatch
 from seqattn.models.span_base import SpanInput, SpanModel, SpanScores
 from seqattn.models.span_head import SpanHead
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Linear
 from seqattn.positions.base import Position, Stack
 from seqattn.tokens import PAD, UNK
 

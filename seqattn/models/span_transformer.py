@@ -13,8 +13,7 @@ from seqattn.layers.transformer_layer import LayerShape
 from seqattn.models.span_base import SpanInput
 from seqattn.models.span_matching import MatchingModel, ReadingShape
 from seqattn.models.stack import Encoder, Slots
-from seqattn.ops.dropout import Dropout
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.layers import Dropout, Linear
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from seqattn.models.base import Memory, Seq2SeqModel, State
 from seqattn.models.head import DecoderOutput, check_joint, make_head
 from seqattn.models.stack import Decoder, Encoder, PositionFactory, Slots
 from seqattn.models.transformer_state import TransformerState
-from seqattn.ops.dropout import Dropout
+from seqattn.ops.layers import Dropout
 from seqattn.tokens import PAD
 
 __all__ = ["PositionFactory", "Slots", "Transformer", "TransformerConfig"]

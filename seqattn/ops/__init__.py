@@ -1,1 +1,196 @@
-"""Quick parts, each beside a plain twin that tests hold it to; skip them on a first reading."""
+"""Operations of kernels, layers and models, each by the quickest version for its inputs.
+
+No other folder asks what machine it is on. Each row of the table is the condition of a function
+here, or of the file that it names. The plain version is PyTorch's unless the file has one; tests
+hold the quick one to it. Gains are times as fast: a training step or search, or (o) the operation
+by itself. A is an AMD CPU with AVX2; L one with AVX-512, on which MKL lags: it keeps to AVX2.
+
+operation   quick version             serves, on a CPU                   A             L
+----------  ------------------------  ---------------------------------- ------------  ------------
+attention   cpu/short_attention       dropout, any number of keys        1.03 to 1.21  1.10 to 2.4
+                                      31 keys; 256 in bf16 and on L      1.03 to 1.05  1.2 to 1.6 o
+            cpu/flash_attention       65 keys or more, in bf16 and on L  off           1.35 to 2.4 o
+            a group's heads as rows   8 queries or fewer, no gradients   1.1 to 1.5 o
+product     cpu/onednn                L: float32, 9 rows or more         off           1.84 to 1.9
+linear      cpu/onednn                L: float32, 2^20 multiplications   off           (both)
+            layers.packed             searches, 2^20 numbers; on L 2^13  1.00 to 1.08  1.08 to 1.6
+drop        cpu/elementwise           everywhere                         1.07 to 1.15
+exp_        cpu/elementwise           L: float32                         off           4 o
+tanh_       cpu/elementwise           float32 and float64                1.00 to 1.11
+(loss)      vocabulary_loss           everywhere, on any device          1.14 to 1.38
+(beams)     topk                      everywhere, on any device          1.04 to 1.16  1.06
+Int8Linear  int8                      CPUs that multiply int8, searches                see the docs
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqattn.ops.cpu import elementwise, onednn
+from seqattn.ops.cpu.flash_attention import flash_attention
+from seqattn.ops.cpu.short_attention import short_attention
+from seqattn.ops.gpu import for_all_heads, groups_are_fused
+from seqattn.ops.precision import wide
+
+LEAST = 1 << 20
+"""Multiplications of a linear layer from which oneDNN is quicker: it takes 10 us to begin."""
+
+
+def at_hand(x: Tensor) -> bool:
+    """Return True on a CPU outside compiled code, where looking at numbers waits for nothing."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def longest(kind: torch.dtype, dropout: float) -> float:
+    """Return the number of keys up to which attention is quickest with its weights written out."""
+    narrow = kind == torch.bfloat16 and onednn.bf16_is_native()
+    if kind != torch.float32 and not narrow:
+        return 0
+    if dropout:
+        return math.inf  # PyTorch's keeps the weights then, too
+    return 256 if narrow or onednn.is_quicker() else 31
+
+
+def tiles_are_quicker(kind: torch.dtype, keys: int) -> bool:
+    """Return True if tiles are quicker than PyTorch's attention, for so many keys of a type."""
+    if keys <= 64:
+        return False
+    if kind == torch.bfloat16:
+        return onednn.bf16_is_native()
+    return kind == torch.float32 and onednn.is_quicker()
+
+
+def attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    bias: Tensor | None,
+    is_causal: bool,
+    dropout: float,
+    scale: float,
+) -> Tensor:
+    """Return softmax(q keys^T scale + bias) values: (B, H, T, Dh).
+
+    On a CPU without products in bfloat16 it runs in float32, several times as fast.
+
+    Args:
+        q: (B, H, T, Dh).
+        keys, values: (B, G, S, Dh).
+        bias: added to the scores, or bool with True where a query may look; None for nothing.
+        is_causal: whether query i sees keys 0 to i alone.
+        dropout: share of weights dropped.
+        scale: of the scores.
+    """
+    on_cpu, groups = q.device.type == "cpu", keys.shape[1]
+    is_step = on_cpu and not torch.is_grad_enabled() and q.shape[2] <= onednn.FEW_ROWS
+    if at_hand(q) and not is_step:
+        plain = bias is None or bias.dtype == torch.bool
+        if plain and keys.shape[2] <= longest(q.dtype, dropout):
+            return short_attention(q, keys, values, bias, is_causal, scale, dropout)
+        if not dropout and tiles_are_quicker(q.dtype, keys.shape[2]):
+            return flash_attention(q, keys, values, bias, is_causal, scale)
+    if on_cpu and q.dtype == torch.bfloat16:
+        bias = bias if bias is None or bias.dtype == torch.bool else bias.float()
+        with torch.autocast("cpu", enabled=False):
+            single = (q.float(), keys.float(), values.float(), bias)
+            return attention(*single, is_causal, dropout, scale).to(q.dtype)
+    if is_step and groups != q.shape[1] and not (is_causal or dropout):
+        return _by_groups(q, keys, values, bias, scale)
+    if on_cpu and groups == 1:  # its grouped backward pass is slower
+        keys, values = (part.expand(-1, q.shape[1], -1, -1) for part in (keys, values))
+    elif groups != q.shape[1] and not groups_are_fused(q, bias):
+        keys, values = (for_all_heads(part, q.shape[1]) for part in (keys, values))
+    return F.scaled_dot_product_attention(
+        q,
+        keys,
+        values,
+        attn_mask=bias,
+        dropout_p=dropout,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=q.shape[1] != keys.shape[1],
+    )
+
+
+def _by_groups(
+    q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float
+) -> Tensor:
+    """`attention` of few queries, where those that share a key head become rows of one head."""
+    heads, rows = q.shape[1:3]
+    q = q.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # (B, H, T, Dh) -> (B, G, H/G*T, Dh)
+    if bias is not None:
+        bias = bias.expand(*bias.shape[:-3], heads, rows, -1)
+        bias = bias.unflatten(-3, (keys.shape[1], -1)).flatten(-3, -2)
+    context = F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=scale)
+    return context.unflatten(2, (-1, rows)).flatten(1, 2)
+
+
+def product(x: Tensor, y: Tensor) -> Tensor:
+    """Return x (..., M, K) @ y (..., K, N), of one shape but for the last two axes.
+
+    x may also be one matrix that needs no gradient.
+    """
+    if x.shape[-2] > onednn.FEW_ROWS and onednn.serves(x, y):
+        return onednn.product(x, y)
+    return x @ y
+
+
+def exact(x: Tensor) -> Tensor:
+    """Return x in float32 at least on a CPU, where a softmax would read rounded scores."""
+    return wide(x) if x.device.type == "cpu" else x
+
+
+def exact_product(x: Tensor, y: Tensor) -> Tensor:
+    """Return `product` of `exact` x and y."""
+    if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return product(exact(x), exact(y))
+    with torch.autocast("cpu", enabled=False):
+        return product(wide(x), wide(y))
+
+
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, packed: Tensor | None = None
+) -> Tensor:
+    """Return x W^T + b.
+
+    Args:
+        x: (..., I).
+        weight: (O, I).
+        bias: (O,); None for none.
+        packed: the weight by `onednn.pack`, for products without gradients; None for none.
+    """
+    large = not torch.compiler.is_compiling() and x.numel() * weight.shape[0] >= LEAST
+    if not large or not onednn.takes(x, weight):
+        return F.linear(x, weight, bias)
+    if packed is not None and not torch.is_grad_enabled():
+        return onednn.packed_linear(x, packed, bias)
+    return onednn.linear(x, weight, bias) if onednn.is_quicker() else F.linear(x, weight, bias)
+
+
+def add_linear(base: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """Return base (B, O) + x (B, I) W^T (O, I), in one launch where oneDNN does not serve."""
+    if onednn.serves(x, weight):
+        return base + linear(x, weight)
+    return torch.addmm(base, x, weight.T)
+
+
+def drop(x: Tensor, p: float) -> Tensor:
+    """Return x with a share `p` zeroed and the rest times 1/(1-p), as `F.dropout`."""
+    if p == 0:
+        return x
+    return elementwise.drop(x, p) if at_hand(x) else F.dropout(x, p)
+
+
+def exp_(x: Tensor) -> Tensor:
+    """Return `x.exp_()`, without gradients; right to |x| * 1e-7 of itself in float32."""
+    if x.device.type == "cpu" and x.dtype == torch.float32 and onednn.mkl_lags():
+        return elementwise.exp_(x)
+    return x.exp_()
+
+
+def tanh_(x: Tensor) -> Tensor:
+    """Return `x.tanh_()`, right to 1e-7 in float32."""
+    quick = at_hand(x) and x.dtype in (torch.float32, torch.float64)
+    return elementwise.tanh_(x) if quick else x.tanh_()

@@ -47,3 +47,10 @@ def groups_are_fused(q: Tensor, bias: Tensor | None) -> bool:
 def for_all_heads(x: Tensor, heads: int) -> Tensor:
     """Keys or values (B, G, S, Dh) repeated for each of the query heads: (B, H, S, Dh)."""
     return x[:, :, None].expand(-1, -1, heads // x.shape[1], -1, -1).flatten(1, 2)
+
+
+def running_sums(x: Tensor) -> Tensor:
+    """`x.cumsum(dim=-1)`; by the CPU where a GPU may add in one order alone, which it cannot."""
+    if x.is_cuda and torch.are_deterministic_algorithms_enabled():
+        return x.cpu().cumsum(dim=-1).to(x.device)
+    return x.cumsum(dim=-1)

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqattn.ops.linear_layer import Linear
+from seqattn.ops.cpu import onednn
+from seqattn.ops.layers import Linear
 
 _LEAST = 1 << 16
 """Numbers of a matrix below which the rounding of inputs takes longer than the product saves."""
@@ -51,7 +52,7 @@ class Int8Linear(nn.Linear):
     """The numbers (I, O), and the scales (1, O) that sums of products have."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (multiplies_int8() and _is_plain(x)):
+        if torch.is_grad_enabled() or not (onednn.takes(x, x) and multiplies_int8()):
             return super().forward(x)
         if self.rounded is None:
             numbers, scale = Rounded.of(self.weight.detach())
@@ -100,12 +101,3 @@ def multiplies_int8() -> bool:
     """Whether products of int8 are exact and quick: x86 with VNNI, through oneDNN."""
     known = getattr(torch.cpu, "_is_vnni_supported", None)  # undocumented, as is `_int_mm`
     return bool(known and known()) and torch.backends.mkldnn.is_available()
-
-
-def _is_plain(x: Tensor) -> bool:
-    return (
-        x.device.type == "cpu"
-        and x.dtype == torch.float32
-        and not torch.is_grad_enabled()
-        and not torch.is_autocast_enabled("cpu")
-    )

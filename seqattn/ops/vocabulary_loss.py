@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqattn.ops.cpu import onednn_multiplies, quick_products
+from seqattn.ops import at_hand, exp_
+from seqattn.ops.cpu import onednn
 from seqattn.ops.cross_entropy import Mixture, TokenLoss, gain
-from seqattn.ops.exponentials import exp_
 from seqattn.ops.memory import block_numbers
 from seqattn.ops.second_derivatives import refuse
 from seqattn.tokens import PAD
@@ -62,7 +62,7 @@ def blockwise_cross_entropy(
         mixture = Mixture(*(part[kept] for part in mixture))
         inputs += mixture[:2]
     learn = torch.is_grad_enabled()
-    with torch.no_grad(), quick_products():
+    with torch.no_grad(), onednn.quick_products():
         sums, gradients = _over_blocks(
             inputs[0], weight, targets[kept], smoothing, mixture, learn, r_drop
         )
@@ -160,7 +160,7 @@ def _over_blocks(
         scaled[: len(gold)] = x[block] / total
         gradients[0][block] = (gradient @ output)[: len(gold)] / total
         transposed = scaled.T.contiguous()
-        if compute == exact and not onednn_multiplies(x):
+        if compute == exact and not (at_hand(x) and onednn.is_quicker()):
             gradients[1].addmm_(transposed, gradient)
         else:  # oneDNN adds its product more slowly than a pass of its own does
             gradients[1] += transposed @ gradient

@@ -7,6 +7,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
+from seqattn import ops
 from seqattn.errors import UserError
 from seqattn.positions.base import Position, Stack
 
@@ -50,8 +51,7 @@ class LearnedPosition(Position):
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         # a look at positions on a GPU would wait for it: what trains or searches checks lengths
-        at_hand = positions.device.type == "cpu" and not torch.compiler.is_compiling()
-        longest = int(positions.max()) + 1 if at_hand else x.shape[1]
+        longest = int(positions.max()) + 1 if ops.at_hand(positions) else x.shape[1]
         limit = self.table.num_embeddings
         if longest > limit:
             raise UserError(

@@ -5,9 +5,9 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from seqattn import ops
 from seqattn.checking import Width
-from seqattn.ops.linear_layer import Linear
-from seqattn.ops.products import product
+from seqattn.ops.layers import Linear
 from seqattn.positions.base import LayeredPosition, Position, Stack
 from seqattn.positions.relative import Reach, reached, read, table_rows
 
@@ -144,7 +144,7 @@ def _by_head(x: Tensor, rows: Tensor) -> Tensor:
     """Products of queries or keys (B, H, T, Dh) with the rows (H, R, Dh) of each head:
     (B, H, T, R)."""
     heads = x.transpose(0, 1)  # (H, B, T, Dh)
-    found = product(heads.flatten(1, 2), rows.mT).unflatten(1, heads.shape[1:3])
+    found = ops.product(heads.flatten(1, 2), rows.mT).unflatten(1, heads.shape[1:3])
     return found.transpose(0, 1)
 
 
@@ -152,6 +152,6 @@ def _together(positions: Tensor) -> bool:
     """Whether all are equal, as far as can be known without waiting for a GPU."""
     if positions.shape == (1,):
         return True
-    if positions.dim() > 1 or positions.device.type != "cpu" or torch.compiler.is_compiling():
+    if positions.dim() > 1 or not ops.at_hand(positions):
         return False
     return bool((positions == positions[0]).all())

@@ -8,6 +8,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
+from seqattn import ops
 from seqattn.checking import BadValue, Width
 from seqattn.ops.precision import wide
 from seqattn.positions.base import LayeredPosition, Position, Stack
@@ -42,7 +43,7 @@ def reached(rows: Tensor, size: int) -> tuple[Tensor, slice]:
         looking at positions would wait for a GPU or break a compiled graph.
     """
     small = rows.numel() > 0 and rows.shape[-2] + rows.shape[-1] < size
-    if torch.compiler.is_compiling() or rows.device.type != "cpu" or not small:
+    if not small or not ops.at_hand(rows):
         return rows, slice(0, size)
     low, high = (int(end) for end in rows.aminmax())
     return rows - low, slice(low, high + 1)

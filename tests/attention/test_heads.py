@@ -141,8 +141,8 @@ def test_a_users_own_mask_may_differ_for_every_sentence_head_and_query():
 
 @pytest.mark.parametrize("num_kv_heads", [1, 2])
 def test_the_heads_of_a_group_share_one_copy_of_their_keys(num_kv_heads, monkeypatch):
-    monkeypatch.setattr("seqattn.ops.attention.longest", lambda *_: 0)
-    monkeypatch.setattr("seqattn.ops.attention.tiles_are_quicker", lambda kind, keys: False)
+    monkeypatch.setattr("seqattn.ops.longest", lambda *_: 0)
+    monkeypatch.setattr("seqattn.ops.tiles_are_quicker", lambda kind, keys: False)
     given = []
     real_attention = F.scaled_dot_product_attention
     monkeypatch.setattr(

@@ -103,8 +103,8 @@ def test_the_context_made_of_kept_weights_is_the_same_and_lets_a_gradient_reach_
 
 
 def test_the_fused_kernel_is_never_given_a_query_with_nothing_to_look_at(monkeypatch):
-    monkeypatch.setattr("seqattn.ops.attention.longest", lambda *_: 0)
-    monkeypatch.setattr("seqattn.ops.attention.tiles_are_quicker", lambda kind, keys: False)
+    monkeypatch.setattr("seqattn.ops.longest", lambda *_: 0)
+    monkeypatch.setattr("seqattn.ops.tiles_are_quicker", lambda kind, keys: False)
     given = []
     fused = F.scaled_dot_product_attention
     monkeypatch.setattr(

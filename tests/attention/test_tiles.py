@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from seqattn.ops import attention as fused
-from seqattn.ops import flash_attention
+from seqattn import ops
+from seqattn.ops.cpu import flash_attention
 from tests.attention.test_conformance import T, attend, built, masks_of, positions, with_schemes
 from tests.builders import DIM, attention_variants
 from tests.comparing import close
@@ -17,15 +17,15 @@ REAL = torch.arange(T) < torch.tensor([T, 3])[:, None]
 @pytest.mark.parametrize(("name", "names"), with_schemes(attention_variants()))
 def test_tiles_give_what_pytorchs_attention_gives(monkeypatch, name, names):
     attention = built(name)
-    monkeypatch.setattr(fused, "longest", lambda *_: 0)
+    monkeypatch.setattr(ops, "longest", lambda *_: 0)
     for part, value in {"_ROWS": 2, "_KEYS": 3, "_SCORES": 1}.items():
         monkeypatch.setattr(flash_attention, part, value)
     for _, position in positions(names):
         padded = masks_of(name, REAL)
         for mask in [*padded, *(replace(mask, real=None, real_queries=None) for mask in padded)]:
-            monkeypatch.setattr(fused, "tiles_are_quicker", lambda kind, keys: False)
+            monkeypatch.setattr(ops, "tiles_are_quicker", lambda kind, keys: False)
             wanted = outputs_and_gradients(attention, mask, position)
-            monkeypatch.setattr(fused, "tiles_are_quicker", lambda kind, keys: True)
+            monkeypatch.setattr(ops, "tiles_are_quicker", lambda kind, keys: True)
             found = outputs_and_gradients(attention, mask, position)
             for one, other in zip(found, wanted, strict=True):
                 close(one, other, 1e-4)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from seqattn.generation import Generator, LengthLimit, Sampling
-from seqattn.generation.sampling import _nucleus, running_sums
+from seqattn.generation.sampling import _nucleus
 from seqattn.generation.windows import generate_from_windows
+from seqattn.ops.gpu import running_sums
 from seqattn.tokens import EOS, PAD
 from tests.builders import POSITIONS, make_transformer
 from tests.generation.table_model import TableModel

@@ -5,7 +5,7 @@ import math
 import torch
 
 from seqattn.layers.embedding import Embedding, make_table
-from seqattn.ops.dropout import Dropout
+from seqattn.ops.layers import Dropout
 from seqattn.positions import LearnedPosition, Position, Stack
 
 V, D = 9, 6

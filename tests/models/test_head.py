@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from seqattn import ops
 from seqattn.models.head import DecoderOutput, Head, PointerHead
-from seqattn.ops import linear_layer
-from seqattn.ops.linear_layer import packed
+from seqattn.ops import layers
+from seqattn.ops.cpu import onednn
+from seqattn.ops.layers import packed
 from tests.builders import padded, randomised
 
 B, T, S, D, V, E = 2, 5, 7, 6, 11, 4
@@ -71,15 +73,16 @@ def test_beams_share_their_source(head):
     torch.testing.assert_close(got, single[rows])
 
 
-@pytest.mark.skipif(not linear_layer.can_pack(), reason="this PyTorch has no such operators")
+@pytest.mark.skipif(not onednn.can_pack(), reason="this PyTorch has no such operators")
 def test_packing_changes_no_probability(head, monkeypatch):
-    monkeypatch.setattr(linear_layer, "_LEAST", 1)
-    monkeypatch.setattr(linear_layer, "_LARGE", 1)
+    monkeypatch.setattr(ops, "LEAST", 1)
+    for name in ("_LARGE", "_LARGE_FOR_MKL"):
+        monkeypatch.setattr(layers, name, 1)
     head = head.float()
     output = DecoderOutput(*(part.detach().float() for part in output_of()))
     with torch.inference_mode():
         expected = head.log_probabilities(output, head.source_tokens(SOURCES))
         with packed(head):
-            assert head.linear.ordered is not None
+            assert head.linear.packed is not None
             got = head.log_probabilities(output, head.source_tokens(SOURCES))
     torch.testing.assert_close(got, expected)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.ops.attention import fused_attention
+from seqattn import ops
 from tests.comparing import close
 
 
@@ -25,4 +25,4 @@ def test_it_is_pytorchs_attention(groups, rows, mask, kind):
         q, keys, values, attn_mask=bias, scale=0.3, enable_gqa=True
     )
     with torch.no_grad():
-        close(fused_attention(q, keys, values, bias, False, 0.0, 0.3), want)
+        close(ops.attention(q, keys, values, bias, False, 0.0, 0.3), want)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from seqattn.attention.scores import AdditiveScore
-from seqattn.ops import cpu
-from seqattn.ops.linear_layer import add_linear
+from seqattn.ops import add_linear
+from seqattn.ops.cpu import onednn
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from tests.operations import operations
 
@@ -13,8 +13,8 @@ from tests.operations import operations
 @pytest.fixture
 def meta(monkeypatch):
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda *device: False)
-    monkeypatch.setattr(cpu, "mkl_lags", lambda: True)
-    monkeypatch.setattr(cpu, "onednn_is_exact", lambda: True)
+    monkeypatch.setattr(onednn, "mkl_lags", lambda: True)
+    monkeypatch.setattr(onednn, "onednn_is_exact", lambda: True)
     return torch.device("meta")
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from seqattn import ops
 from seqattn.generation.base import inference
-from seqattn.ops.attention import fused_attention
 from seqattn.ops.gpu import for_all_heads
 
 HALF = torch.bfloat16
@@ -28,7 +28,7 @@ def test_heads_that_share_keys_get_their_own_where_fused_kernels_know_no_groups(
     q = torch.empty(2, 6, 5, 8, dtype=kind, device="meta")
     keys = values = torch.empty(2, groups, 7, 8, dtype=kind, device="meta")
     bias = torch.empty(2, 1, 1, 7, dtype=torch.bool, device="meta") if masked else None
-    fused_attention(q, keys, values, bias, False, 0.0, 1.0)
+    ops.attention(q, keys, values, bias, False, 0.0, 1.0)
     assert calls == [(heads or groups, heads or groups, heads is None)]
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from seqattn.ops import int8
 from seqattn.ops.int8 import Int8Linear, Rounded, plain_int8_linear, round_weights
-from seqattn.ops.linear_layer import packed
+from seqattn.ops.layers import packed
 
 needs_products = pytest.mark.skipif(not int8.multiplies_int8(), reason="a CPU without VNNI")
 

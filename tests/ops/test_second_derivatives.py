@@ -15,12 +15,10 @@ from seqattn.attention.kernels.entmax import entmax
 from seqattn.attention.kernels.features import plain_features, positive_features
 from seqattn.attention.kernels.linear import elu_plus_one
 from seqattn.attention.kernels.parts.layouts import Overlapping
-from seqattn.ops.dropout import drop
-from seqattn.ops.exponentials import tanh_
-from seqattn.ops.flash_attention import flash_attention
-from seqattn.ops.linear_layer import _Linear
-from seqattn.ops.products import _Product
-from seqattn.ops.short_attention import short_attention
+from seqattn.ops import drop, tanh_
+from seqattn.ops.cpu.flash_attention import flash_attention
+from seqattn.ops.cpu.onednn import _Linear, _Product
+from seqattn.ops.cpu.short_attention import short_attention
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.tasks.halving import BatchLoss, by_halves
 from tests.pages import ROOT

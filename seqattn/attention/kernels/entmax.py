@@ -14,8 +14,8 @@ from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask, all_at_hand
 from seqattn.checking import BadValue
-from seqattn.ops.exponentials import LOG2_E
-from seqattn.ops.precision import wide
+from seqattn.ops.memory import block_numbers
+from seqattn.ops.precision import LOG2_E, wide
 from seqattn.ops.second_derivatives import refuse
 from seqattn.positions.base import Position
 
@@ -140,8 +140,8 @@ def _blocks(excess: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         *(x.reshape(-1, shape[-1]) for x in tensors),
     ]
     rows = len(flat[0])
-    if tensors[0].device.type == "cpu" and not torch.compiler.is_compiling():
-        rows = max(1, BLOCK // shape[-1])
+    if not torch.compiler.is_compiling():
+        rows = max(1, block_numbers(tensors[0], BLOCK) // shape[-1])
     return zip(*(x.split(rows) for x in flat), strict=True)
 
 

@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.linear import LinearKernel
 from seqattn.checking import Count, Seed, Width
-from seqattn.ops.cpu import quick_products
-from seqattn.ops.exponentials import LOG2_E
+from seqattn.ops.precision import LOG2_E
 
 # added to keys' features, of which 1 is the largest, as it is of each query's: no product is 0
 FLOOR = 1e-26
@@ -87,8 +87,7 @@ class _Features(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, directions: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         rows = x.reshape(-1, x.shape[-1])
-        with quick_products():
-            powers = (rows @ (directions * LOG2_E).T).view(*x.shape[:-1], -1)
+        powers = ops.product(rows, (directions * LOG2_E).T).view(*x.shape[:-1], -1)
         top = powers.amax(dim=-1, keepdim=True)
         features = powers.sub_(top).exp2_()
         top = top[..., 0] / LOG2_E
@@ -101,8 +100,7 @@ class _Features(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         x, directions, features = ctx.saved_tensors
         gradient = gradient * features
-        with quick_products():
-            found = gradient @ directions
+        found = ops.product(gradient.flatten(0, -2), directions).view_as(x)
         if ctx.scale:
             found = found - x * (gradient.sum(dim=-1, keepdim=True) * ctx.scale)
         return found, None, None

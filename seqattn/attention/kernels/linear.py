@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.kernels.base import Attended, HeadShape, Kernel
@@ -30,7 +31,6 @@ from seqattn.attention.kernels.parts.scan import (
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count
 from seqattn.errors import UserError
-from seqattn.ops.exponentials import exp_
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
@@ -224,7 +224,7 @@ class LinearKernel(Kernel):
 class _EluPlusOne(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = exp_(x.clamp(-30.0, 0.0)).add_(x.clamp(min=0.0))
+        y = ops.exp_(x.clamp(-30.0, 0.0)).add_(x.clamp(min=0.0))
         ctx.save_for_backward(y)
         return y
 

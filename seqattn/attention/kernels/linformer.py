@@ -6,6 +6,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
+from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
@@ -13,8 +14,6 @@ from seqattn.attention.kernels.parts.blockwise import moved
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Width
 from seqattn.errors import UserError
-from seqattn.ops.attention import fused_attention
-from seqattn.ops.products import product
 from seqattn.positions.base import Position
 
 Length = Annotated[int, Ge(1), Le(10**6)]
@@ -48,7 +47,7 @@ class LinformerKernel(EncoderKernel):
     def context(self, query: Tensor, new: KeysValues, mask: Mask, position: Position) -> Tensor:
         self._check_length(mask)
         order = real_first(mask.real)
-        return fused_attention(
+        return ops.attention(
             query,
             self._project(self.keys_by_place, new.keys, mask.real, order),
             self._project(self.values_by_place, new.values, mask.real, order),
@@ -75,4 +74,4 @@ class LinformerKernel(EncoderKernel):
         if real is not None:
             x = x.masked_fill(~real[:, None, :, None], 0.0)
         x = moved(x, order)[:, :, : self.max_length]  # what stands beyond is padding
-        return product(table[:, : x.shape[2]].expand(*x.shape[:2], -1, -1), x)
+        return ops.product(table[:, : x.shape[2]].expand(*x.shape[:2], -1, -1), x)

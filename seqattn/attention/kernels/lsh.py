@@ -8,15 +8,14 @@ import torch.nn.functional as F
 from annotated_types import Ge, Le
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.kernels.parts.merging import Partial, merged, powers_
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count, Seed
-from seqattn.ops.dropout import drop
 from seqattn.ops.precision import wide
-from seqattn.ops.products import product
 from seqattn.positions.base import Position
 
 Rounds = Annotated[int, Ge(1), Le(1_000)]
@@ -81,15 +80,15 @@ class LSHKernel(EncoderKernel):
             used = self.settled(weights, lambda: found)
             if used is not None or mask.extra is not None:
                 used = weights if used is None else used
-                return drop(used, dropout) @ new.values
+                return ops.drop(used, dropout) @ new.values
         rounds = []
         for number, places in enumerate(chunks.places):
             queries, seen = chunks.tokens(number)
             allowed = chunks.new(number, queries, seen, real)
             scores = _scores(_taken(x, queries), _taken(keys, seen), queries, seen)
             powers, peak = powers_(scores, allowed)
-            dropped = drop(powers, dropout).to(values.dtype)
-            context = wide(product(dropped, _taken(values, seen)))
+            dropped = ops.drop(powers, dropout).to(values.dtype)
+            context = wide(ops.product(dropped, _taken(values, seen)))
             sums = context, powers.sum(dim=4, keepdim=True), peak
             rounds.append(Partial(*(_at(part.flatten(2, 3), places) for part in sums)))
         return merged(rounds)[:, :, :length].to(values.dtype)
@@ -114,7 +113,7 @@ def _weights(x: Tensor, keys: Tensor, found: Tensor) -> Tensor:
 def _scores(q: Tensor, k: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
     """(..., m, n) of tokens (..., m) and (..., n), the largest tensor: filled in place."""
     itself = queries[..., None] == keys[..., None, :]
-    return wide(product(q, k.mT)).masked_fill_(itself, ITSELF)
+    return wide(ops.product(q, k.mT)).masked_fill_(itself, ITSELF)
 
 
 def _at(x: Tensor, index: Tensor) -> Tensor:

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask
-from seqattn.ops.attention import fused_attention
 from seqattn.positions.base import Position
 
 _NOT_FUSED = "normalise", "weights", "value_term", "_products", "_weighted"
@@ -50,7 +50,7 @@ class SoftmaxKernel(WeightedKernel):
             bias = visible.keys if bias is None else bias.masked_fill(~visible.keys, -torch.inf)
         dropout = self.dropout if self.training else 0.0
         scale = position.score_scale(self.head_dim)
-        context = fused_attention(q, keys, values, bias, is_causal, dropout, scale)
+        context = ops.attention(q, keys, values, bias, is_causal, dropout, scale)
         if visible is None or visible.alone is None:
             return context
         return context.masked_fill(visible.alone, 0.0)

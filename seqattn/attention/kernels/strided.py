@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.attention.cache import BeamSlots, Cache, GrowingCache
 from seqattn.attention.kernels.base import Attended, HeadShape
 from seqattn.attention.kernels.parts.blockwise import BlockwiseKernel, Piece, Tokens
@@ -17,10 +18,8 @@ from seqattn.attention.kernels.parts.merging import Partial, end_to_end, merged,
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count
 from seqattn.errors import UserError
-from seqattn.ops.dropout import drop
 from seqattn.ops.memory import to_device
 from seqattn.ops.precision import wide
-from seqattn.ops.products import exact_product
 from seqattn.positions.base import Position
 
 
@@ -154,13 +153,13 @@ class FactorizedKernel(BlockwiseKernel):
     def _softmax(self, piece: Piece, allowed: Tensor, share: int, position: Position) -> Partial:
         """The heads of `share` over the allowed keys (R, 1, c, s): (R, H, c, .)."""
         scaled = self._heads(piece.query, share) * position.score_scale(self.head_dim)
-        scores = per_group(scaled, self._groups(piece.keys, share).mT, exact_product)
+        scores = per_group(scaled, self._groups(piece.keys, share).mT, ops.exact_product)
         term = position.score_term(piece.query, piece.keys, piece.i, piece.j)
         if term is not None:
             scores = scores + self._heads(term, share)
         powers, peak = powers_(wide(scores), allowed)
         values = self._groups(piece.values, share)
-        kept = drop(powers, self.dropout if self.training else 0.0).to(values.dtype)
+        kept = ops.drop(powers, self.dropout if self.training else 0.0).to(values.dtype)
         context = per_group(kept, values)
         if "value_term" in position.hooks:
             every = [torch.zeros_like(kept)] * len(self.patterns)

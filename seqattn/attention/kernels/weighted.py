@@ -5,15 +5,13 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import BeamSlots, Cache, GrowingCache, KeysValues
 from seqattn.attention.kernels.base import Attended, Kernel
 from seqattn.attention.kernels.parts.folding import fold_beams, fold_mask, unfold_beams
 from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.attention.masks import Mask
-from seqattn.ops.dropout import drop
-from seqattn.ops.precision import wide
-from seqattn.ops.products import exact_product
 from seqattn.positions.base import Position
 
 
@@ -64,8 +62,8 @@ class WeightedKernel(Kernel):
 
     def _products(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor:
         """Scaled products of queries and keys: (B, H, T, S)."""
-        q = (wide(q) if q.device.type == "cpu" else q) * position.score_scale(self.head_dim)
-        return per_group(q, keys.mT, exact_product)
+        q = ops.exact(q) * position.score_scale(self.head_dim)
+        return per_group(q, keys.mT, ops.exact_product)
 
     def _score_term(self, q: Tensor, keys: Tensor, mask: Mask, position: Position) -> Tensor | None:
         """What the position scheme adds to them."""
@@ -73,8 +71,8 @@ class WeightedKernel(Kernel):
 
     def _weighted(self, weights: Tensor, values: Tensor, mask: Mask, position: Position) -> Tensor:
         """The sum of values (B, G, S, Dh) by weights (B, H, T, S): (B, H, T, Dh)."""
-        dropped = drop(weights, self.dropout) if self.training else weights
-        context = per_group(dropped, values, exact_product).to(values.dtype)
+        dropped = ops.drop(weights, self.dropout) if self.training else weights
+        context = per_group(dropped, values, ops.exact_product).to(values.dtype)
         term = self.value_term(dropped.to(values.dtype), mask, position)
         return context if term is None else context + term
 

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqattn import ops
 from seqattn.attention.base import Abilities
 from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import EncoderKernel, HeadShape
 from seqattn.attention.masks import Mask
 from seqattn.checking import Positive
 from seqattn.ops.precision import wide
-from seqattn.ops.products import product
 from seqattn.positions.base import Position
 
 
@@ -44,10 +44,10 @@ class XCAKernel(EncoderKernel):
             q, keys, values = (x.masked_fill(hidden, 0.0) for x in (q, keys, values))
         groups = self.num_kv_heads, self.num_heads // self.num_kv_heads
         rows = _unit(q).unflatten(1, groups).transpose(3, 4).flatten(2, 3)  # (B, G, H/G*Dh, T)
-        scores = product(rows, _unit(keys)).unflatten(2, (groups[1], -1))  # (B, G, H/G, Dh, Dh)
+        scores = ops.product(rows, _unit(keys)).unflatten(2, (groups[1], -1))  # (B, G, H/G, Dh, Dh)
         tau = self.log_tau.exp().unflatten(0, groups)[..., None, None]
         mix = (scores / tau).softmax(dim=-1).flatten(2, 3)  # (B, G, H/G*Dh, Dh)
-        context = product(values, mix.to(values.dtype).transpose(2, 3))  # (B, G, T, H/G*Dh)
+        context = ops.product(values, mix.to(values.dtype).transpose(2, 3))  # (B, G, T, H/G*Dh)
         return context.unflatten(3, (groups[1], -1)).transpose(2, 3).flatten(1, 2)
 
 

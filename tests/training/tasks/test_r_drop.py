@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from seqattn.data.span_batch import collate_windows
 from seqattn.ops import vocabulary_loss as loss_module
 from seqattn.ops.cross_entropy import Mixture, cross_entropy
-from seqattn.ops.dropout import Dropout
+from seqattn.ops.layers import Dropout
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.place import draw_seed

@@ -14,6 +14,7 @@ from seqattn.attention.kernels.base import Attended
 from seqattn.attention.kernels.parts.layouts import Layout
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.masks import Mask, real_first
+from seqattn.ops.memory import block_numbers
 from seqattn.positions.base import Position
 
 # scores that a CPU makes at once; other devices, and compiled graphs, make all at once
@@ -102,8 +103,8 @@ class Piece(NamedTuple):
     def cut(self) -> Iterator[list["Piece"]]:
         """Chunks of pieces, each of them chunks of queries, of about `LARGEST` scores."""
         rows, heads, queries, _ = self.query.shape
-        if self.query.device.type == "cpu" and not torch.compiler.is_compiling():
-            most = LARGEST // (heads * self.keys.shape[2])
+        if not torch.compiler.is_compiling():
+            most = block_numbers(self.query, LARGEST) // (heads * self.keys.shape[2])
             rows, queries = max(1, most // queries), max(1, most)
         for query, keys, values, i, j in zip(*(x.split(rows) for x in self)):
             parts = zip(query.split(queries, dim=2), i.split(queries, dim=1))

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from seqattn.ops.products import product
+from seqattn import ops
 
 
 def per_group(
-    x: Tensor, shared: Tensor, multiply: Callable[[Tensor, Tensor], Tensor] = product
+    x: Tensor, shared: Tensor, multiply: Callable[[Tensor, Tensor], Tensor] = ops.product
 ) -> Tensor:
     """Return x @ shared, where heads i*H/G to (i+1)*H/G - 1 of x share head i (arXiv 2305.13245).
 

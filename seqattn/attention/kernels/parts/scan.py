@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from seqattn import ops
 from seqattn.attention.cache import KeysValues, RowCache
 from seqattn.attention.kernels.parts.groups import per_group
 from seqattn.errors import UserError
-from seqattn.ops.products import product
 
 LOWEST = -1e30  # the log scale of nothing: finite, so that the difference of two is 0 and not NaN
 
@@ -62,7 +62,7 @@ class SummedKeysValues(KeysValues):
 def summed(keys: Keys) -> Sums:
     """Sums over all keys."""
     values, maximum = _scaled(keys)
-    return Sums(product(keys.keys.mT, values), maximum)
+    return Sums(ops.product(keys.keys.mT, values), maximum)
 
 
 def seen_by(queries: Tensor, keys: Keys) -> Tensor:
@@ -143,14 +143,14 @@ def scan(queries: Tensor, keys: Keys, before: Sums | None, chunk: int) -> tuple[
         scale = _in_chunks(scale[..., None], size, LOWEST)[..., 0]  # (B, G, N, C)
     cut = Keys(_in_chunks(keys.keys, size), _in_chunks(keys.values, size), scale)
     past, after = _before_each(summed(cut), before)
-    weights = product(q, cut.keys.mT).unflatten(3, (-1, size))  # (B, G, N, H/G, C, C)
-    far = product(q, past.matrix).unflatten(3, (-1, size))  # (B, G, N, H/G, C, Dh+1)
+    weights = ops.product(q, cut.keys.mT).unflatten(3, (-1, size))  # (B, G, N, H/G, C, C)
+    far = ops.product(q, past.matrix).unflatten(3, (-1, size))  # (B, G, N, H/G, C, Dh+1)
     weights = weights.tril()
     if scale is not None and past.maximum is not None:
         top = torch.maximum(scale.cummax(dim=3).values, past.maximum[..., None])  # (B, G, N, C)
         weights = weights * _decay(scale, top)[:, :, :, None]
         far = far * (past.maximum[..., None] - top).exp()[:, :, :, None, :, None]
-    near = product(weights.flatten(3, 4), cut.values)  # (B, G, N, H/G*C, Dh+1)
+    near = ops.product(weights.flatten(3, 4), cut.values)  # (B, G, N, H/G*C, Dh+1)
     out = (near.unflatten(3, (-1, size)) + far).transpose(2, 3)  # (B, G, H/G, N, C, Dh+1)
     return out.flatten(3, 4).flatten(1, 2)[:, :, :steps], after
 
@@ -196,7 +196,7 @@ def _before_each(own: Sums, before: Sums | None) -> tuple[Sums, Sums]:
         scale = torch.cat((before.maximum[:, :, None], maximum), dim=2)
         top = scale.cummax(dim=2).values
         factors = _decay(scale, top)
-    running = product(factors, terms.flatten(3)).unflatten(3, terms.shape[3:])
+    running = ops.product(factors, terms.flatten(3)).unflatten(3, terms.shape[3:])
     past = Sums(running[:, :, :-1], None if top is None else top[:, :, :-1])
     return past, Sums(running[:, :, -1], None if top is None else top[:, :, -1])
 

@@ -8,60 +8,31 @@ import torch
 from torch import Tensor
 
 from seqattn.ops import second_derivatives
-from seqattn.ops.cpu import bf16_is_native, onednn_multiplies, quick_products
-from seqattn.ops.exponentials import LOG2_E
-from seqattn.ops.short_attention import plain_attention
+from seqattn.ops.cpu.onednn import quick_products
+from seqattn.ops.cpu.short_attention import plain_attention
+from seqattn.ops.gpu import for_all_heads
+from seqattn.ops.precision import LOG2_E
 
 _ROWS, _KEYS = 512, 1024
 """The largest tile of a head's scores."""
 _SCORES = 1 << 19
 """Scores worked on at once, which stay in a core's cache: of several heads where there are few."""
-_FEW = 64  # keys up to which PyTorch's is as quick
 _LOWEST = -1e30  # of the maxima: a row of -inf less its maximum is no number
 
 
-def tiles_are_quicker(kind: torch.dtype, keys: int) -> bool:
-    """Whether `flash_attention` is quicker than PyTorch's own, for so many keys of a type."""
-    if keys <= _FEW:
-        return False
-    if kind == torch.bfloat16:
-        return bf16_is_native()
-    return kind == torch.float32 and onednn_multiplies()
-
-
 class _Heads(NamedTuple):
-    """All heads of some sentences, or some heads of one; a key head serves `times` of them."""
+    """All heads of some sentences, or some heads of one."""
 
     sentences: slice
     heads: slice
-    times: int
 
-    @property
-    def owners(self) -> slice | Tensor:
-        """The key head of each."""
-        if self.times == 1:
-            return self.heads
-        return torch.arange(self.heads.start, self.heads.stop) // self.times
-
-    def queries(self, x: Tensor) -> Tensor:
-        """Theirs of (B, H, T, Dh): (heads, T, Dh)."""
+    def of(self, x: Tensor) -> Tensor:
+        """Theirs of x (B, H, ...): (heads, ...)."""
         return x[self.sentences, self.heads].flatten(0, 1)
-
-    def keys(self, x: Tensor) -> Tensor:
-        """Theirs of (B, G, S, Dh): (heads, S, Dh)."""
-        return x[self.sentences, self.owners].flatten(0, 1)
 
     def apart(self, x: Tensor) -> Tensor:
         """Their x (heads, ...) by sentences."""
         return x.unflatten(0, (self.sentences.stop - self.sentences.start, -1))
-
-    def add(self, x: Tensor, change: Tensor) -> None:
-        """Adds what is theirs, (heads, S, Dh), to x (B, G, S, Dh)."""
-        owners, change = self.owners, self.apart(change).to(x.dtype)
-        if isinstance(owners, slice):
-            x[self.sentences, owners] += change
-        else:  # some of which are the same
-            x[self.sentences].index_add_(1, owners, change)
 
     def bias(self, bias: Tensor, rows: slice, keys: slice) -> Tensor:
         """Theirs of a tile of `bias`, broadcastable to (sentences, heads, rows, keys)."""
@@ -74,14 +45,14 @@ class _Tiles:
 
     Args:
         q: (B, H, T, Dh).
-        keys: (B, G, S, Dh).
+        keys: (B, H, S, Dh).
         bias: as `flash_attention`, in powers of two; None for none.
         is_causal: as `flash_attention`.
     """
 
     def __init__(self, q: Tensor, keys: Tensor, bias: Tensor | None, is_causal: bool) -> None:
-        (self.sentences, self.heads, queries, _), (_, groups, slots, _) = q.shape, keys.shape
-        self.times, self.bias, self.is_causal = self.heads // groups, bias, is_causal
+        (self.sentences, self.heads, queries, _), slots = q.shape, keys.shape[2]
+        self.bias, self.is_causal = bias, is_causal
         halved = is_causal and 4 * queries > 3 * _ROWS  # so that less lies beyond the diagonal
         rows, columns = min(_ROWS // 2 if halved else _ROWS, queries), min(_KEYS, slots)
         self.together = max(1, _SCORES // (rows * columns))
@@ -99,7 +70,7 @@ class _Tiles:
         for sentence in range(0, self.sentences, step):
             some = slice(sentence, min(sentence + step, self.sentences))
             for head in range(0, self.heads, part):
-                yield _Heads(some, slice(head, min(head + part, self.heads)), self.times)
+                yield _Heads(some, slice(head, min(head + part, self.heads)))
 
     def scores(self, heads: _Heads, q: Tensor, keys: Tensor, rows: slice, seen: slice) -> Tensor:
         """Of a tile: (heads, rows, keys), in powers of two."""
@@ -130,8 +101,8 @@ class _FlashAttention(torch.autograd.Function):
         context = torch.empty(q.shape, dtype=q.dtype)
         totals = torch.empty(*q.shape[:3], 1)  # log2 of the sums of powers
         for heads in tiles.groups():
-            of_q, of_keys = heads.queries(q) * (scale * LOG2_E), heads.keys(keys)
-            of_values = heads.keys(values)
+            of_q = heads.of(q) * (scale * LOG2_E)
+            of_keys, of_values = heads.of(keys), heads.of(values)
             for rows, parts in tiles.tiles:
                 peak, total, sums = torch.tensor(_LOWEST), torch.tensor(0.0), torch.tensor(0.0)
                 for seen in parts:
@@ -160,12 +131,12 @@ class _FlashAttention(torch.autograd.Function):
             plain = partial(_written_out, is_causal=tiles.is_causal, scale=scale)
             inputs = (q, keys, values, constant if learnt is None else learnt)
             return *second_derivatives.gradients(plain, inputs, gradient), None, None
-        found = [torch.zeros(part.shape, dtype=part.dtype) for part in (q, keys, values)]
+        found = [torch.empty(part.shape, dtype=part.dtype) for part in (q, keys, values)]
         of_bias = torch.zeros(tiles.bias.shape) if ctx.needs_input_grad[3] else None
         for heads in tiles.groups():
-            own = heads.queries(q) * (scale * LOG2_E), heads.keys(keys), heads.keys(values)
-            change, total = heads.queries(gradient), heads.queries(totals)
-            share = (change.float() * heads.queries(context)).sum(dim=-1, keepdim=True)
+            own = heads.of(q) * (scale * LOG2_E), heads.of(keys), heads.of(values)
+            change, total = heads.of(gradient), heads.of(totals)
+            share = (change.float() * heads.of(context)).sum(dim=-1, keepdim=True)
             of_q, of_keys, of_values = (torch.zeros(part.shape) for part in own)
             for rows, parts in tiles.tiles:
                 for seen in parts:
@@ -181,9 +152,9 @@ class _FlashAttention(torch.autograd.Function):
                         of_scores = of_scores.to(q.dtype)
                         of_q[:, rows] += of_scores.bmm(own[1][:, seen])
                         of_keys[:, seen] += of_scores.mT.bmm(own[0][:, rows])
-            found[0][heads.sentences, heads.heads] = heads.apart(of_q.mul_(scale)).to(q.dtype)
-            heads.add(found[1], of_keys.div_(LOG2_E))
-            heads.add(found[2], of_values)
+            own = of_q.mul_(scale), of_keys.div_(LOG2_E), of_values
+            for whole, part in zip(found, own, strict=True):
+                whole[heads.sentences, heads.heads] = heads.apart(part).to(q.dtype)
         return *found, of_bias, None, None
 
 
@@ -198,8 +169,6 @@ def _written_out(
     if is_causal:
         hidden = torch.ones(q.shape[2], keys.shape[2], dtype=torch.bool).triu(1)
         bias = torch.where(hidden, -torch.inf, 0.0)
-    times = q.shape[1] // keys.shape[1]
-    keys, values = (part.repeat_interleave(times, dim=1) for part in (keys, values))
     return plain_attention(q, keys, values, bias, scale)
 
 
@@ -225,6 +194,7 @@ def flash_attention(
         is_causal: query t sees keys up to t alone; without `bias`.
         scale: of the scores.
     """
+    keys, values = (for_all_heads(part, q.shape[1]) for part in (keys, values))
     if bias is not None:
         visible = bias.dtype == torch.bool
         bias = torch.where(bias, 0.0, -torch.inf) if visible else bias.float()

@@ -4,22 +4,24 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.ops import cpu
-from seqattn.ops import linear_layer as module
-from seqattn.ops.linear_layer import Linear, packed
+from seqattn import ops
+from seqattn.ops import layers
+from seqattn.ops.cpu import onednn
+from seqattn.ops.layers import Linear, packed
 
-pytestmark = pytest.mark.skipif(not module.can_pack(), reason="this PyTorch has no such operators")
+pytestmark = pytest.mark.skipif(not onednn.can_pack(), reason="this PyTorch has no such operators")
 
 
 @pytest.fixture(autouse=True)
 def _small_ones(monkeypatch):
-    monkeypatch.setattr(module, "_LEAST", 1)
-    monkeypatch.setattr(module, "_LARGE", 1)
+    monkeypatch.setattr(ops, "LEAST", 1)
+    for name in ("_LARGE", "_LARGE_FOR_MKL"):
+        monkeypatch.setattr(layers, name, 1)
 
 
 @pytest.mark.parametrize("lags", [True, False])
 def test_weights_give_the_same_product_and_leave_the_layer_as_it_was(monkeypatch, lags):
-    monkeypatch.setattr(cpu, "mkl_lags", lambda: lags)
+    monkeypatch.setattr(onednn, "mkl_lags", lambda: lags)
     layer, x = Linear(24, 700), torch.randn(5, 3, 24)
     with torch.inference_mode():
         expected = F.linear(x, layer.weight, layer.bias)
@@ -36,11 +38,11 @@ def test_weights_give_the_same_product_and_leave_the_layer_as_it_was(monkeypatch
 
 
 def test_only_large_ones_are_packed_where_mkl_is_as_quick(monkeypatch):
-    monkeypatch.setattr(cpu, "mkl_lags", lambda: False)
-    monkeypatch.setattr(module, "_LARGE", 24 * 700)
+    monkeypatch.setattr(onednn, "mkl_lags", lambda: False)
+    monkeypatch.setattr(layers, "_LARGE_FOR_MKL", 24 * 700)
     model = torch.nn.ModuleList([Linear(24, 700), Linear(24, 699)])
     with packed(model):
-        assert [layer.ordered is not None for layer in model] == [True, False]
+        assert [layer.packed is not None for layer in model] == [True, False]
 
 
 def test_blocks_may_overlap_as_those_of_threads_do():
@@ -51,4 +53,4 @@ def test_blocks_may_overlap_as_those_of_threads_do():
     for block in (first, second):
         block.__exit__(None, None, None)
         torch.testing.assert_close(layer(x), expected)
-    assert layer.ordered is None
+    assert layer.packed is None

@@ -6,13 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from seqattn import ops
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.attention.kernels.weighted import WeightedKernel
 from seqattn.attention.masks import Mask
-from seqattn.ops import short_attention as module
-from seqattn.ops.attention import fused_attention
-from seqattn.ops.short_attention import short_attention
+from seqattn.ops.cpu import onednn
+from seqattn.ops.cpu import short_attention as module
+from seqattn.ops.cpu.short_attention import short_attention
 from seqattn.positions import Position
 from tests.builders import make_position
 from tests.comparing import close
@@ -65,7 +66,7 @@ def test_dropout_takes_weights_and_scales_the_others(groups, length, monkeypatch
 def test_the_kernel_drops_the_share_that_it_is_told(keys):
     q, k = torch.zeros(1, 1, 2000, 4), torch.zeros(1, 1, keys, 4)
     values = torch.ones(1, 1, keys, 4)
-    out = fused_attention(q, k, values, None, False, 0.4, 1.0)[..., 0]
+    out = ops.attention(q, k, values, None, False, 0.4, 1.0)[..., 0]
     assert out.mean().item() == pytest.approx(1, abs=0.02)
     assert out.var().item() == pytest.approx(0.4 / 0.6 / keys, rel=0.15)
 
@@ -73,7 +74,7 @@ def test_the_kernel_drops_the_share_that_it_is_told(keys):
 @pytest.mark.parametrize("length", [5, 256, 257])
 def test_half_precision_on_a_cpu_is_near_full_precision(length):
     narrow = [heads(4, length, torch.bfloat16) for _ in range(3)]
-    got = fused_attention(*narrow, None, True, 0.0, 0.3)
+    got = ops.attention(*narrow, None, True, 0.0, 0.3)
     wide = (part.float() for part in narrow)
     want = F.scaled_dot_product_attention(*wide, is_causal=True, scale=0.3)
     assert got.dtype == torch.bfloat16
@@ -90,7 +91,7 @@ def of_exact(out, exact):
 @pytest.mark.parametrize("length", [5, 32, 200])
 @pytest.mark.parametrize("size", [1, 3])
 def test_half_precision_on_a_cpu_is_as_near_as_pytorchs(native, way, length, size, monkeypatch):
-    monkeypatch.setattr(module, "bf16_is_native", lambda: native)
+    monkeypatch.setattr(onednn, "bf16_is_native", lambda: native)
     parts = [torch.randn(2, 4, length, 32) * factor for factor in (size, size, 1)]
     parts, upstream = [x.bfloat16() for x in parts], torch.randn(2, 4, length, 32).bfloat16()
 

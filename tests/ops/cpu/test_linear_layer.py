@@ -4,11 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqattn.ops import cpu
-from seqattn.ops import linear_layer as module
-from seqattn.ops.linear_layer import add_linear, linear
+from seqattn import ops
+from seqattn.ops import add_linear, linear
+from seqattn.ops.cpu import onednn
 from tests.comparing import close
-from tests.ops.watched_products import SETTINGS, Products
+from tests.ops.cpu.watched_products import SETTINGS, Products
 
 pytestmark = pytest.mark.usefixtures("where_mkl_lags")
 
@@ -86,7 +86,7 @@ def test_autocast_multiplies_in_its_own_type():
 
 
 def test_small_products_are_left_to_pytorch(monkeypatch):
-    monkeypatch.setattr(module, "_LEAST", 7 * 24 * 6 + 1)
+    monkeypatch.setattr(ops, "LEAST", 7 * 24 * 6 + 1)
     with Products() as products:
         linear(made(7, 24), made(6, 24))
         linear(made(8, 24), made(6, 24))
@@ -95,7 +95,7 @@ def test_small_products_are_left_to_pytorch(monkeypatch):
 
 def test_the_setting_is_given_back_after_an_error():
     def failing():
-        with cpu.quick_products():
+        with onednn.quick_products():
             assert SETTINGS.fp32_precision == "bf16"
             raise ValueError("here")
 
@@ -105,7 +105,7 @@ def test_the_setting_is_given_back_after_an_error():
 
 
 def test_blocks_of_threads_may_end_in_any_order():
-    first, second = cpu.quick_products(), cpu.quick_products()
+    first, second = onednn.quick_products(), onednn.quick_products()
     for block in (first, second):
         block.__enter__()
     first.__exit__(None, None, None)
@@ -115,7 +115,7 @@ def test_blocks_of_threads_may_end_in_any_order():
 
 
 def test_products_that_would_be_rounded_are_not_taken(monkeypatch):
-    cpu.onednn_is_exact.cache_clear()
+    onednn.onednn_is_exact.cache_clear()
     multiply = torch.Tensor.__matmul__
 
     def rounded(x, y):
@@ -125,8 +125,8 @@ def test_products_that_would_be_rounded_are_not_taken(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(torch.Tensor, "__matmul__", rounded)
-        assert not cpu.onednn_is_exact()
-    cpu.onednn_is_exact.cache_clear()
+        assert not onednn.onednn_is_exact()
+    onednn.onednn_is_exact.cache_clear()
 
 
 def test_what_is_asked_first_of_all_changes_no_answer():
@@ -134,9 +134,9 @@ def test_what_is_asked_first_of_all_changes_no_answer():
     torch.set_default_dtype(torch.float64)
     try:
         for enabled in (True, False):
-            cpu.onednn_is_exact.cache_clear()
+            onednn.onednn_is_exact.cache_clear()
             with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-                assert cpu.onednn_is_exact()
+                assert onednn.onednn_is_exact()
     finally:
         torch.set_default_dtype(torch.float32)
 

@@ -5,8 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.errors import UserError
-from seqattn.ops.dropout import Dropout, drop
-from seqattn.ops.short_attention import short_attention
+from seqattn.ops import drop
+from seqattn.ops.cpu.short_attention import short_attention
+from seqattn.ops.layers import Dropout
 from tests.settings import made
 
 COUNT = 400_000

@@ -5,10 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqattn.ops import attention
-from seqattn.ops import flash_attention as module
-from seqattn.ops.attention import fused_attention
-from seqattn.ops.flash_attention import flash_attention
+from seqattn import ops
+from seqattn.ops.cpu import flash_attention as module
+from seqattn.ops.cpu.flash_attention import flash_attention
 from tests.comparing import close
 
 B, H, T = 3, 4, 23
@@ -92,11 +91,11 @@ def test_what_is_added_to_scores_has_its_gradient(monkeypatch, size, shape):
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16], ids=str)
 def test_long_sequences_are_attended_to_in_tiles_where_that_is_quicker(monkeypatch, kind, lengths):
     calls = []
-    monkeypatch.setattr(attention, "tiles_are_quicker", lambda kind, keys: True)
-    monkeypatch.setattr(attention, "flash_attention", lambda *x: calls.append(x) or made(*x))
+    monkeypatch.setattr(ops, "tiles_are_quicker", lambda kind, keys: True)
+    monkeypatch.setattr(ops, "flash_attention", lambda *x: calls.append(x) or made(*x))
     made = flash_attention
     q, keys = (heads(H, kind, length) for length in lengths)
-    got = fused_attention(q, keys, keys, None, lengths[0] == lengths[1], 0.0, 0.3)
+    got = ops.attention(q, keys, keys, None, lengths[0] == lengths[1], 0.0, 0.3)
     wide = (part.double() for part in (q, keys, keys))
     causal = lengths[0] == lengths[1]
     want = F.scaled_dot_product_attention(*wide, is_causal=causal, scale=0.3).float()

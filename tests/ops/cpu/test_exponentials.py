@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqattn.ops.exponentials import exp_, tanh_
+from seqattn.ops import exp_, tanh_
 
 
 @pytest.mark.usefixtures("where_mkl_lags")

@@ -1,6 +1,5 @@
 """Softmax attention over short sequences on a CPU."""
 
-import math
 from functools import partial
 from typing import Any
 
@@ -8,24 +7,10 @@ import torch
 from torch import Tensor
 
 from seqattn.ops import second_derivatives
-from seqattn.ops.cpu import bf16_is_native, onednn_multiplies, quick_products
-from seqattn.ops.dropout import drawn, factor
+from seqattn.ops.cpu.elementwise import drawn, factor
+from seqattn.ops.cpu.onednn import quick_products
+from seqattn.ops.gpu import for_all_heads
 from seqattn.ops.precision import wide
-
-_FEW_WEIGHTS = 256  # keys up to which they are few beside the features
-
-
-def longest(kind: torch.dtype, dropout: float = 0.0) -> float:
-    """Keys up to which it is the faster way for numbers of a kind."""
-    if dropout and (kind == torch.float32 or _is_narrow(kind)):
-        return math.inf  # PyTorch's keeps the weights then, too
-    if kind == torch.float32 and not onednn_multiplies():
-        return 31
-    return _FEW_WEIGHTS if kind == torch.float32 or _is_narrow(kind) else 0
-
-
-def _is_narrow(kind: torch.dtype) -> bool:
-    return kind == torch.bfloat16 and bf16_is_native()
 
 
 class _ShortAttention(torch.autograd.Function):
@@ -122,9 +107,7 @@ def short_attention(
         scale: of the scores.
         dropout: share of the weights dropped.
     """
-    if keys.shape[1] != q.shape[1]:
-        times = q.shape[1] // keys.shape[1]
-        keys, values = (part.repeat_interleave(times, dim=1) for part in (keys, values))
+    keys, values = (for_all_heads(part, q.shape[1]) for part in (keys, values))
     hidden = None if visible is None else ~visible
     if is_causal:
         hidden = torch.ones(q.shape[2], keys.shape[2], dtype=torch.bool).triu(1)

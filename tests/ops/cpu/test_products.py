@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from seqattn.ops.products import product
-from tests.ops.watched_products import Products
+from seqattn.ops import product
+from tests.ops.cpu.watched_products import Products
 
 pytestmark = pytest.mark.usefixtures("where_mkl_lags")
 

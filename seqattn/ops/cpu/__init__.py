@@ -1,0 +1,1 @@
+"""Quick versions for CPUs; `seqattn.ops` says when they serve."""

@@ -1,0 +1,68 @@
+"""Layers of quick operations: linear maps whose weights can be packed for a search, and dropout."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from seqattn import ops
+from seqattn.checking import Dropout as Share
+from seqattn.ops.cpu import onednn
+
+_LARGE, _LARGE_FOR_MKL = 1 << 13, 1 << 20
+"""Numbers of a matrix from which it is packed, where oneDNN is the quicker one and elsewhere."""
+
+
+class Linear(nn.Linear):
+    """x W^T + b, as `torch.nn.Linear`, by `ops.linear`."""
+
+    packed: Tensor | None = None
+    """The weight as oneDNN reads it, within a block of `packed`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.linear(x, self.weight, self.bias, self.packed)
+
+
+@contextmanager
+def packed(model: nn.Module) -> Iterator[None]:
+    """Within the block the weights of a model's linear layers, which must not change, are packed.
+
+    Generation multiplies few rows at a time, so that packing takes as long as the product. It is
+    oneDNN's and for float32 on a CPU, of large matrices, or of most where it is the quicker one
+    anyway. Blocks of several threads may overlap.
+    """
+    layers = [layer for layer in model.modules() if type(layer) is Linear and _worth_packing(layer)]
+    for layer in layers:
+        layer.packed = onednn.pack(layer.weight)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.packed = None
+
+
+def _worth_packing(layer: Linear) -> bool:
+    weight, least = layer.weight, _LARGE if onednn.is_quicker() else _LARGE_FOR_MKL
+    fits = weight.device.type == "cpu" and weight.dtype == torch.float32
+    return fits and weight.numel() >= least and onednn.can_pack()
+
+
+class Dropout(nn.Module):
+    """Zeroes a share `p` of its input in training and scales the rest by 1/(1-p).
+
+    The same as `torch.nn.Dropout`, by `ops.drop`; on a CPU `p` is kept to 1/65536.
+
+    Args:
+        p: share dropped, from 0 up to but not 1.
+    """
+
+    def __init__(self, p: Share) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.drop(x, self.p) if self.training else x
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
