@@ -5,13 +5,15 @@ import io
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 from lightning.fabric.loggers.logger import rank_zero_experiment
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger, WandbLogger
-from lightning.pytorch.loggers.csv_logs import ExperimentWriter
+from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
 
 from seqattn.errors import UserError
 from seqattn.inputs import csv_rows, read_bytes
@@ -21,58 +23,60 @@ _LONGEST_TAG = 64
 """Characters that wandb takes."""
 
 
-class Figures(ExperimentWriter):
-    """A file of figures that is appended to, where Lightning's begins it anew."""
+class CSVFile(Logger):
+    """One file of figures for all of a run, where Lightning's begins it anew; each row is written
+    at once.
 
-    def __init__(self, log_dir: str) -> None:
-        super().__init__(log_dir)
-        self.file = Path(self.metrics_file_path)
-        self.metrics_keys = sorted({key for row in csv_rows(self.file) for key in row})
+    Args:
+        save_dir: the run's directory.
+    """
 
-    def save(self) -> None:
-        """Appends the rows that were logged, or writes the file anew where it gets new columns."""
-        new = set().union(*self.metrics) - set(self.metrics_keys)
-        if new:
-            self.metrics_keys = sorted({*self.metrics_keys, *new})
-            self._write([*csv_rows(self.file), *self.metrics])
-        elif self.metrics:
-            with self.file.open("a", encoding="utf-8", newline="") as file:
-                csv.DictWriter(file, self.metrics_keys).writerows(self.metrics)
-        self.metrics = []
+    name, version = "csv", 0
+
+    def __init__(self, save_dir: str) -> None:
+        super().__init__()
+        self._folder = Path(save_dir, self.name, f"version_{self.version}")
+        self._file = self._folder / "metrics.csv"
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        return sorted({key for row in csv_rows(self._file) for key in row})
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Appends a row, or writes the file anew where it gets new columns."""
+        row = {name: x.item() if isinstance(x, Tensor) else x for name, x in metrics.items()}
+        row["step"] = step
+        if row.keys() <= set(self._columns):
+            with self._file.open("a", encoding="utf-8", newline="") as file:
+                csv.DictWriter(file, self._columns).writerow(row)
+        else:
+            self._columns = sorted({*self._columns, *row})
+            self._write([*csv_rows(self._file), row])
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any) -> None:
+        """Writes them beside the figures."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(dict(params), sort_keys=False)
+        write_whole(self._folder / "hparams.yaml", text.encode())
 
     def keep_before(self, step: int) -> None:
         """Takes away the rows of this step and later ones, and one that was cut."""
-        kept = [row for row in csv_rows(self.file) if float(row.get("step") or "inf") < step]
+        kept = [row for row in csv_rows(self._file) if float(row.get("step") or "inf") < step]
         if kept:
             self._write(kept)
         else:
-            self.file.unlink(missing_ok=True)
-            self.metrics_keys = []
+            self._file.unlink(missing_ok=True)
+            self._columns = []
 
     def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, self.metrics_keys)
+        writer = csv.DictWriter(text, self._columns)
         writer.writeheader()
         writer.writerows(rows)
-        write_whole(self.file, text.getvalue().encode())
-
-    def _check_log_dir_exists(self) -> None:
-        """Lightning's takes the file away."""
-
-
-class CSVFile(CSVLogger):
-    """Lightning's log of figures, as one file for all of a run; each row is written at once."""
-
-    def __init__(self, save_dir: str) -> None:
-        super().__init__(save_dir, "csv", version=0, flush_logs_every_n_steps=1)
-
-    @property
-    @rank_zero_experiment
-    def experiment(self) -> Figures:
-        """What writes the file."""
-        if not isinstance(self._experiment, Figures):
-            self._experiment = Figures(self.log_dir)
-        return self._experiment
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_whole(self._file, text.getvalue().encode())
 
 
 class WandbRun(WandbLogger):
@@ -85,7 +89,34 @@ class WandbRun(WandbLogger):
 
     def __init__(self, artifacts: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.artifacts = artifacts
+        self.artifacts, self.options = artifacts, options
+        self._run: Any = None
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        """The run of wandb, once it is connected."""
+        return self._run
+
+    def connect(self, key: str, tags: Sequence[str], group: str | None, **how: Any) -> None:
+        """Begins the run, or resumes it.
+
+        Args:
+            key: the id, unless this logger was given one.
+            tags, group: see `connect`.
+            **how: further arguments of `wandb.init`.
+        """
+        import wandb
+
+        given = dict(self.options)
+        given["dir"] = given.pop("save_dir", None)
+        given["id"] = given.get("id") or key
+        given["group"] = given.get("group") or group
+        both = dict.fromkeys([*(given.get("tags") or ()), *tags])
+        given["tags"] = [tag[:_LONGEST_TAG] for tag in both]
+        self._run = wandb.init(**{"resume": "allow", **given, **how})
+        self._run.define_metric("trainer/global_step")  # by which Lightning names a step
+        self._run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
 
     def keep(self, path: Path, kind: str, aliases: Sequence[str]) -> None:
         """Keeps a file or a directory as an artifact; nothing where it is not there.
@@ -127,7 +158,7 @@ def go_on_from(loggers: Sequence[Any], step: int) -> None:
     """
     for logger in loggers:
         if isinstance(logger, CSVFile):
-            logger.experiment.keep_before(step)
+            logger.keep_before(step)
         elif isinstance(logger, TensorBoardLogger):
             logger.experiment.close()  # what is written next hides these steps where they are shown
             logger.experiment.purge_step = step
@@ -151,7 +182,7 @@ def connect(
     """Begins the wandb run, or goes on with it; offline where wandb cannot be reached.
 
     Args:
-        loggers: of the run; others than wandb's need nothing.
+        loggers: of the run; others than `WandbRun` need nothing.
         home: the run's directory, which keeps the id.
         tags: of the run, beside those that a logger was given.
         group: of the run, unless a logger was given one.
@@ -160,32 +191,24 @@ def connect(
         UserError: where wandb knows nobody.
     """
     for logger in loggers:
-        if isinstance(logger, WandbLogger):
-            given = logger._wandb_init
-            given["group"] = given.get("group") or group
-            both = dict.fromkeys([*(given.get("tags") or ()), *tags])
-            given["tags"] = [tag[:_LONGEST_TAG] for tag in both]
-            _connect(logger, home / "wandb.id")
+        if isinstance(logger, WandbRun):
+            _connect(logger, home / "wandb.id", tags, group)
 
 
-def _connect(logger: WandbLogger, kept: Path) -> None:
+def _connect(logger: WandbRun, file: Path, tags: Sequence[str], group: str | None) -> None:
     import wandb
 
-    given = logger._wandb_init
-    given.pop("anonymous", None)  # Lightning hands it on, and wandb warns that it is gone
-    if not given["id"]:
-        if not kept.is_file():
-            write_whole(kept, secrets.token_hex(4).encode())
-        given["id"] = read_bytes(kept, _LONGEST_TAG).decode(errors="replace")
+    if not file.is_file():
+        write_whole(file, secrets.token_hex(4).encode())
+    key = read_bytes(file, _LONGEST_TAG).decode(errors="replace")
     try:
-        _ = logger.experiment
+        logger.connect(key, tags, group)
     except wandb.errors.UsageError as error:
         hint = "run `wandb login`, or set logger.wandb.mode=offline"
         raise UserError(f"logger=wandb: {error}; {hint}") from error
     except wandb.errors.Error as error:
         wandb.teardown()  # whose service still holds the run's id
-        given["mode"] = "offline"
-        _ = logger.experiment
+        logger.connect(key, tags, group, mode="offline")
         cause = str(error).splitlines()[-1]
         print(
             f"wandb cannot be reached and logs offline, `wandb sync` sends it later: {cause}",
