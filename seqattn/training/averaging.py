@@ -47,10 +47,11 @@ class MovingAverage(WeightAveraging):
 
     def __init__(self, decay: Share = 0.999) -> None:
         self._move = get_ema_multi_avg_fn(decay)
-        super().__init__(use_buffers=False, multi_avg_fn=self._move)
+        super().__init__()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._device = trainer.strategy.root_device  # where the model is not yet
+        # the device is known only now: the model is not on it yet
+        super().__init__(trainer.strategy.root_device, False, multi_avg_fn=self._move)
         super().setup(trainer, pl_module, stage)
         self._swapped = False
         self._model, self._updated = pl_module, 0

@@ -62,18 +62,17 @@ class FullySharded(ModelParallelStrategy):
     validates each rank holds the whole model, so that any rank may call any of its methods, as
     often as it likes. Checkpoints are whole, and those of any other strategy: they are read by any
     number of ranks, sharded or not.
+
+    Args:
+        ranks: of all machines.
     """
 
-    def __init__(self) -> None:
-        super().__init__(tensor_parallel_size=1, save_distributed_checkpoint=False)
+    def __init__(self, ranks: int) -> None:
+        super().__init__(ranks, tensor_parallel_size=1, save_distributed_checkpoint=False)
 
     @property
     def lightning_restore_optimizer(self) -> bool:
         return True  # by `load_optimizer_state_dict`, as other strategies do
-
-    def setup_environment(self) -> None:
-        self._data_parallel_size = self.num_nodes * self.num_processes
-        super().setup_environment()
 
     def setup(self, trainer: Trainer) -> None:
         if isinstance(self._task.model, FSDPModule):  # a training that begins once more

@@ -224,7 +224,8 @@ class TrainerOptions:
             "plugins": list(plugins),
         }
         if self.sharded:
-            fixed |= {"strategy": FullySharded(), "inference_mode": False}
+            strategy = FullySharded(self.ranks * self.num_nodes)
+            fixed |= {"strategy": strategy, "inference_mode": False}
         try:
             # copies, since Lightning adds callbacks of its own to the list that it is given
             return Trainer(**{**own, **by_steps, **fixed, **deepcopy(dict(self.lightning))})
