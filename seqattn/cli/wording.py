@@ -3,11 +3,12 @@
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from yaml import YAMLError
 
 from seqattn.bundle.choices import SLOT_NODES
@@ -110,7 +111,7 @@ def _worded(error: BaseException) -> str | None:
         if error.key is None or str(error.key) in map(str, error.parent_node):
             return None
         groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
-        keys = _keys(OmegaConf.to_container(error.parent_node._get_root()))
+        keys = _keys(OmegaConf.to_container(_root_of(error.parent_node)))
         wrong = str(error.full_key)
         if wrong in groups:
             return f"there is no {wrong}= here: the command does not take it, or ~ left it out"
@@ -122,6 +123,15 @@ def _worded(error: BaseException) -> str | None:
         return f"there is no key {slot[1]}{nearest(slot[1], _SLOTS)}"
     group = re.match(r"Could not override '([^']*)'\.\s+No match in the defaults", str(error))
     return None if group is None else f"this command takes no {group[1]}="
+
+
+def _root_of(node: DictConfig) -> Any:
+    """All settings that a node is part of."""
+    root, dots = node, "."  # one for the node itself, and one more for each above it
+    with suppress(ConfigKeyError):
+        while True:
+            root, dots = OmegaConf.select(node, dots), dots + "."
+    return root
 
 
 def _unknown_choice(error: MissingConfigException) -> str:
