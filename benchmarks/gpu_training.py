@@ -22,10 +22,9 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.training.averaging import MovingAverage
 from seqattn.training.muon import muon
 from seqattn.training.optim import adamw
-from seqattn.training.place import draw_seed
 from seqattn.training.schedules import inverse_sqrt
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
-from seqattn.training.tasks.settings import Optimization
+from seqattn.training.tasks.settings import Optimization, draw_seed
 from seqattn.training.trainer_options import TrainerOptions
 
 OPTIMIZERS: dict[str, Any] = {"adamw": partial(adamw, lr=1e-4), "muon": partial(muon, lr=1e-4)}

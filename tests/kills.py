@@ -26,6 +26,7 @@ from seqattn.cli.main import run_verb
 from seqattn.training.setup import SpanSetup, TextSetup
 from tests.cli.small import (
     checkpoint,
+    place,
     train_arguments,
     write_corpus,
     write_documents,
@@ -133,7 +134,9 @@ def measurements(run_dir):
 def difference(one, other):
     """Where two runs differ, in words; None where they are equal to the bit."""
     mine, theirs = checkpoint(one), checkpoint(other)
-    for part in ("place", "state_dict", "optimizer_states", "lr_schedulers", "kept"):
+    if place(mine) != place(theirs):
+        return "the place"
+    for part in ("state_dict", "optimizer_states", "lr_schedulers", "kept"):
         if not _equal(mine[part], theirs[part]):
             return part
     weights = [(run / "model" / "model.safetensors").read_bytes() for run in (one, other)]

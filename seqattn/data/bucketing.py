@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ class BucketSampler(Sampler[list[int]]):
         self.start_batch = 0
         self.sampler: object = None
 
-    @property
+    @cached_property
     def plan(self) -> str:
         """Names the batches of all epochs, in 16 hexadecimal digits."""
         digest = hashlib.sha256(self.sizes.tobytes() + self.band.tobytes())

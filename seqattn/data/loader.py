@@ -77,6 +77,8 @@ class BatchLoader(DataLoader[BatchT]):
             worker_init_fn=_leave_signals,
         )
         self.batches, self.data = batches, data
+        self._taken = 0
+        """Batches of the epoch that were given out on this rank, or left out."""
         # Lightning sets the epoch on `loader.batch_sampler.sampler`.
         batches.sampler = self
 
@@ -85,30 +87,39 @@ class BatchLoader(DataLoader[BatchT]):
         # A generator: Lightning makes the iterator before it sets the epoch, and workers would
         # begin to prepare the wrong one at once.
         self.data.epoch = self.batches.epoch  # before workers copy it
-        yield from super().__iter__()
+        self._taken = self.batches.start_batch
+        for batch in super().__iter__():
+            self._taken += 1
+            yield batch
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the epoch; another than the present one begins at its start."""
         self.batches.set_epoch(epoch)
 
-    def start(self, epoch: int, step: int, plan: str) -> None:
-        """Lets the next iteration begin within an epoch, counted from 0.
+    def state_dict(self) -> dict[str, Any]:
+        """Return the epoch, how many of its optimizer steps were taken, and which plan they are of,
+        for Lightning's checkpoints; no number depends on how many ranks there are."""
+        steps = -(-self._taken * self.batches.world // self.batches.step_batches)
+        over = self._taken >= len(self)
+        plan = self.batches.plan
+        return {"epoch": self.batches.epoch, "step": steps, "over": over, "plan": plan}
 
-        Args:
-            step: its optimizer steps that are left out.
-            plan: the batches that were meant, as `batches.plan` names them.
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the next iteration begin where `state_dict` was taken.
 
         Raises:
-            UserError: a start within an epoch whose batches are others: other data, limits or seed.
+            UserError: within an epoch whose batches are others: other data, limits or seed.
         """
-        if step and plan != self.batches.plan:
+        step, plan = state_dict["step"], self.batches.plan
+        if step and not state_dict["over"] and state_dict["plan"] != plan:
             raise UserError(
                 f"resuming after step {step:,} of an epoch must find the same data, batch limits, "
                 "seed and batches of a step as before, they have changed; restore them, or begin "
                 "anew with the weights by init_from"
             )
-        self.batches.set_epoch(epoch)
-        self.batches.start_batch = step * self.batches.step_batches // self.batches.world
+        self.batches.set_epoch(state_dict["epoch"])
+        self._taken = step * self.batches.step_batches // self.batches.world
+        self.batches.start_batch = self._taken
 
 
 def _leave_signals(worker: int) -> None:

@@ -39,10 +39,6 @@ class TextData(LightningDataModule):
         cache_dir: where vocabularies, ids and the memory-mapped text are kept; None for the
             environment's SEQATTN_CACHE or else ~/.cache/seqattn.
         tokenizer: a ready tokenizer, to resume or to evaluate a bundle; None to train one.
-
-    Attributes:
-        start: the epoch, the step of it and the plan of batches that training begins at, as
-            `BatchLoader.start` takes them; None for the beginning.
     """
 
     default_options: type[BatchLimits]
@@ -67,7 +63,6 @@ class TextData(LightningDataModule):
         self.seed = seed
         self._tokenizer = tokenizer
         self._splits: dict[str, TokenRows[Any]] = {}
-        self.start: tuple[int, int, str] | None = None
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -99,12 +94,9 @@ class TextData(LightningDataModule):
             self._splits[split] = data
 
     def train_dataloader(self) -> BatchLoader[Any]:
-        """The training batches of this rank, shuffled anew each epoch, from `start` on."""
+        """The training batches of this rank, shuffled anew each epoch."""
         self.setup("fit")
-        loader = self._loader("train", shuffle=True)
-        if self.start is not None:
-            loader.start(*self.start)
-        return loader
+        return self._loader("train", shuffle=True)
 
     def val_dataloader(self) -> BatchLoader[Any]:
         """The validation batches of this rank, always the same, the longest first."""

@@ -8,6 +8,7 @@ epoch is found without reading what comes before it.
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 
@@ -188,7 +189,7 @@ class WindowSampler(Sampler[list[int]]):
         self.start_batch = 0
         self.sampler: object = None
 
-    @property
+    @cached_property
     def plan(self) -> str:
         """Names the batches of all epochs, in 16 hexadecimal digits."""
         digest = hashlib.sha256(f"{self.counts} {self.seed} {self.step_batches}".encode())

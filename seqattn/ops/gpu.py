@@ -1,6 +1,6 @@
 """How PyTorch's own parts are set up for a GPU."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -18,6 +18,15 @@ def set_up(tf32: bool, cudnn_attention: bool) -> None:
     """Chooses what float32 is multiplied in, and whether attention may be cuDNN's."""
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cuda.enable_cudnn_sdp(cudnn_attention)
+
+
+def multiply_all(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
+    """Multiply tensors in place by one number, in few launches where this PyTorch can."""
+    if tensors and hasattr(torch, "_foreach_mul_"):
+        torch._foreach_mul_(tensors, factor)  # type: ignore[arg-type]
+        return
+    for tensor in tensors:
+        tensor.mul_(factor)
 
 
 @contextmanager

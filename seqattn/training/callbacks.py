@@ -11,8 +11,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch import callbacks
 
 from seqattn.errors import UserError
-from seqattn.training.monitors import logs_now
-from seqattn.training.place import Place, steps_now
+from seqattn.training.monitors import logs_now, steps_now
 
 
 class Throughput(Callback):
@@ -153,14 +152,13 @@ class EarlyStopping(callbacks.EarlyStopping):
 
 
 class Diverged(UserError):
-    """A training that makes no finite numbers any more. Args: place: after the last step tried."""
+    """A training that makes no finite numbers any more. Args: step: the last one tried."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, step: int) -> None:
         super().__init__(
-            f"training has diverged: no finite numbers at step {place.step}; lower optimizer.lr, "
+            f"training has diverged: no finite numbers at step {step}; lower optimizer.lr, "
             "raise schedule.warmup_steps, or set trainer.gradient_clip_val"
         )
-        self.place = place
 
 
 class Finite(Callback):
@@ -187,8 +185,8 @@ class Finite(Callback):
                 file=sys.stderr,
             )
         if self._in_a_row == self._MOST:
-            raise Diverged(Place.of(trainer, True))
+            raise Diverged(trainer.global_step)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not math.isfinite(float(trainer.callback_metrics.get("val/loss", 0.0))):
-            raise Diverged(Place.of(trainer, True))
+            raise Diverged(trainer.global_step)

@@ -1,4 +1,4 @@
-"""When a run's place is saved, which weights are kept, and how it goes on from there."""
+"""When a run's state is saved, which weights are kept, and how it resumes."""
 
 import math
 import time
@@ -8,15 +8,21 @@ from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, WeightAveraging
 
 from seqattn.errors import Stopped
+from seqattn.training.callbacks import Diverged
 from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
-from seqattn.training.place import Place, steps_now
+from seqattn.training.monitors import steps_now
+
+_PLACE = ("state_dict", "epoch_progress", "epoch_loop.batch_progress")
+"""Of the state of Lightning's loops, what says which batch comes next."""
 
 
 class Checkpoints(Checkpoint):
-    """Saves after each validation, every so often, and when a signal asks for an end.
+    """Save after each validation, every so often, and when a signal asks for an end.
 
-    Saving stands between two optimizer steps, so that a place is three numbers (`Place`), and
-    nothing of it depends on how many ranks there are.
+    A checkpoint has Lightning's own counters as they stand at the end of an optimizer step, from
+    where Lightning resumes whatever follows; it is written once the step's figures are logged. One
+    of a stop before or within a validation has them as they stand there, and the validation is made
+    again. Nothing of it depends on the number of ranks but batches, which are counted anew.
 
     Args:
         monitor: by which validated weights are kept: a logged number, or step for the last.
@@ -27,7 +33,7 @@ class Checkpoints(Checkpoint):
 
     Attributes:
         kept: (value, step) of the weights that are kept, the best first.
-        passed: where training goes on with the weights of a checkpoint before it; None for there.
+        passed: counters where training diverged, past which it resumes; None if it has not.
     """
 
     def __init__(
@@ -43,67 +49,86 @@ class Checkpoints(Checkpoint):
         self._by = [monitor, mode]
         self.every_steps, self.every_seconds = every_steps, 60 * (every_minutes or math.inf)
         self.kept: list[tuple[float, int]] = []
-        self.passed: Place | None = None
-        self._place = Place()
+        self.passed: dict[str, Any] | None = None
+        self._counters: dict[str, Any] | None = None
+        """Of the step that is to be saved; None if none is."""
+        self._validated = True
+        self._interval: tuple[Any, Any] | None = None
+        self._resumed: dict[str, Any] = {}
         self._saved, self._saved_at = 0, time.monotonic()
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         _validate_between_steps(trainer)
         # in place of Lightning's handlers, which save nothing
         pl_module.agreement.signals.listen()
-        # nor need ranks ask each other at every step, which would wait for a GPU
-        trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+        if self._resumed:
+            _count_anew(trainer, self._resumed["accumulated"])
+            if not self._resumed["validated"]:
+                self._interval = _validate_at_once(trainer)
+            self._resumed = {}
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         pl_module.agreement.signals.restore()
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         pl_module.agreement.signals.restore()
+        if isinstance(exception, Diverged):
+            self.passed = _counters(trainer)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: Any, optimizer: Any) -> None:
         late = time.monotonic() - self._saved_at > self.every_seconds
         pl_module.agreement.wants_save = late and trainer.is_global_zero
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        # after a resumption Lightning's own count may stand at one more
-        trainer.fit_loop.epoch_loop._batches_that_stepped = trainer.global_step
-
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
-        loop, agreed, step = trainer.fit_loop, pl_module.agreement, trainer.global_step
         if not steps_now(trainer):
             return
         self.files.check()
-        validates = trainer.enable_validation and loop.epoch_loop._should_check_val_fx(
-            loop._data_fetcher  # type: ignore[arg-type]
-        )
-        # of the last step the validation is made first: no run would go on with it
-        if agreed.stop and not (validates and trainer.should_stop):
-            trainer._logger_connector.update_train_step_metrics()  # which would come after this
-            self._stop(trainer, agreed.stop, validated=not validates)
+        agreed, step = pl_module.agreement, trainer.global_step
         late = agreed.save and step > self._saved + 1
-        due = late or trainer.should_stop or (self.every_steps and step % self.every_steps == 0)
-        if due and not validates:
+        regular = self.every_steps and step % self.every_steps == 0
+        if late or regular or agreed.stop or trainer.should_stop:
+            self._counters = _counters(trainer)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
+        self._save_step(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        self._save_step(trainer, pl_module)
+
+    def _save_step(self, trainer: Trainer, pl_module: Any) -> None:
+        """Save the step before, if it is due, which no validation has followed."""
+        if self._counters is not None:
             self._save(trainer)
+            if pl_module.agreement.stop:
+                self._end(trainer, pl_module.agreement.stop)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
+        if self._interval is not None:
+            trainer.val_check_batch, trainer.check_val_every_n_epoch = self._interval
+            self._interval = None
+        # the last one is made first, as no run would resume it
+        if _trains(trainer) and pl_module.agreement.stop and not trainer.should_stop:
+            self._stop_unvalidated(trainer, pl_module.agreement.stop)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: Any, *at: Any) -> None:
-        fits = trainer.state.fn == "fit" and not trainer.sanity_checking
         loader: Any = trainer.val_dataloaders
-        # the last one ends first, as no run would go on with it
-        if not fits or trainer.should_stop or at[2] >= loader.batches.on_every_rank:
+        on_every_rank = _trains(trainer) and at[2] < loader.batches.on_every_rank
+        if not on_every_rank or trainer.should_stop:
             return
         stop = pl_module.agreement.stops_now(trainer)
         if stop:
-            self._stop(trainer, stop, validated=False)
+            self._stop_unvalidated(trainer, stop)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        if trainer.state.fn != "fit" or trainer.sanity_checking:
+        if not _trains(trainer):
             return
         step = trainer.global_step
         value = step if self.monitor == "step" else trainer.callback_metrics.get(self.monitor)
         if value is not None:
             worse = float(value) * (1 if self.mode == "min" else -1)
-            found = [*self.kept, (math.inf if math.isnan(worse) else worse, step)]
-            self.kept = sorted(found, key=lambda one: one[0])[: self.count]
+            validated = [*self.kept, (math.inf if math.isnan(worse) else worse, step)]
+            self.kept = sorted(validated, key=lambda one: one[0])[: self.count]
+        self._counters = _counters(trainer)
         self._save(trainer)
         stop = trainer.should_stop and pl_module.agreement.stops_now(trainer)
         if stop:
@@ -112,28 +137,22 @@ class Checkpoints(Checkpoint):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        del checkpoint["loops"]  # made anew from the place
-        checkpoint["place"] = list(self._place)
+        if self._counters is not None:
+            checkpoint["loops"]["fit_loop"] = self._counters
+        checkpoint["validated"] = self._validated
+        checkpoint["accumulated"] = trainer.accumulate_grad_batches
         checkpoint["step_batches"] = trainer.world_size * trainer.accumulate_grad_batches
-        checkpoint["plan"] = trainer.train_dataloader.batches.plan  # type: ignore[union-attr]
         checkpoint[KEPT] = [step for _, step in self.kept]
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        place, data = Place(*checkpoint["place"]), trainer.datamodule  # type: ignore[attr-defined]
+        self._resumed = {name: checkpoint[name] for name in ("validated", "accumulated")}
         if self.passed is not None:
-            place = self.passed._replace(step=place.step)
-        data.start = None
-        loader, limit = data.train_dataloader(), trainer.limit_train_batches
-        batches = len(loader)
-        if limit is not None:
-            batches = min(batches, limit if isinstance(limit, int) else int(batches * limit))
-        if checkpoint["plan"] == loader.batches.plan:  # else it was settled, or is within an epoch
-            place = place.settled(-(-batches // trainer.accumulate_grad_batches))
-        data.start = (place.epoch, place.within, checkpoint["plan"])
-        checkpoint["loops"] = place.counters(batches, trainer.accumulate_grad_batches)
-        self._saved = place.step
+            passed = {name: self.passed[name] for name in _PLACE}
+            checkpoint["loops"]["fit_loop"].update(passed)
+            self._resumed = {"validated": True, "accumulated": trainer.accumulate_grad_batches}
+        self._saved = checkpoint["global_step"]
         weights = checkpoint.get("current_model_state")  # of a run that kept a moving average
         if weights and not any(isinstance(one, WeightAveraging) for one in trainer.callbacks):  # type: ignore[attr-defined]
             trainer.strategy.load_model_state_dict({"state_dict": weights})
@@ -147,16 +166,16 @@ class Checkpoints(Checkpoint):
         kept = [(value if same else math.inf, step) for value, step in state_dict["kept"]]
         self.kept = kept[: self.count]
 
-    def _save(self, trainer: Trainer, validated: bool = True) -> None:
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return
-        steps = -(-int(trainer.num_training_batches) // trainer.accumulate_grad_batches)
-        self._place = Place.of(trainer, validated).settled(steps)
+    def _save(self, trainer: Trainer) -> None:
         self._saved, self._saved_at = trainer.global_step, time.monotonic()
-        trainer.save_checkpoint(self.files.directory / f"step-{trainer.global_step:06d}.ckpt")
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            name = f"step-{trainer.global_step:06d}.ckpt"
+            trainer.save_checkpoint(self.files.directory / name)
+        self._counters = None
 
-    def _stop(self, trainer: Trainer, signal: int, validated: bool) -> None:
-        self._save(trainer, validated)
+    def _stop_unvalidated(self, trainer: Trainer, signal: int) -> None:
+        self._counters, self._validated = None, False
+        self._save(trainer)
         self._end(trainer, signal)
 
     def _end(self, trainer: Trainer, signal: int) -> None:
@@ -165,9 +184,64 @@ class Checkpoints(Checkpoint):
         raise Stopped(signal, trainer.global_step)
 
 
+def _trains(trainer: Trainer) -> bool:
+    return trainer.state.fn == "fit" and not trainer.sanity_checking
+
+
 def _validate_between_steps(trainer: Trainer) -> None:
     """A share of an epoch from one validation to the next is a whole number of optimizer steps."""
     every: Any = trainer.val_check_batch
     together = trainer.accumulate_grad_batches
     if every < trainer.num_training_batches:
         trainer.val_check_batch = max(1, int(every) // together) * together
+
+
+def _counters(trainer: Trainer) -> dict[str, Any]:
+    """Return the state of Lightning's loops as it is at the end of the last step.
+
+    From the end of a validation Lightning would resume rightly only if it asked for it again.
+    """
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress
+    after = int(progress.total.completed == progress.total.processed)
+    for part in (progress.total, progress.current):
+        part.completed -= after
+    state = trainer.fit_loop.state_dict()
+    for part in (progress.total, progress.current):
+        part.completed += after
+    return state
+
+
+def _count_anew(trainer: Trainer, before: int) -> None:
+    """Count batches by what a step has of them now.
+
+    Args:
+        before: batches of a step, on a rank, of the process that saved.
+    """
+    loop: Any = trainer.fit_loop
+    progress, now = loop.epoch_loop.batch_progress, trainer.accumulate_grad_batches
+    current, total = (-(-part.ready // before) * now for part in (progress.current, progress.total))
+    if progress.is_last_batch:
+        current = int(trainer.num_training_batches)
+    progress.current.increment_by(current - progress.current.ready)
+    progress.total.increment_by(total - progress.total.ready)
+    epochs = loop.epoch_progress
+    # Lightning has left an epoch whose last step was saved, and does not begin the next one
+    if loop.restarted_mid_epoch and epochs.current.ready == epochs.current.processed:
+        epochs.increment_ready()
+        epochs.increment_started()
+
+
+def _validate_at_once(trainer: Trainer) -> tuple[Any, Any]:
+    """Let Lightning make the validation that was stopped, from its start.
+
+    Returns:
+        The trainer's intervals of validation, to be set again once it has begun.
+    """
+    loop = trainer.fit_loop.epoch_loop.val_loop
+    loop.batch_progress.reset()
+    loop.batch_progress.increment_ready()
+    loop.batch_progress.increment_started()
+    loop.update_restart_stage()
+    interval = trainer.val_check_batch, trainer.check_val_every_n_epoch
+    trainer.val_check_batch, trainer.check_val_every_n_epoch = 1, None
+    return interval

@@ -33,6 +33,7 @@ def fit(
     Raises:
         UserError: memory ran out or a data worker died, with a setting to change.
     """
+    diverged = False
     while True:
         trainer = make()
         try:
@@ -52,9 +53,9 @@ def fit(
             kept.files.wait()
             trainer.strategy.barrier()  # before other ranks look at what the first has written
             checkpoint = newest_whole(kept.files.directory, tells=rank() == 0)
-            if checkpoint is None or kept.passed is not None:
+            if checkpoint is None or diverged:
                 raise
-            kept.passed = error.place
+            diverged = True
             if rank() == 0:
                 print(f"{error}; going on from {checkpoint.name}", file=sys.stderr)
         finally:

@@ -16,7 +16,12 @@ from torch.distributed.tensor import DTensor
 
 from seqattn.checking import Count
 from seqattn.errors import UserError
-from seqattn.training.place import steps_now
+
+
+def steps_now(trainer: Trainer) -> bool:
+    """Return True if the batch that ends has moved the weights, rather than been accumulated."""
+    batches: int = trainer.fit_loop.batch_idx + 1
+    return trainer.is_last_batch or batches % trainer.accumulate_grad_batches == 0
 
 
 def logs_now(trainer: Trainer) -> bool:

@@ -232,6 +232,12 @@ def checkpoint(run_dir):
     return torch.load(newest_whole(run_dir / "checkpoints"), weights_only=True)
 
 
+def place(saved):
+    """Where a checkpoint stands: step, epoch, step of the epoch, and whether it is validated."""
+    [loader] = saved["loops"]["fit_loop"]["state_dict"]["combined_loader"]
+    return [saved["global_step"], loader["epoch"], loader["step"], saved["validated"]]
+
+
 def logged(run_dir):
     """The rows that a run's csv logger wrote."""
     with (run_dir / "csv" / "version_0" / "metrics.csv").open() as file:

@@ -88,9 +88,11 @@ def test_a_run_resumed_within_an_epoch_sees_the_same_pieces(corpus):
     loader = build(corpus).train_dataloader()
     rows_of(loader)
     loader.set_epoch(1)
-    rest = list(loader)[1:]
+    batches = iter(loader)
+    next(batches)
     again = build(corpus).train_dataloader()
-    again.start(1, 1, loader.batches.plan)
+    again.load_state_dict(loader.state_dict())
+    rest = list(batches)
     resumed = list(again)
     assert len(resumed) == len(rest) >= 2
     for mine, theirs in zip(resumed, rest, strict=True):

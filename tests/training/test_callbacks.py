@@ -10,7 +10,7 @@ import torch
 from seqattn.data.batch import collate
 from seqattn.screen import duration, progress
 from seqattn.training.callbacks import Diverged, Finite, LastValidation, Monitored, Throughput
-from seqattn.training.place import steps_now
+from seqattn.training.monitors import steps_now
 from seqattn.training.progress import EpochLines
 
 
@@ -25,12 +25,6 @@ class Module:
 
     def log_dict(self, values, **options):
         self.logged.append(values)
-
-
-def fit_loop(ready=2):
-    """Of a trainer with two batches a step, that has read `ready` of an epoch."""
-    progress = SimpleNamespace(is_last_batch=False, current=SimpleNamespace(ready=ready))
-    return SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress, batch_idx=ready - 1))
 
 
 def trainer(**attributes):
@@ -56,8 +50,7 @@ def trainer(**attributes):
             "precision": "32-true",
             "gradient_clip_val": 1.0,
             "accumulate_grad_batches": 2,
-            "num_training_batches": 100,
-            "fit_loop": fit_loop(),
+            "fit_loop": SimpleNamespace(batch_idx=1),
             **attributes,
         }
     )
@@ -133,7 +126,7 @@ def test_the_rate_of_speed_is_of_all_batches_of_the_steps_since_the_last_log(clo
     watch, owner, module = Throughput(), trainer(), Module()
     watch.on_train_epoch_start(owner, module)
     for number, busy in enumerate((1.0, 1.0, 4.0, 4.0), 1):  # two batches a step
-        owner.fit_loop = fit_loop(ready=number)
+        owner.fit_loop.batch_idx = number - 1
         step(watch, clock, owner, module, waiting=0.0, busy=busy)
     assert [logged["train/tokens_per_second"] for logged in module.logged] == [40 / 10]
 

@@ -3,13 +3,16 @@
 import errno
 import multiprocessing
 import os
+import random
 import signal
 import time
+from contextlib import suppress
 
 import pytest
 import torch
 from lightning import LightningModule, Trainer
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.loggers import Logger
 
 from seqattn import storage
 from seqattn.data.loader import BatchLoader, TokenRows
@@ -17,9 +20,11 @@ from seqattn.data.options import BatchLimits
 from seqattn.errors import Stopped, UserError
 from seqattn.training.agreement import Agreement
 from seqattn.training.averaging import MovingAverage
+from seqattn.training.callbacks import LastValidation
 from seqattn.training.checkpoint_files import CheckpointFiles, checkpoints, newest_whole, weights
 from seqattn.training.checkpoints import Checkpoints
-from seqattn.training.place import Place, draw_seed
+from seqattn.training.tasks.settings import draw_seed
+from tests.cli.small import place
 
 ROWS, BATCHES = 24, 6  # of an epoch
 BEST = ("val/loss", "min", 2)
@@ -45,14 +50,10 @@ class Data(LightningDataModule):
     def __init__(self, workers=0):
         super().__init__()
         self.limits = BatchLimits(16, num_workers=workers)
-        self.start = None
 
     def train_dataloader(self):
         together = self.trainer.accumulate_grad_batches
-        loader = BatchLoader(Rows(), self.limits, seed=3, step_batches=together)
-        if self.start is not None:
-            loader.start(*self.start)
-        return loader
+        return BatchLoader(Rows(), self.limits, seed=3, step_batches=together)
 
     def val_dataloader(self):
         return BatchLoader(Rows(), self.limits, shuffle=False)
@@ -71,6 +72,8 @@ class Watcher(LightningModule):
 
     def training_step(self, batch, number):
         self.at.get(self.global_step, lambda: None)()
+        self.at.get(f"batch {self.current_epoch}.{number}", lambda: None)()
+        self.log("train/weight", float(self.weight.detach()), batch_size=1)
         self.seen.append((self.current_epoch, number, tuple(batch.tolist())))
         return (self.weight - batch.float().mean()).square().sum()
 
@@ -100,11 +103,12 @@ class All(CheckpointFiles):
 
 def train(
     folder, checkpoint=None, at=None, every=1, files=All, workers=0, minutes=None,
-    keeping=BEST, callbacks=(), **options,
+    keeping=BEST, callbacks=(), logger=False, **options,
 ):  # fmt: skip
-    watcher, kept = Watcher(at), Checkpoints(files(folder), *keeping, every, minutes)
+    watcher = at if isinstance(at, Watcher) else Watcher(at)
+    kept = Checkpoints(files(folder), *keeping, every, minutes)
     trainer = Trainer(
-        accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        accelerator="cpu", logger=logger, enable_progress_bar=False, enable_model_summary=False,
         num_sanity_val_steps=0, use_distributed_sampler=False, callbacks=[*callbacks, kept],
         plugins=[kept.files], **options,
     )  # fmt: skip
@@ -168,7 +172,8 @@ def test_a_run_goes_on_from_any_step_as_if_it_had_not_stopped(tmp_path, stop, wo
         assert again.validated == [one for one in whole.validated if one[0] > step]
         for later in range(step + 1, max(steps) + 1):
             mine, theirs = content(folder, later), content(tmp_path / "whole", later)
-            for part in ("place", "state_dict", "optimizer_states", "callbacks", "kept"):
+            assert place(mine) == place(theirs), (step, later)
+            for part in ("state_dict", "optimizer_states", "callbacks", "kept"):
                 assert mine[part] == theirs[part], (step, later, part)
 
 
@@ -206,6 +211,78 @@ def test_a_signal_ends_a_run_after_the_step_and_saves_it(tmp_path, where, number
     assert rest.validated == whole.validated  # the one that was cut is made
     last = 2 * BATCHES
     assert content(tmp_path / "b", last)["kept"] == content(tmp_path / "whole", last)["kept"]
+
+
+class Logged(Logger):
+    """Keeps what is logged, by step, the last of a step and a name."""
+
+    name, version = "rows", 0
+
+    def __init__(self):
+        super().__init__()
+        self.rows = {}
+
+    def log_hyperparams(self, params):
+        pass
+
+    def log_metrics(self, metrics, step):
+        self.rows |= {(step, name): value for name, value in metrics.items()}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "stop",
+    [
+        {"max_epochs": 4},
+        BY_STEPS | {"val_check_interval": 4, "check_val_every_n_epoch": None},
+        {"max_epochs": 4, "accumulate_grad_batches": 2, "val_check_interval": 0.5},
+        {"max_epochs": 3, "accumulate_grad_batches": 4, "limit_train_batches": 5},
+        {"max_epochs": 5, "check_val_every_n_epoch": 2},
+        BY_STEPS | {"limit_val_batches": 0},
+    ],
+    ids=["epochs", "steps", "half windows", "odd windows", "every second", "never"],
+)
+def test_a_run_that_is_stopped_again_and_again_is_the_uninterrupted_one(tmp_path, stop, seed):
+    """In batches that are accumulated, in validations, twice in one, and by an end that is moved
+    on; what it logs has the steps of the uninterrupted run."""
+    chance, logged = random.Random(seed), [Logged(), Logged()]
+    watched = {"log_every_n_steps": 2, "callbacks": [LastValidation()]}
+    whole = train(tmp_path / "whole", every=None, logger=[logged[0]], **watched, **stop)
+    last = whole.trainer.global_step
+    seen, validated, saved, moved = [], [], None, set()
+    for _ in range(20):
+        at, end = {}, {}
+        kind = chance.choice(["step", "validation", "batch", "moved", "whole"])
+        if kind == "step":
+            at = {chance.randrange(last): sent(signal.SIGTERM)}
+        elif kind == "validation":
+            some = [f"validation {step}.{chance.randrange(6)}" for step in range(last)]
+            at = dict.fromkeys(chance.sample(some, last // 2), sent(signal.SIGTERM))
+        elif kind == "batch":
+            name = f"batch {chance.randrange(3)}.{chance.randrange(BATCHES)}"
+            at = {name: sent(signal.SIGTERM)}
+        elif kind == "moved":
+            end = {"max_steps": chance.randrange(1, last)}
+            moved.add(end["max_steps"])
+        with suppress(Stopped):
+            options = {**stop, **watched, **end}
+            part = Watcher(at)
+            train(
+                tmp_path, saved, part, every=chance.choice([None, 3]), logger=[logged[1]], **options
+            )
+        seen, validated = seen + part.seen, validated + part.validated
+        saved = newest_whole(tmp_path)
+        if part.trainer.global_step == last and not at:
+            break
+    assert seen == whole.seen
+    assert torch.equal(part.weight, whole.weight)
+
+    def kept(rows):  # an end is validated and logged, wherever it is
+        return {key: value for key, value in rows.items() if key[0] + 1 not in moved}
+
+    assert kept(logged[0].rows) == kept(logged[1].rows)
+    found = [[one for one in all_ if one[0] not in moved] for all_ in (validated, whole.validated)]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
@@ -319,9 +396,3 @@ def test_epochs_and_steps_name_different_draws():
     ]
     assert len({draw_seed(*one) for one in names}) == len(names)
     assert draw_seed(1, 2) == draw_seed(1, 2) < 2**63
-
-
-def test_an_epochs_end_is_the_next_ones_start():
-    assert Place(6, 0, 6).settled(6) == Place(6, 1, 0)
-    assert Place(5, 0, 5).settled(6) == Place(5, 0, 5)
-    assert Place(6, 0, 6, False).settled(6) == Place(6, 0, 6, False)

@@ -9,7 +9,7 @@ import torch
 
 from seqattn.cli.main import run_verb
 from seqattn.training.tasks.base import SummedTask
-from tests.cli.small import checkpoint, train_arguments
+from tests.cli.small import checkpoint, place, train_arguments
 from tests.ranks import run_ranks
 
 STEPS = 20
@@ -42,7 +42,7 @@ def train(world, words):
 
 
 def assert_near(one, other, within=1e-6):
-    assert one["place"] == other["place"]
+    assert place(one) == place(other)
     for name, weight in one["state_dict"].items():
         if within and name.endswith("key.bias"):
             continue  # which has no gradient but noise, of which Adam makes steps
@@ -110,7 +110,7 @@ def test_a_signal_to_one_rank_ends_all_and_the_run_goes_on_to_the_bit(
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     train(world, words_of(corpus, whole, *words))
     run_ranks(stopped_rank, world, world, words_of(corpus, stopped, *words))
-    assert checkpoint(stopped)["place"][0] == 8
+    assert checkpoint(stopped)["global_step"] == 8
     train(world, [f"resume={stopped}"])
     assert_near(checkpoint(stopped), checkpoint(whole), within=0)
 
@@ -131,4 +131,4 @@ def spoiled_rank(rank, port, world, words):
 def test_ranks_go_back_together_past_batches_that_are_bad(corpus, tmp_path):
     """An epoch has four steps; of the second the first three are bad, and step 5 is saved."""
     run_ranks(spoiled_rank, 2, 2, words_of(corpus, tmp_path / "run", steps=8))
-    assert checkpoint(tmp_path / "run")["place"] == [8, 2, 2, True]
+    assert place(checkpoint(tmp_path / "run")) == [8, 2, 2, True]

@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,10 +21,10 @@ from seqattn.training.monitors import (
     gradients_by_part,
 )
 from tests.settings import made
-from tests.training.test_callbacks import Module, fit_loop, trainer
+from tests.training.test_callbacks import Module, trainer
 
 NORMS = (0.5, 2.0, 3.0, 1.0, 1.5, 0.1)
-ACCUMULATING = fit_loop(ready=1)
+ACCUMULATING = SimpleNamespace(batch_idx=0)
 
 
 def clip(callback, steps, **state):

@@ -24,6 +24,7 @@ from tests.cli.small import (
     checkpoint,
     logged,
     losses_of,
+    place,
     refusal,
     run,
     succeed,
@@ -201,7 +202,7 @@ def test_three_such_steps_go_back_to_the_last_checkpoint_and_past_the_batches(
     assert "no finite numbers at step 11" in ended.err
     assert "; going on from step-000006-" in ended.err
     # after step 6 come the last batch of that epoch and five of the next
-    assert checkpoint(tmp_path / "run")["place"] == [12, 2, 5, True]
+    assert place(checkpoint(tmp_path / "run")) == [12, 2, 5, True]
 
 
 def test_a_run_that_diverges_twice_stops(capfd, corpus, tmp_path, monkeypatch):
@@ -210,7 +211,7 @@ def test_a_run_that_diverges_twice_stops(capfd, corpus, tmp_path, monkeypatch):
     ended = run(capfd, "train", *train_arguments(corpus, *words, steps=18, every=6))
     assert ended.code == 2
     assert ended.err.splitlines()[-1].startswith("error: training has diverged")
-    assert checkpoint(tmp_path / "run")["place"] == [6, 1, 0, True]
+    assert place(checkpoint(tmp_path / "run")) == [6, 0, 6, True]
     assert not (tmp_path / "run" / "model").exists()
 
 

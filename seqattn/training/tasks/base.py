@@ -13,11 +13,11 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.attention.masks import padded_right
+from seqattn.ops.gpu import multiply_all
 from seqattn.training.agreement import Agreement
 from seqattn.training.optim import apply_settings, settings_of
-from seqattn.training.place import draw_seed
 from seqattn.training.tasks.halving import BatchLoss, HalvingTask
-from seqattn.training.tasks.settings import Optimization, Sample, Validation
+from seqattn.training.tasks.settings import Optimization, Sample, Validation, draw_seed
 
 _UNITS = 1000.0  # a batch's loss is given per thousand units until its gradient is normalised
 
@@ -131,7 +131,7 @@ class SummedTask(HalvingTask):
         scale = _UNITS * self.trainer.world_size / units
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         # of float64 each gradient would be multiplied by a launch of its own
-        torch._foreach_mul_(gradients, float(scale) if scale.is_cpu else scale.float())
+        multiply_all(gradients, float(scale) if scale.is_cpu else scale.float())
         self._accumulated = None
 
     def configure_gradient_clipping(

@@ -1,5 +1,6 @@
 """What a task is told: how its weights move, and what is made and scored beside the loss."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -69,3 +70,9 @@ class Validation(ABC):
     @abstractmethod
     def metric(self) -> Any:
         """A torchmetric: `update(hypotheses, references)`, and `compute` gives named scores."""
+
+
+def draw_seed(*numbers: int) -> int:
+    """A seed of 63 bits for the draws that some numbers name: the run's seed, an epoch, a step."""
+    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -12,9 +12,8 @@ from seqattn.ops.cross_entropy import Mixture, cross_entropy
 from seqattn.ops.layers import Dropout
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.forcing import TeacherForcing
-from seqattn.training.place import draw_seed
 from seqattn.training.schedules import constant
-from seqattn.training.tasks.settings import Optimization
+from seqattn.training.tasks.settings import Optimization, draw_seed
 from tests.builders import make_transformer, padded
 from tests.models.recurrents import make_recurrent
 from tests.ranks import join, run_ranks

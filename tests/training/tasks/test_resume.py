@@ -13,6 +13,7 @@ from tests.cli.small import (
     checkpoint,
     logged,
     losses_of,
+    place,
     refusal,
     succeed,
     train,
@@ -75,7 +76,8 @@ def assert_equal(one, other, where="checkpoint"):
 def assert_same_end(run_dir, other):
     """Weights, moments, schedule and place at the last step; the written bundle."""
     mine, theirs = checkpoint(run_dir), checkpoint(other)
-    for part in ("place", "state_dict", "optimizer_states", "lr_schedulers", "kept"):
+    assert place(mine) == place(theirs)
+    for part in ("state_dict", "optimizer_states", "lr_schedulers", "kept"):
         assert_equal(mine[part], theirs[part], part)
     weights = [load_file(run / "model" / "model.safetensors") for run in (run_dir, other)]
     assert_equal(*weights, "bundle")
@@ -84,7 +86,7 @@ def assert_same_end(run_dir, other):
 def test_the_runs_cross_an_epochs_end_and_their_weights_move(uninterrupted):
     last = checkpoint(uninterrupted)
     assert last["global_step"] == 10
-    assert last["place"] == [10, 10 // BATCHES, 10 - BATCHES, True]
+    assert place(last) == [10, 10 // BATCHES, 10 - BATCHES, True]
     moments = last["optimizer_states"][0]["state"]
     assert all((state["exp_avg"] != 0).any() for state in moments.values())
 
@@ -267,9 +269,9 @@ def test_batches_may_be_others_from_one_epoch_to_the_next(corpus, word, steps):
     run_dir = started(
         corpus, f"epoch {word.partition('=')[0]} {steps}", *by_epochs, "trainer.max_epochs=1"
     )
-    assert checkpoint(run_dir)["place"] == [BATCHES, 1, 0, True]
+    assert place(checkpoint(run_dir)) == [BATCHES, 0, BATCHES, True]
     resumed(run_dir, word, "trainer.max_epochs=2")
-    assert checkpoint(run_dir)["place"] == [BATCHES + steps, 2, 0, True]
+    assert place(checkpoint(run_dir)) == [BATCHES + steps, 1, steps, True]
 
 
 @pytest.mark.parametrize(
