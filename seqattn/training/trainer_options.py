@@ -18,6 +18,7 @@ from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler, Simpl
 from seqattn.checking import Count, CountOrNone, NotNegative
 from seqattn.data.options import BatchLimits
 from seqattn.errors import UserError
+from seqattn.ops.cpu.onednn import bf16_is_emulated
 from seqattn.ops.gpu import multiplies_bf16, set_up
 from seqattn.roles import Role
 from seqattn.training.sharding import FullySharded, check_shards
@@ -156,9 +157,7 @@ class TrainerOptions:
             return [
                 "trainer=fsdp2 shares weights out over devices and has one: set trainer.devices"
             ]
-        # a private name of PyTorch: without it nothing is said
-        native = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-        if self.precision != "bf16-mixed" or not self.on_cpu or native():
+        if self.precision != "bf16-mixed" or not self.on_cpu or not bf16_is_emulated():
             return []
         return [
             "this CPU has no bfloat16 instructions and spells them out: trainer.precision=32 is "

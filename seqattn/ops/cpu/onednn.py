@@ -40,6 +40,12 @@ def bf16_is_native() -> bool:
     return bool(known())
 
 
+def bf16_is_emulated() -> bool:
+    """Return True if PyTorch says that it multiplies bfloat16 without any such instructions."""
+    known = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)  # private, too
+    return not known()
+
+
 @contextmanager
 def quick_products() -> Iterator[None]:
     """Within the block products of matrices in float32 are oneDNN's, where MKL lags.
