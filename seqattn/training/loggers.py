@@ -6,6 +6,7 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -98,23 +99,14 @@ class WandbRun(WandbLogger):
         """The run of wandb, once it is connected."""
         return self._run
 
-    def connect(self, key: str, tags: Sequence[str], group: str | None, **how: Any) -> None:
-        """Begins the run, or resumes it.
-
-        Args:
-            key: the id, unless this logger was given one.
-            tags, group: see `connect`.
-            **how: further arguments of `wandb.init`.
-        """
+    def connect(self, **options: Any) -> None:
+        """Begins the run, or resumes it. Args: options: of `wandb.init`, before this logger's."""
         import wandb
 
-        given = dict(self.options)
-        given["dir"] = given.pop("save_dir", None)
-        given["id"] = given.get("id") or key
-        given["group"] = given.get("group") or group
-        both = dict.fromkeys([*(given.get("tags") or ()), *tags])
-        given["tags"] = [tag[:_LONGEST_TAG] for tag in both]
-        self._run = wandb.init(**{"resume": "allow", **given, **how})
+        own = {*signature(WandbLogger.__init__).parameters} - {"name", "project", "id"}
+        given = {name: value for name, value in self.options.items() if name not in own}
+        folder = {"dir": self.save_dir, "resume": "allow"}
+        self._run = wandb.init(**{**folder, **given, **options})
         self._run.define_metric("trainer/global_step")  # by which Lightning names a step
         self._run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
 
@@ -195,20 +187,27 @@ def connect(
             _connect(logger, home / "wandb.id", tags, group)
 
 
-def _connect(logger: WandbRun, file: Path, tags: Sequence[str], group: str | None) -> None:
+def _connect(logger: WandbRun, kept: Path, tags: Sequence[str], group: str | None) -> None:
     import wandb
 
-    if not file.is_file():
-        write_whole(file, secrets.token_hex(4).encode())
-    key = read_bytes(file, _LONGEST_TAG).decode(errors="replace")
+    given = logger.options
+    if not kept.is_file():
+        write_whole(kept, secrets.token_hex(4).encode())
+    own = read_bytes(kept, _LONGEST_TAG).decode(errors="replace")
+    both = dict.fromkeys([*(given.get("tags") or ()), *tags])
+    options = {
+        "id": given.get("version") or given.get("id") or own,
+        "group": given.get("group") or group,
+        "tags": [tag[:_LONGEST_TAG] for tag in both],
+    } | ({"mode": "offline"} if given.get("offline") else {})
     try:
-        logger.connect(key, tags, group)
+        logger.connect(**options)
     except wandb.errors.UsageError as error:
         hint = "run `wandb login`, or set logger.wandb.mode=offline"
         raise UserError(f"logger=wandb: {error}; {hint}") from error
     except wandb.errors.Error as error:
         wandb.teardown()  # whose service still holds the run's id
-        logger.connect(key, tags, group, mode="offline")
+        logger.connect(**options | {"mode": "offline"})
         cause = str(error).splitlines()[-1]
         print(
             f"wandb cannot be reached and logs offline, `wandb sync` sends it later: {cause}",
