@@ -111,7 +111,11 @@ def _worded(error: BaseException) -> str | None:
         if error.key is None or str(error.key) in map(str, error.parent_node):
             return None
         groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
-        keys = _keys(OmegaConf.to_container(_root_of(error.parent_node)))
+        root: Any = error.parent_node
+        with suppress(ConfigKeyError):  # above the root
+            while True:
+                root = OmegaConf.select(root, "..")
+        keys = _keys(OmegaConf.to_container(root))
         wrong = str(error.full_key)
         if wrong in groups:
             return f"there is no {wrong}= here: the command does not take it, or ~ left it out"
@@ -123,15 +127,6 @@ def _worded(error: BaseException) -> str | None:
         return f"there is no key {slot[1]}{nearest(slot[1], _SLOTS)}"
     group = re.match(r"Could not override '([^']*)'\.\s+No match in the defaults", str(error))
     return None if group is None else f"this command takes no {group[1]}="
-
-
-def _root_of(node: DictConfig) -> Any:
-    """All settings that a node is part of."""
-    root, dots = node, "."  # one for the node itself, and one more for each above it
-    with suppress(ConfigKeyError):
-        while True:
-            root, dots = OmegaConf.select(node, dots), dots + "."
-    return root
 
 
 def _unknown_choice(error: MissingConfigException) -> str:

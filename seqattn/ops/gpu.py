@@ -1,6 +1,6 @@
 """How PyTorch's own parts are set up for a GPU."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -20,10 +20,10 @@ def set_up(tf32: bool, cudnn_attention: bool) -> None:
     torch.backends.cuda.enable_cudnn_sdp(cudnn_attention)
 
 
-def multiply_all(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
+def multiply_all(tensors: list[Tensor], factor: Tensor | float) -> None:
     """Multiply tensors in place by one number, in few launches where this PyTorch can."""
     if tensors and hasattr(torch, "_foreach_mul_"):
-        torch._foreach_mul_(tensors, factor)  # type: ignore[arg-type]
+        torch._foreach_mul_(tensors, factor)
         return
     for tensor in tensors:
         tensor.mul_(factor)

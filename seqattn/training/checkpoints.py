@@ -72,6 +72,7 @@ class Checkpoints(Checkpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         pl_module.agreement.signals.restore()
+        self._counters = None
         if isinstance(exception, Diverged):
             self.passed = _counters(trainer)
 

@@ -9,7 +9,7 @@ import torch
 
 from seqattn.cli.main import run_verb
 from seqattn.training.tasks.base import SummedTask
-from tests.cli.small import checkpoint, place, train_arguments
+from tests.cli.small import checkpoint, losses_of, place, train_arguments
 from tests.ranks import run_ranks
 
 STEPS = 20
@@ -83,16 +83,16 @@ def test_ranks_in_shards_train_that_model_and_go_on_whole_and_in_shards_again(
     assert_near(checkpoint(tmp_path / "run"), alone)
 
 
-def stopped_rank(rank, port, world, words):
-    """One rank of several is asked to end, within a step."""
-    step = SummedTask.on_train_batch_start
+def stopped_rank(rank, port, world, words, step, inside):
+    """One rank of several is asked to end, within a step or the validation after it."""
+    own = getattr(SummedTask, inside)
 
     def kill(task, batch, number):
-        step(task, batch, number)
-        if task.global_step == 7 and rank == 1:
+        if task.global_step == step and rank == 1:
             os.kill(os.getpid(), signal.SIGTERM)
+        return own(task, batch, number)
 
-    SummedTask.on_train_batch_start = kill
+    setattr(SummedTask, inside, kill)
     as_rank(rank, port, world, words, code=143)
 
 
@@ -104,15 +104,34 @@ def stopped_rank(rank, port, world, words):
         pytest.param(2, SHARDED, marks=pytest.mark.exhaustive, id="fsdp2"),
     ],
 )
+@pytest.mark.parametrize(
+    ("inside", "step", "saved"),
+    [("on_train_batch_start", 7, 8), ("validation_step", 10, 10)],
+    ids=["in a step", "in a validation"],
+)
 def test_a_signal_to_one_rank_ends_all_and_the_run_goes_on_to_the_bit(
-    corpus, tmp_path, world, words
+    corpus, tmp_path, world, words, inside, step, saved
 ):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     train(world, words_of(corpus, whole, *words))
-    run_ranks(stopped_rank, world, world, words_of(corpus, stopped, *words))
-    assert checkpoint(stopped)["global_step"] == 8
+    run_ranks(stopped_rank, world, world, words_of(corpus, stopped, *words), step, inside)
+    last = checkpoint(stopped)
+    assert last["global_step"] == saved
+    assert last["validated"] == (inside != "validation_step")
     train(world, [f"resume={stopped}"])
     assert_near(checkpoint(stopped), checkpoint(whole), within=0)
+
+
+@pytest.mark.exhaustive
+def test_a_run_that_is_stopped_within_a_validation_goes_on_with_twice_the_ranks(
+    corpus, alone, tmp_path
+):
+    words = words_of(corpus, tmp_path / "run")
+    run_ranks(stopped_rank, 2, 2, words, 10, "validation_step")
+    assert not checkpoint(tmp_path / "run")["validated"]
+    train(4, [f"resume={tmp_path}/run"])
+    assert_near(checkpoint(tmp_path / "run"), alone)
+    assert sorted(losses_of(tmp_path / "run")) == [5, 10, 15, 20]
 
 
 def spoiled_rank(rank, port, world, words):
