@@ -1,6 +1,7 @@
 """The parts that docs/extending.md shows: written to a folder, trained with, trusted or refused."""
 
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -57,7 +58,7 @@ def train(command, home, *more):
 @pytest.fixture(scope="module")
 def bundle(home):
     """A bundle in which every part of the page is at work but the position scheme."""
-    parts = "task=slogans processor=[no_stutter] checkpoint.monitor=val/brevity"
+    parts = "task=slogans processor=[no_stutter] logger=[jsonl] checkpoint.monitor=val/brevity"
     command = f"python train.py {OWN} experiment=mine data.path=. {parts}"
     assert train(command, home, f"run_dir={home}/RUN") == 0
     return home / "RUN" / "model"
@@ -77,6 +78,7 @@ def test_the_table_counts_the_lines_of_the_page():
         ("a processor", ("mine/stutter.py", "conf/processor/no_stutter.yaml")),
         ("a data source, of pairs or questions", ("mine/proverbs.py", "conf/data/proverbs.yaml")),
         ("a metric (scorer)", ("mine/brevity.py", "conf/task/slogans.yaml")),
+        ("a logger", ("mine/jsonl.py", "conf/logger/jsonl.yaml")),
     ):
         [told] = re.findall(rf"\| {re.escape(part)} \|[^|]*\| (.*?) \|", PAGES[PAGE])
         assert told == " + ".join(str(count(name)) for name in names), part
@@ -90,6 +92,13 @@ def test_every_part_is_in_the_bundle_by_its_path(bundle):
         assert f"_type_: mine.{name}" in text
     scores = seqattn.load(bundle, trust=["mine"]).scores
     assert 0 < scores["val/brevity"] <= 100
+
+
+def test_the_logger_is_told_settings_numbers_and_samples(bundle, home):
+    lines = map(json.loads, (home / "RUN" / "log.jsonl").read_text("utf-8").splitlines())
+    settings, *rows = lines
+    assert settings["model"]["dim"] == 16
+    assert {"samples", "train/loss", "final/val/brevity"} <= {key for row in rows for key in row}
 
 
 def test_the_bundle_is_refused_without_trust(bundle):

@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 from lightning.pytorch.callbacks import LambdaCallback
-from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from pydantic import BaseModel, ValidationError
 
 from seqattn.bundle.files import write_bundle
@@ -20,8 +19,8 @@ from seqattn.training.averaging import average_weights
 from seqattn.training.callbacks import Monitored
 from seqattn.training.checkpoint_files import read, weights
 from seqattn.training.checkpoints import Checkpoints
-from seqattn.training.loggers import WandbRun, go_on_from
 from seqattn.training.resume import RESULT
+from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup
 
 REPORT = "report.html"
@@ -145,23 +144,15 @@ def _final_scores(setup: Setup) -> dict[str, Any]:
 
 def log_scores(loggers: Sequence[Any], setup: Setup, result: TrainingResult) -> None:
     """Log the scores of the bundle, as `final/val/bleu`, and end the loggers."""
-    if result.steps == result.first:  # a process that was killed here may have logged its scores
-        go_on_from(loggers, result.steps)
     found = {f"final/{n}": x for n, x in result.scores.items() if isinstance(x, float)}
-    for logger in loggers:
-        if isinstance(logger, TensorBoardLogger):
-            logger.log_hyperparams(hyperparameters(setup), found, result.steps)
-        else:
-            logger.log_metrics(found, step=result.steps)
-        if isinstance(logger, WandbRun) and logger.artifacts:
-            aliases = [setup.run.checkpoint.average]
-            logger.keep(result.bundle, "model", aliases)
-            logger.keep(result.run_dir / REPORT, "report", aliases)
-        logger.finalize("success")
-        if isinstance(logger, WandbLogger):
-            if logger.experiment.settings.mode == "online":
-                print(f"wandb: {logger.experiment.url}", file=sys.stderr)
-            logger.experiment.finish()  # or the next job of a sweep would go on with this one
+    aliases = [setup.run.checkpoint.average]
+    for logger in run_loggers(loggers):
+        if result.steps == result.first:  # a process that was killed here may have logged scores
+            logger.resume(result.steps)
+        logger.log_scores(found, hyperparameters(setup), result.steps)
+        logger.keep(result.bundle, "model", aliases)
+        logger.keep(result.run_dir / REPORT, "report", aliases)
+        logger.close()
 
 
 def print_result(

@@ -1,4 +1,4 @@
-"""Loggers that go on with a run: one file of figures, one TensorBoard run, one wandb run."""
+"""Loggers that resume with a run: one file of figures, one TensorBoard run, one wandb run."""
 
 import csv
 import io
@@ -10,21 +10,24 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities import rank_zero_only
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from seqattn.errors import UserError
 from seqattn.inputs import csv_rows, read_bytes
 from seqattn.storage import write_whole
+from seqattn.training.run_logger import RunLogger
 
 _LONGEST_TAG = 64
 """Characters that wandb takes."""
 
 
-class CSVFile(Logger):
+class CSVFile(RunLogger, Logger):
     """One file of figures for all of a run, where Lightning's begins it anew; each row is written
     at once.
 
@@ -45,7 +48,7 @@ class CSVFile(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Appends a row, or writes the file anew where it gets new columns."""
+        """Append a row, or write the file anew where it gets new columns."""
         row = {name: x.item() if isinstance(x, Tensor) else x for name, x in metrics.items()}
         row["step"] = step
         if row.keys() <= set(self._columns):
@@ -57,13 +60,13 @@ class CSVFile(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any) -> None:
-        """Writes them beside the figures."""
+        """Write them beside the figures."""
         self._folder.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(dict(params), sort_keys=False)
         write_whole(self._folder / "hparams.yaml", text.encode())
 
-    def keep_before(self, step: int) -> None:
-        """Takes away the rows of this step and later ones, and one that was cut."""
+    def resume(self, step: int) -> None:
+        """Drop the rows of this step and later ones, and one that was cut."""
         kept = [row for row in csv_rows(self._file) if float(row.get("step") or "inf") < step]
         if kept:
             self._write(kept)
@@ -80,7 +83,41 @@ class CSVFile(Logger):
         write_whole(self._file, text.getvalue().encode())
 
 
-class WandbRun(WandbLogger):
+class TensorBoardRun(RunLogger, TensorBoardLogger):
+    """Lightning's log to TensorBoard, which shows texts and pictures beside the figures."""
+
+    def resume(self, step: int) -> None:
+        self.experiment.close()  # what is written next hides these steps where they are shown
+        self.experiment.purge_step = step
+
+    def log_settings(self, settings: Mapping[str, Any], step: int) -> None:
+        self.log_hyperparams(settings)
+        text = yaml.safe_dump(dict(settings), sort_keys=False)
+        self.experiment.add_text("settings", f"```yaml\n{text}```", step)
+
+    def show_table(self, name: str, rows: Sequence[Sequence[str]], step: int) -> None:
+        self.experiment.add_text(name, _markdown(rows), step)
+
+    def show_figure(self, name: str, figure: Figure, step: int) -> None:
+        self.experiment.add_figure(name, figure, step)
+
+    def show_histogram(self, name: str, values: Tensor, step: int) -> None:
+        self.experiment.add_histogram(name, values, step)
+
+    def log_scores(
+        self, scores: Mapping[str, float], settings: Mapping[str, Any], step: int
+    ) -> None:
+        self.log_hyperparams(settings, scores, step)  # for its HPARAMS page
+
+
+def _markdown(table: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, each cell on one line."""
+    rows = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in table]
+    rows.insert(1, ["---"] * len(rows[0]))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+class WandbRun(RunLogger, WandbLogger):
     """Lightning's log to wandb, which can keep files of a run beside its figures.
 
     Args:
@@ -96,11 +133,43 @@ class WandbRun(WandbLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The run of wandb, once it is connected."""
+        """The run of wandb, once it is open."""
         return self._run
 
-    def connect(self, **options: Any) -> None:
-        """Begins the run, or resumes it. Args: options: of `wandb.init`, before this logger's."""
+    def open(self, run_dir: Path, tags: Sequence[str], group: str | None) -> None:
+        """Begin the wandb run or resume it, offline where wandb cannot be reached.
+
+        Raises:
+            UserError: wandb knows nobody.
+        """
+        import wandb
+
+        given, kept = self.options, run_dir / "wandb.id"
+        if not kept.is_file():
+            write_whole(kept, secrets.token_hex(4).encode())
+        own = read_bytes(kept, _LONGEST_TAG).decode(errors="replace")
+        both = dict.fromkeys([*(given.get("tags") or ()), *tags])
+        options = {
+            "id": given.get("version") or given.get("id") or own,
+            "group": given.get("group") or group,
+            "tags": [tag[:_LONGEST_TAG] for tag in both],
+        } | ({"mode": "offline"} if given.get("offline") else {})
+        try:
+            self._begin(options)
+        except wandb.errors.UsageError as error:
+            hint = "run `wandb login`, or set logger.wandb.mode=offline"
+            raise UserError(f"logger=wandb: {error}; {hint}") from error
+        except wandb.errors.Error as error:
+            wandb.teardown()  # whose service still holds the run's id
+            self._begin(options | {"mode": "offline"})
+            cause = str(error).splitlines()[-1]
+            print(
+                f"wandb cannot be reached and logs offline, `wandb sync` sends it later: {cause}",
+                file=sys.stderr,
+            )
+
+    def _begin(self, options: Mapping[str, Any]) -> None:
+        """Begin or resume the run. Args: options: of `wandb.init`, before this logger's."""
         import wandb
 
         own = {*signature(WandbLogger.__init__).parameters} - {"name", "project", "id"}
@@ -110,21 +179,40 @@ class WandbRun(WandbLogger):
         self._run.define_metric("trainer/global_step")  # by which Lightning names a step
         self._run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
 
+    def show_table(self, name: str, rows: Sequence[Sequence[str]], step: int) -> None:
+        header, *others = map(list, rows)
+        self.log_table(name, header, others, step=step)
+
+    def show_figure(self, name: str, figure: Figure, step: int) -> None:
+        self.log_image(name, [figure], step=step)
+
+    def show_histogram(self, name: str, values: Tensor, step: int) -> None:
+        import wandb
+
+        counts = np.histogram(values.numpy(), bins=64)
+        self.log_metrics({name: wandb.Histogram(np_histogram=counts)}, step)
+
     def keep(self, path: Path, kind: str, aliases: Sequence[str]) -> None:
-        """Keeps a file or a directory as an artifact; nothing where it is not there.
+        """Keep a file or a directory as an artifact, if it is there and artifacts are asked for.
 
         Args:
             path: of the file or directory.
             kind: such as model; with the run's id it makes the artifact's name.
             aliases: that this version of it goes by, beside latest.
         """
-        if not path.exists():
+        if not self.artifacts or not path.exists():
             return
         import wandb
 
         artifact = wandb.Artifact(f"{kind}-{self.experiment.id}", type=kind)
         (artifact.add_dir if path.is_dir() else artifact.add_file)(str(path))
         self.experiment.log_artifact(artifact, aliases=list(aliases))
+
+    def close(self) -> None:
+        super().close()
+        if self.experiment.settings.mode == "online":
+            print(f"wandb: {self.experiment.url}", file=sys.stderr)
+        self.experiment.finish()  # or the next job of a sweep would go on with this one
 
 
 def made_loggers(makers: Mapping[str, Callable[..., Any]]) -> list[Any]:
@@ -137,79 +225,3 @@ def made_loggers(makers: Mapping[str, Callable[..., Any]]) -> list[Any]:
         return [make() for make in makers.values()]
     except ImportError as error:  # Lightning has some that need packages of their own
         raise UserError(f"logger: {error}") from error
-
-
-def go_on_from(loggers: Sequence[Any], step: int) -> None:
-    """Takes away what a process that was killed still logged after the last checkpoint.
-
-    A wandb run keeps it: its figures of these steps are there twice.
-
-    Args:
-        loggers: of the run, on its first rank.
-        step: optimizer steps that the run goes on from; 0 for one that begins.
-    """
-    for logger in loggers:
-        if isinstance(logger, CSVFile):
-            logger.keep_before(step)
-        elif isinstance(logger, TensorBoardLogger):
-            logger.experiment.close()  # what is written next hides these steps where they are shown
-            logger.experiment.purge_step = step
-
-
-def log_settings(loggers: Sequence[Any], settings: Mapping[str, Any], step: int) -> None:
-    """Tells the loggers what a run is made with; TensorBoard shows it as a text.
-
-    Args: as `go_on_from`.
-    """
-    for logger in loggers:
-        logger.log_hyperparams(settings)
-        if isinstance(logger, TensorBoardLogger):
-            text = yaml.safe_dump(dict(settings), sort_keys=False)
-            logger.experiment.add_text("settings", f"```yaml\n{text}```", step)
-
-
-def connect(
-    loggers: Sequence[Any], home: Path, tags: Sequence[str] = (), group: str | None = None
-) -> None:
-    """Begins the wandb run, or goes on with it; offline where wandb cannot be reached.
-
-    Args:
-        loggers: of the run; others than `WandbRun` need nothing.
-        home: the run's directory, which keeps the id.
-        tags: of the run, beside those that a logger was given.
-        group: of the run, unless a logger was given one.
-
-    Raises:
-        UserError: where wandb knows nobody.
-    """
-    for logger in loggers:
-        if isinstance(logger, WandbRun):
-            _connect(logger, home / "wandb.id", tags, group)
-
-
-def _connect(logger: WandbRun, kept: Path, tags: Sequence[str], group: str | None) -> None:
-    import wandb
-
-    given = logger.options
-    if not kept.is_file():
-        write_whole(kept, secrets.token_hex(4).encode())
-    own = read_bytes(kept, _LONGEST_TAG).decode(errors="replace")
-    both = dict.fromkeys([*(given.get("tags") or ()), *tags])
-    options = {
-        "id": given.get("version") or given.get("id") or own,
-        "group": given.get("group") or group,
-        "tags": [tag[:_LONGEST_TAG] for tag in both],
-    } | ({"mode": "offline"} if given.get("offline") else {})
-    try:
-        logger.connect(**options)
-    except wandb.errors.UsageError as error:
-        hint = "run `wandb login`, or set logger.wandb.mode=offline"
-        raise UserError(f"logger=wandb: {error}; {hint}") from error
-    except wandb.errors.Error as error:
-        wandb.teardown()  # whose service still holds the run's id
-        logger.connect(**options | {"mode": "offline"})
-        cause = str(error).splitlines()[-1]
-        print(
-            f"wandb cannot be reached and logs offline, `wandb sync` sends it later: {cause}",
-            file=sys.stderr,
-        )

@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from seqattn.checking import Count
 from seqattn.errors import UserError
+from seqattn.training.run_logger import run_loggers, show_histograms
 
 
 def steps_now(trainer: Trainer) -> bool:
@@ -101,7 +100,7 @@ class GradientHistograms(Callback):
     @staticmethod
     def check_loggers(kinds: Iterable[type]) -> None:
         """Refuses loggers of which none shows histograms."""
-        if not any(issubclass(kind, (TensorBoardLogger, WandbLogger)) for kind in kinds):
+        if not show_histograms(kinds):
             raise UserError(
                 "histograms of gradients need a logger that shows them: add "
                 "logger=[csv,tensorboard] or logger=[csv,wandb]"
@@ -111,9 +110,9 @@ class GradientHistograms(Callback):
         if not steps_now(trainer) or trainer.global_step % self.every:
             return
         parts = gradients_by_part(pl_module.model.named_parameters(), self.by == "layer")
-        for logger in trainer.loggers:
-            for name, values in parts.items() if trainer.is_global_zero else ():
-                _show(logger, f"gradients/{name}", values, trainer.global_step - 1)
+        for logger in run_loggers(trainer.loggers) if trainer.is_global_zero else ():
+            for name, values in parts.items():
+                logger.show_histogram(f"gradients/{name}", values, trainer.global_step - 1)
 
 
 def gradients_by_part(
@@ -146,13 +145,3 @@ def _part(name: str, layers: bool) -> str:
     if layers and "layers" in words[:-1]:
         return ".".join(words[: words.index("layers") + 2])
     return words[0]
-
-
-def _show(logger: Any, name: str, values: Tensor, step: int) -> None:
-    if isinstance(logger, TensorBoardLogger):
-        logger.experiment.add_histogram(name, values, step)
-    elif isinstance(logger, WandbLogger):
-        import wandb
-
-        counts = np.histogram(values.numpy(), bins=64)
-        logger.log_metrics({name: wandb.Histogram(np_histogram=counts)}, step)  # type: ignore[dict-item]

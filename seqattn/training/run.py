@@ -32,13 +32,14 @@ from seqattn.training.finish import (
 )
 from seqattn.training.fit import fit
 from seqattn.training.length_checks import brevity, check_lengths
-from seqattn.training.loggers import connect, go_on_from, log_settings, made_loggers
+from seqattn.training.loggers import made_loggers
 from seqattn.training.monitors import ClipShare, DeviceFigures
 from seqattn.training.options import TrainingOptions
 from seqattn.training.progress import EpochLines, TrainingBar
 from seqattn.training.rendezvous import rendezvous
 from seqattn.training.resume import FORMAT, RESULT
 from seqattn.training.run_directory import rank, world_size
+from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup, setup_of
 from seqattn.training.start import Start, start_of
 
@@ -117,7 +118,8 @@ def _announce(setup: Setup, start: Start, loggers: Sequence[Any]) -> None:
         setup.bundle.tokenizer.save(home / "tokenizer")
     if not run.trainer.fast_dev_run:
         tags = [f"{group}={choice}" for group, choice in run.choices.items()]
-        connect(loggers, home, tags, run.sweep)
+        for logger in run_loggers(loggers):
+            logger.open(home, tags, run.sweep)
 
 
 def _usual_callbacks(setup: Setup, monitored: Monitored) -> list[Callback]:
@@ -132,8 +134,9 @@ def _usual_callbacks(setup: Setup, monitored: Monitored) -> list[Callback]:
             for name, content in (("config", settings), ("overrides", list(run.overrides))):
                 text = yaml.safe_dump(content, sort_keys=False)
                 write_whole(home / f"{name}.yaml", text.encode())
-            go_on_from(trainer.loggers, trainer.global_step)
-            log_settings(trainer.loggers, hyperparameters(setup), trainer.global_step)
+            for logger in run_loggers(trainer.loggers):
+                logger.resume(trainer.global_step)
+                logger.log_settings(hyperparameters(setup), trainer.global_step)
 
     return [
         Finite(),

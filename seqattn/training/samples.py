@@ -1,4 +1,4 @@
-"""What a model says of the same sentences, from one validation to the next."""
+"""What a model says of the same sentences and where it looks, from validation to validation."""
 
 import csv
 import io
@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from matplotlib.figure import Figure
 
+from seqattn.analysis.plots import save
 from seqattn.inputs import read_bytes
 from seqattn.storage import write_whole
+from seqattn.training.run_logger import run_loggers
 
 Table = list[list[str]]
 
@@ -21,7 +23,7 @@ class SampleTable(Callback):
 
     Args:
         samples: gives (source, hypothesis, reference) texts of the last validation.
-        file: the table as CSV; loggers that show texts get it too, whole each time.
+        file: the table as CSV; loggers that show tables get it too, whole each time.
     """
 
     def __init__(self, samples: Callable[[], list[tuple[str, str, str]]], file: Path) -> None:
@@ -46,11 +48,8 @@ class SampleTable(Callback):
         csv.writer(text).writerows(table)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self.file, text.getvalue().encode())
-        for logger in trainer.loggers:
-            if isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_text("samples", _markdown(table), step - 1)
-            elif isinstance(logger, WandbLogger):
-                logger.log_text("samples", table[0], table[1:], step=step - 1)
+        for logger in run_loggers(trainer.loggers):
+            logger.show_table("samples", table, step - 1)
 
     def _before(self, above: Table, step: int) -> Table:
         """The rows of earlier validations of the same sentences."""
@@ -66,8 +65,26 @@ class SampleTable(Callback):
             return []
 
 
-def _markdown(table: Table) -> str:
-    """A table in Markdown, each cell on one line."""
-    rows = [[" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in table]
-    rows.insert(1, ["---"] * len(rows[0]))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+class HeatmapCallback(Callback):
+    """Draws the same sentence's attention after every validation of a training run.
+
+    Args:
+        draw: makes the figure from the model as it stands; None for no figure.
+        directory: where pictures are written; loggers that show pictures get them too.
+    """
+
+    def __init__(self, draw: Callable[[], Figure | None], directory: Path) -> None:
+        self.draw = draw
+        self.directory = directory
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking or trainer.fast_dev_run or not trainer.is_global_zero:  # type: ignore[attr-defined]
+            return
+        figure = self.draw() if trainer.state.fn == "fit" else None
+        if figure is None:
+            return
+        step = trainer.global_step  # which loggers count from 0
+        figure.suptitle(f"{figure.get_suptitle()}, step {step:,}")
+        save(figure, self.directory / f"cross_attention_step_{step:06d}.png")
+        for logger in run_loggers(trainer.loggers):
+            logger.show_figure("attention/cross", figure, step - 1)

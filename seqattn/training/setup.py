@@ -20,7 +20,6 @@ from seqattn.analysis.health_callback import (
     reading_of_questions,
     reading_of_texts,
 )
-from seqattn.analysis.heatmap_callback import HeatmapCallback
 from seqattn.bundle.architecture import Vocabularies
 from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.outputs import answers_to, outputs_for
@@ -35,7 +34,7 @@ from seqattn.metrics.text import named
 from seqattn.screen import progress
 from seqattn.training.callbacks import Throughput
 from seqattn.training.environment import environment
-from seqattn.training.samples import SampleTable
+from seqattn.training.samples import HeatmapCallback, SampleTable
 from seqattn.training.start import Start
 from seqattn.training.task_options import FinalOptions
 from seqattn.training.tasks.seq2seq import Seq2SeqTask, TextValidation

@@ -1,12 +1,9 @@
 """Pictures of attention: the tokens stand on the axes, and the squares are the weights."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
-from seqattn.analysis.heatmap_callback import HeatmapCallback
 from seqattn.analysis.plots import heatmap, save
 from tests.analysis.figures import ticks, visible
 
@@ -69,42 +66,3 @@ def test_a_picture_is_written_with_the_directories_it_needs(tmp_path):
     assert drawn.startswith("<?xml")
     assert ">·Hund</text>" in drawn
     assert save(figure, str(tmp_path / "d.pdf")).read_bytes().startswith(b"%PDF")
-
-
-class Shown:
-    """A trainer that has just validated."""
-
-    def __init__(self, **changes):
-        self.sanity_checking, self.fast_dev_run, self.is_global_zero = False, False, True
-        self.state, self.global_step, self.loggers = SimpleNamespace(fn="fit"), 30, []
-        vars(self).update(changes)
-
-
-def test_the_callback_writes_a_picture_for_each_validation(tmp_path):
-    figure = heatmap({"layer 1": torch.zeros(3, 5)}, QUERIES, KEYS, "nothing")
-    callback = HeatmapCallback(lambda: figure, tmp_path)
-    callback.on_validation_end(Shown(), None)
-    assert [path.name for path in tmp_path.iterdir()] == ["cross_attention_step_000030.png"]
-    assert figure.get_suptitle() == "nothing, step 30"
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"sanity_checking": True},
-        {"fast_dev_run": True},
-        {"is_global_zero": False},
-        {"state": SimpleNamespace(fn="validate")},
-    ],
-)
-def test_the_callback_draws_in_training_and_on_the_first_rank_alone(state, tmp_path):
-    def never():
-        raise AssertionError("drawn")
-
-    HeatmapCallback(never, tmp_path).on_validation_end(Shown(**state), None)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_without_cross_weights_gives_no_picture(tmp_path):
-    HeatmapCallback(lambda: None, tmp_path).on_validation_end(Shown(), None)
-    assert list(tmp_path.iterdir()) == []

@@ -2,22 +2,19 @@
 
 import csv
 import os
+from pathlib import Path
 
 import pytest
+import torch
 import wandb
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
 
 from seqattn.errors import UserError
-from seqattn.training.loggers import (
-    CSVFile,
-    WandbRun,
-    connect,
-    go_on_from,
-    log_settings,
-    made_loggers,
-)
+from seqattn.training.loggers import CSVFile, TensorBoardRun, WandbRun, made_loggers
+from seqattn.training.run_logger import run_loggers, show_histograms
 from tests.training.wandb_files import read
 
 
@@ -32,7 +29,7 @@ def test_a_file_of_figures_is_gone_on_with(tmp_path):
         first.log_metrics({"loss": 1.0 + step}, step)
     assert [row["loss"] for row in rows(tmp_path)] == ["1.0", "2.0", "3.0"]  # and none in memory
     second = CSVFile(str(tmp_path))
-    go_on_from([second], 2)
+    second.resume(2)
     second.log_metrics({"loss": 9.0}, 2)
     second.log_metrics({"loss": 10.0, "bleu": 5.0}, 3)
     found = [(row["step"], row["loss"], row["bleu"]) for row in rows(tmp_path)]
@@ -45,7 +42,7 @@ def test_a_row_that_was_cut_is_dropped(tmp_path):
     file = tmp_path / "csv" / "version_0" / "metrics.csv"
     file.write_text(file.read_text() + "2.")
     again = CSVFile(str(tmp_path))
-    go_on_from([again], 5)
+    again.resume(5)
     again.log_metrics({"a loss": 2.5}, 1)
     assert [row["a loss"] for row in rows(tmp_path)] == ["1.5", "2.5"]
 
@@ -53,7 +50,7 @@ def test_a_row_that_was_cut_is_dropped(tmp_path):
 def test_figures_of_another_beginning_are_dropped(tmp_path):
     CSVFile(str(tmp_path)).log_metrics({"other": 1.0}, 0)
     again = CSVFile(str(tmp_path))
-    go_on_from([again], 0)
+    again.resume(0)
     again.log_metrics({"loss": 2.0}, 0)
     assert rows(tmp_path) == [{"loss": "2.0", "step": "0"}]
 
@@ -63,13 +60,13 @@ def test_tensorboard_shows_each_step_once(tmp_path, monkeypatch):
     monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(10))
 
     def log(logger, steps, begin):
-        go_on_from([logger], begin)
+        logger.resume(begin)
         for step in steps:
             logger.log_metrics({"loss": float(step + 10 * begin)}, step)
         logger.finalize("failed")
 
     def made():
-        return TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
+        return TensorBoardRun(str(tmp_path), "tensorboard", version=0)
 
     log(made(), range(6), 0)
     second = made()
@@ -82,8 +79,8 @@ def test_tensorboard_shows_each_step_once(tmp_path, monkeypatch):
 
 
 def test_tensorboard_shows_the_settings_as_a_text(tmp_path):
-    logger = TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
-    log_settings([logger], {"model": {"dim": 16}, "parameters": 7}, 4)
+    logger = TensorBoardRun(str(tmp_path), "tensorboard", version=0)
+    logger.log_settings({"model": {"dim": 16}, "parameters": 7}, 4)
     logger.finalize("success")
     [event] = EventAccumulator(logger.log_dir).Reload().Tensors("settings/text_summary")
     assert event.step == 4
@@ -112,9 +109,9 @@ def test_a_wandb_run_has_one_id_group_and_tags_however_often_it_goes_on(tmp_path
     bundle.mkdir()
     (bundle / "config.yaml").write_text("format: a\n")
     for segment in range(2):
-        logger = wandb_logger(tmp_path, mode="offline", tags=["mine"])
-        connect([logger], tmp_path, ["attention=mha", "x" * 99], "a sweep")
-        log_settings([logger], {"model": {"dim": 16}, "environment": {"commit": "c0"}}, 0)
+        logger = wandb_logger(tmp_path, mode="offline", tags=["mine"], artifacts=True)
+        logger.open(tmp_path, ["attention=mha", "x" * 99], "a sweep")
+        logger.log_settings({"model": {"dim": 16}, "environment": {"commit": "c0"}}, 0)
         logger.log_metrics({"loss": 1.5 + segment}, 3 + segment)
         logger.keep(bundle, "model", ["best"])
         logger.keep(tmp_path / "report.html", "report", ["best"])  # which is not there
@@ -140,13 +137,36 @@ def test_wandb_that_cannot_be_reached_logs_offline_and_says_so(
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     logger = wandb_logger(tmp_path)
-    connect([logger], tmp_path)
+    logger.open(tmp_path, [], None)
     logger.log_metrics({"loss": 1.0}, 0)
     assert logger.experiment.settings.mode == "offline"
     logger.experiment.finish()
     told = [line for line in capfd.readouterr().err.splitlines() if "cannot be reached" in line]
     assert len(told) == 1
     assert list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+def test_a_logger_of_lightning_takes_settings_and_scores_and_leaves_out_what_it_cannot_show(
+    tmp_path,
+):
+    logger = CSVLogger(str(tmp_path))
+    [known], [file] = run_loggers([logger]), run_loggers([CSVFile(str(tmp_path / "own"))])
+    for one in (known, file):
+        one.open(tmp_path, [], None)
+        one.resume(0)
+        one.log_settings({"dim": 16}, 0)
+        one.show_table("samples", [["step"], ["1"]], 0)
+        one.show_figure("attention", Figure(), 0)
+        one.show_histogram("gradients", torch.zeros(3), 0)
+        one.log_scores({"final/val/bleu": 7.0}, {"dim": 16}, 3)
+        one.keep(tmp_path, "model", ["best"])
+        one.close()
+    with Path(logger.experiment.metrics_file_path).open(newline="") as written:
+        assert [*csv.DictReader(written)] == [{"final/val/bleu": "7.0", "step": "3"}]
+    assert rows(tmp_path / "own") == [{"final/val/bleu": "7.0", "step": "3"}]
+    assert not show_histograms([CSVLogger, CSVFile, TensorBoardLogger])
+    assert show_histograms([CSVFile, TensorBoardRun])
+    assert show_histograms([WandbRun])
 
 
 def test_a_logger_whose_package_is_not_there_is_refused():

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
 from seqattn.checking import BadValue
 from seqattn.errors import UserError
+from seqattn.training.loggers import TensorBoardRun
 from seqattn.training.monitors import (
     ClipShare,
     DeviceFigures,
@@ -124,7 +125,7 @@ def test_gradients_that_are_not_finite_are_in_no_histogram():
 
 
 def test_histograms_go_to_tensorboard_every_so_often_at_the_step_of_the_losses(tmp_path):
-    logger = TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
+    logger = TensorBoardRun(str(tmp_path), "tensorboard", version=0)
     module, histograms = Module(), GradientHistograms(every=2)
     module.model = Parts()
     for step in (1, 2, 3, 4):
@@ -144,7 +145,7 @@ def test_histograms_go_to_tensorboard_every_so_often_at_the_step_of_the_losses(t
     ids=["accumulating", "another rank"],
 )
 def test_histograms_are_of_updates_and_written_by_one_rank(tmp_path, state):
-    logger = TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
+    logger = TensorBoardRun(str(tmp_path), "tensorboard", version=0)
     module = Module()
     module.model = Parts()
     owner = trainer(global_step=2, loggers=[logger], **state)

@@ -4,10 +4,11 @@ import csv
 from types import SimpleNamespace
 
 import pytest
-from lightning.pytorch.loggers import TensorBoardLogger
+from matplotlib.figure import Figure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from seqattn.training.samples import SampleTable
+from seqattn.training.loggers import TensorBoardRun
+from seqattn.training.samples import HeatmapCallback, SampleTable
 from tests.training.test_callbacks import Module, trainer
 
 SOURCES, REFERENCES = ("a dog,\nnow", "a | b"), ("ein Hund", "c")
@@ -54,7 +55,7 @@ def test_other_sentences_begin_another_table(validate, tmp_path):
 
 
 def test_tensorboard_shows_the_whole_table_at_the_step_of_the_scores(validate, tmp_path):
-    logger = TensorBoardLogger(str(tmp_path), "tensorboard", version=0)
+    logger = TensorBoardRun(str(tmp_path), "tensorboard", version=0)
     for step in (2, 4):
         validate(step, (f"x{step}", "a\nb"), loggers=[logger])
     logger.finalize("success")
@@ -66,17 +67,15 @@ def test_tensorboard_shows_the_whole_table_at_the_step_of_the_scores(validate, t
     )
 
 
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"fast_dev_run": True},
-        {"sanity_checking": True},
-        {"is_global_zero": False},
-        {"state": SimpleNamespace(fn="validate")},
-        {},
-    ],
-    ids=str,
+OUTSIDE = (
+    {"fast_dev_run": True},
+    {"sanity_checking": True},
+    {"is_global_zero": False},
+    {"state": SimpleNamespace(fn="validate")},
 )
+
+
+@pytest.mark.parametrize("state", [*OUTSIDE, {}], ids=str)
 def test_only_the_first_rank_of_a_real_training_writes_and_only_where_there_are_samples(
     tmp_path, state
 ):
@@ -84,3 +83,31 @@ def test_only_the_first_rank_of_a_real_training_writes_and_only_where_there_are_
     made = SampleTable(lambda: rows, tmp_path / "samples" / "samples.csv")
     made.on_validation_end(trainer(**state), Module())
     assert not (tmp_path / "samples").exists()
+
+
+def drawn(tmp_path, draw, **state):
+    HeatmapCallback(draw, tmp_path).on_validation_end(trainer(global_step=30, **state), Module())
+    return sorted(path.name for path in tmp_path.glob("*.png"))
+
+
+def test_each_validation_writes_a_picture_and_shows_it(tmp_path):
+    logger, figure = TensorBoardRun(str(tmp_path), "tensorboard", version=0), Figure()
+    figure.suptitle("nothing")
+    names = drawn(tmp_path, lambda: figure, loggers=[logger])
+    assert names == ["cross_attention_step_000030.png"]
+    assert figure.get_suptitle() == "nothing, step 30"
+    logger.finalize("success")
+    [event] = EventAccumulator(logger.log_dir).Reload().Images("attention/cross")
+    assert event.step == 29
+
+
+@pytest.mark.parametrize("state", OUTSIDE, ids=str)
+def test_pictures_are_drawn_in_training_and_on_the_first_rank_alone(state, tmp_path):
+    def never():
+        raise AssertionError("drawn")
+
+    assert drawn(tmp_path, never, **state) == []
+
+
+def test_a_model_without_cross_weights_gives_no_picture(tmp_path):
+    assert drawn(tmp_path, lambda: None) == []
