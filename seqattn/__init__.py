@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seqattn.bundle.bundle import SpanBundle, TextBundle
+    from seqattn.bundle.span_bundle import SpanBundle
+    from seqattn.bundle.text_bundle import TextBundle
     from seqattn.training.finish import TrainingResult
 
 __version__ = "0.1.0"
@@ -42,7 +43,8 @@ def load(
     """
     from seqattn.bundle.loading import load_bundle  # torch takes seconds to import
 
-    return load_bundle(path, device, trust, ensemble)
+    bundle: Any = load_bundle(path, device, trust, ensemble)
+    return bundle
 
 
 def train(*words: str, **values: Any) -> "TrainingResult":

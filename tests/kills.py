@@ -23,7 +23,8 @@ from pathlib import Path
 import torch
 
 from seqattn.cli.main import run_verb
-from seqattn.training.setup import SpanSetup, TextSetup
+from seqattn.training.tasks.span_setup import SpanSetup
+from seqattn.training.tasks.text_setup import TextSetup
 from tests.cli.small import (
     checkpoint,
     place,

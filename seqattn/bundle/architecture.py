@@ -52,6 +52,8 @@ class ModelConfig(Protocol):
     attention_type: ClassVar[type]
     """What its attentions are: `Mixer`, `Attention` or `Alignment`."""
     uses_positions: ClassVar[bool]
+    one_vocabulary: ClassVar[bool]
+    """Whether all that it reads is of the source's."""
 
     @property
     def attentions(self) -> Mapping[str, int]:
@@ -114,10 +116,10 @@ class Architecture:
                 f"position={self._name('position')}; leave it out, or set position=none"
             )
         factories = {slot: self._layers(slot) for slot in SLOTS}
-        slots, (source, target, joint) = Slots(**factories, position=self.position), vocabulary
+        slots = Slots(**factories, position=self.position)
         if self.model.attention_type is Alignment:
-            return self.model.build(source, target, joint, slots.cross[0])
-        sides = [source] if self.model.output == "spans" else [source, target, joint]
+            return self.model.build(*vocabulary, slots.cross[0])
+        sides = vocabulary[:1] if self.model.one_vocabulary else vocabulary
         try:
             return self.model.build(*sides, slots)
         except PositionRefused as error:

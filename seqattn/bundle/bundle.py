@@ -1,40 +1,38 @@
-"""A bundle at work: a trained model with the tokenizer and the search that it was made for."""
+"""A trained model at work, with the tokenizer and the search that it was made for."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
 from seqattn.bundle.choices import choices
 from seqattn.bundle.documents import Config
 from seqattn.bundle.files import part_of
-from seqattn.bundle.inputs import Texts, as_many, several
-from seqattn.bundle.nodes import Node, build, changed, nearest
-from seqattn.data.reading import question_source, read_sources
-from seqattn.data.span_batch import SpanEncoder
-from seqattn.data.text_lines import TextLines, as_single_lines
+from seqattn.bundle.nodes import TARGET, Node, build, changed, import_path, nearest
+from seqattn.data.base import Rows
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.generation.base import Hypothesis, Search
-from seqattn.generation.ensemble import Ensemble
-from seqattn.generation.generator import Generator
-from seqattn.generation.span_search import Answered, Answerer, SpanSearch
-from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
-from seqattn.models.base import Seq2SeqModel
-from seqattn.models.span_base import SpanModel
-from seqattn.tokens import EOS
+from seqattn.generation.base import AnySearch, Progress
 
-Choice = str | Search | SpanSearch | Mapping[str, Node] | None
+if TYPE_CHECKING:
+    from seqattn.bundle.outputs import Outputs
+    from seqattn.bundle.pictures import Look
+    from seqattn.bundle.text_bundle import TextBundle
+
+Choice = str | AnySearch | Mapping[str, Node] | None
 """A search: its name such as "greedy" (the files of `conf/generation`), an object, or a node as
 such a file holds it; None for the bundle's own."""
 
+Asked = Sequence[tuple[str, str]]
+"""Questions, each with its context."""
+
 
 @dataclass(repr=False)
-class Bundle:
-    """A trained model with its tokenizer and configuration.
+class Bundle(ABC):
+    """A trained model with its tokenizer and configuration, for one kind of task.
 
     Args:
         model: in eval mode.
@@ -52,6 +50,10 @@ class Bundle:
     """What its loader makes: pairs or spans."""
     output: ClassVar[str]
     """What its model gives, and its search: text or spans."""
+    unit: ClassVar[str]
+    """What it reads, in words."""
+    searches: ClassVar[Sequence[str]]
+    """The usual choices of generation."""
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters())
@@ -95,158 +97,52 @@ class Bundle:
         made = build(part_of(self.config, "loader", self.path), "loader")
         return self._of_kind(made, "loader", "batches")
 
+    @property
+    def asks(self) -> bool:
+        """Whether it reads questions with their contexts, as its task says."""
+        node = self.config.get("task")
+        task = import_path(node[TARGET], "task") if isinstance(node, dict) else None
+        return getattr(task, "reads", "pairs") == "questions"
 
-@dataclass(repr=False)
-class TextBundle(Bundle):
-    """A bundle that answers in its own words: what `seqattn.load` gives for most tasks.
-
-    `generate` gives the best output for each text, `hypotheses` several with their scores,
-    `answer` answers questions by task=qa_generative. Each takes a search by name or as an object,
-    and settings of it: `generate(texts, "beam", beam_size=2)`.
-
-    Attributes:
-        model: the network, a `torch.nn.Module` in eval mode.
-        tokenizer, config, scores, path: its vocabularies, settings, figures and directory.
-        ensemble: other bundles' models that answer with this one, by the mean probability.
-    """
-
-    model: Seq2SeqModel
-    ensemble: Sequence[Seq2SeqModel] = ()
-    batches: ClassVar[str] = "pairs"
-    output: ClassVar[str] = "text"
-
-    @overload
-    def generate(  # a text is a sequence of texts, too
-        self, texts: str, generation: Choice = None, **settings: Any
-    ) -> str: ...
-
-    @overload
-    def generate(
-        self, texts: Iterable[str], generation: Choice = None, **settings: Any
-    ) -> list[str]: ...
-
-    def generate(self, texts: Texts, generation: Choice = None, **settings: Any) -> str | list[str]:
-        """The best output for each text, or for the one text; an empty text gives an empty one.
-
-        A model of single lines generates the lines of a text apart, see `lines`.
-
-        Args:
-            texts: sources, as written: one, or several.
-            generation: a search such as "greedy", see `search`; None for the bundle's own.
-            **settings: of the search, such as beam_size=2.
-
-        Returns:
-            One text for one text, a list for a list.
+    def texts(self, use: str) -> "TextBundle":
+        """Return this bundle for a use that needs one of texts.
 
         Raises:
-            UserError: for a text that is too long, or as `search`.
+            UserError: it is of another kind.
         """
-        read = self.lines(texts)
-        generator, windows = self.generator(generation, **settings), self.encode(read.lines)
-        found = generate_from_windows(generator, windows, read.texts)
-        outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in found]))
-        return outputs[0] if isinstance(texts, str) else outputs
+        raise UserError(f"{self.path} gives {self.output}; {use} takes a bundle that gives text")
 
-    def answer(
-        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
-    ) -> list[str]:
-        """The best answer to each question on its context, of a bundle of task=qa_generative.
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse a search or a loader that cannot be used, which the files may name."""
+
+    @abstractmethod
+    def rows(self, table: Any, split: str) -> Rows:
+        """Return the rows of a split to score on.
+
+        Raises:
+            UserError: they have no references.
+        """
+
+    @abstractmethod
+    def outputs(
+        self, rows: Any, search: Choice = None, progress: Progress | None = None
+    ) -> "Outputs":
+        """Return the best output for each row, and how long it took."""
+
+    @abstractmethod
+    def answer_lines(
+        self, asked: Asked, search: Choice, count: int, progress: Progress | None
+    ) -> list[dict[str, Any]]:
+        """Return answers to questions as plain values by name, `count` for each at most."""
+
+    @abstractmethod
+    def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":
+        """Return pictures of the attention in one text, or in one question with its context.
 
         Args:
-            questions: N, or one.
-            contexts: the context of each.
-            generation, **settings: as `generate`.
+            text: the text or question.
+            context: of a question.
+            target: an output of one's own; None for the model's.
+            heads: draw each layer's heads, too.
         """
-        pairs = zip(*as_many(questions, contexts), strict=True)
-        return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
-
-    def hypotheses(
-        self, texts: Texts, generation: Choice = None, **settings: Any
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses for each text, best first, each with `ids`, `score` and `log_probability`.
-
-        Args: as `generate`, such as n_best=3.
-        """
-        return generate_from_windows(self.generator(generation, **settings), self.encode(texts))
-
-    def best(self, text: str, generation: Choice = None, **settings: Any) -> InWindow:
-        """The best hypothesis for a text, and in which of the windows of `encode` it was found.
-
-        Args: as `generate`.
-        """
-        found = search_windows(self.generator(generation, **settings), self.encode(text))
-        return found[0][0]
-
-    def lines(self, texts: Texts) -> TextLines:
-        """Texts as they are generated from: their lines apart, where the model reads one line.
-
-        That is a model of pairs (long_sources=drop) whose source vocabulary has no line break.
-        Generate from `lines` of the result, and `join` the outputs.
-        """
-        return TextLines.of(several(texts), self._reads_line)
-
-    def encode(self, texts: Texts) -> list[list[list[int]]]:
-        """Source ids of each text as the model reads it, in one part or in several windows.
-
-        Where the model knows no line breaks they are read as spaces, which standard error tells.
-        """
-        read = several(texts)
-        if self._reads_line or self._line_breaks == "unknown":
-            read = as_single_lines(read)
-        return read_sources(read, self.tokenizer, self._loader())
-
-    @cached_property
-    def _line_breaks(self) -> str:
-        return self.tokenizer.source_line_breaks()
-
-    @cached_property
-    def _reads_line(self) -> bool:
-        return self._line_breaks != "piece" and self._loader().long_sources == "drop"
-
-    def ended(self, ids: Sequence[int]) -> list[int]:
-        """An output's ids with the end, but where the model's positions have no room for it."""
-        return [*ids] if len(ids) == self.model.max_target_length else [*ids, EOS]
-
-    def generator(self, generation: Choice = None, **settings: Any) -> Generator:
-        """The search over the model. Args: as `search`."""
-        made: Search = self.search(generation, **settings)
-        return made.over(self.answering)
-
-    @property
-    def answering(self) -> Seq2SeqModel | Ensemble:
-        """The model, or the ensemble of it and others."""
-        return Ensemble([self.model, *self.ensemble]) if self.ensemble else self.model
-
-
-@dataclass(repr=False)
-class SpanBundle(Bundle):
-    """A bundle that answers questions by spans of their contexts, of task=qa: see `answer`.
-
-    Attributes: as `TextBundle`.
-    """
-
-    model: SpanModel
-    batches: ClassVar[str] = "spans"
-    output: ClassVar[str] = "spans"
-
-    def answer(
-        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
-    ) -> list[Answered]:
-        """Answers to each question, the likeliest first, with their characters and probabilities.
-
-        Args:
-            questions: N, or one.
-            contexts: the context of each.
-            generation, **settings: as `search`, such as answers=3.
-        """
-        asked = as_many(questions, contexts)
-        return self.answerer(generation, **settings).answer(*asked)
-
-    def answerer(self, generation: Choice = None, **settings: Any) -> Answerer:
-        """The search over the model. Args: as `search`."""
-        return Answerer(self.model, self.encoder, self.search(generation, **settings))
-
-    @property
-    def encoder(self) -> SpanEncoder:
-        """Questions and contexts to batches, as in training."""
-        return SpanEncoder(self.tokenizer, self._loader())

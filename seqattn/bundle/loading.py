@@ -3,19 +3,24 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from seqattn.bundle.architecture import Architecture, Vocabularies
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import part_of, read_config, read_scores
+from seqattn.bundle.span_bundle import SpanBundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.bundle.weights import load_model
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
-from seqattn.models.span_base import SpanModel
 from seqattn.ops.int8 import round_weights
 from seqattn.storage import user_path
+
+BUNDLES = {kind.output: kind for kind in (TextBundle, SpanBundle)}
+"""The kind of bundle for each kind of output."""
 
 
 def load_bundle(
@@ -23,12 +28,12 @@ def load_bundle(
     device: str = "cpu",
     trust: Collection[str] = (),
     ensemble: Sequence[str | Path] = (),
-) -> TextBundle | SpanBundle:
+) -> Bundle:
     """Loads a bundle, see `seqattn.load`; its sizes are held against its files before use.
 
     Raises:
         UserError: where it is absent, foreign or damaged, or names a package that is not trusted;
-            where those of an ensemble have other vocabularies, or answer by spans.
+            where those of an ensemble have other vocabularies, or do not give text.
     """
     if ensemble:
         ensemble = [ensemble] if isinstance(ensemble, str | Path) else ensemble
@@ -38,7 +43,8 @@ def load_bundle(
     for part in ("model", "attention", "position", "loader", "generation"):
         part_of(config, part, path)
     tokenizer = Tokenizer.load(path)
-    model = load_model(path / WEIGHTS, Architecture.of(config), Vocabularies.of(tokenizer))
+    architecture = Architecture.of(config)
+    model: Any = load_model(path / WEIGHTS, architecture, Vocabularies.of(tokenizer))
     if config.get("quantize"):
         round_weights(model)
     try:
@@ -46,23 +52,15 @@ def load_bundle(
         model.to(torch.device(device)).eval()
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device={device} cannot be used here; use device=cpu") from error
-    found = (tokenizer, config, read_scores(path), path)
-    if isinstance(model, SpanModel):
-        spans = SpanBundle(model, *found)
-        spans.answerer()  # what cannot be used is refused here
-        return spans
-    texts = TextBundle(model, *found)
-    texts.generator()
-    texts.encode([])
-    return texts
+    kind = BUNDLES[architecture.model.output]
+    bundle: Bundle = kind(model, tokenizer, config, read_scores(path), path)
+    bundle.check()
+    return bundle
 
 
-def _joined(bundles: Sequence[TextBundle | SpanBundle]) -> TextBundle:
+def _joined(bundles: Sequence[Bundle]) -> TextBundle:
     """The first bundle, whose answers are those of all."""
-    texts = [bundle for bundle in bundles if isinstance(bundle, TextBundle)]
-    if len(texts) < len(bundles):
-        raise UserError("an ensemble is of models that write; leave those that answer by spans out")
-    first, *others = texts
+    first, *others = (bundle.texts("an ensemble") for bundle in bundles)
     for other in others:
         found, needed = other.tokenizer.fingerprint, first.tokenizer.fingerprint
         if found != needed:

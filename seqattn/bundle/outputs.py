@@ -1,88 +1,120 @@
-"""What a bundle makes of many texts or questions, and how long it takes."""
+"""What a bundle makes of the rows of a split, and how long it takes."""
 
-import time
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.data.base import Rows, Texts
+from seqattn.data.lines import in_one_line, write_lines
 from seqattn.data.span_batch import Questions
-from seqattn.generation.base import Hypothesis, Progress
+from seqattn.generation.base import Hypothesis
 from seqattn.generation.span_search import Answered
-from seqattn.generation.windows import generate_from_windows
-from seqattn.metrics.qa import QaScorer, best_threshold
-from seqattn.metrics.text import TextScore
+from seqattn.storage import write_json
 
 Found = list[list[Hypothesis]]
 Rank = Callable[[Sequence[str], Found], Found]
 
 
-class Outputs(NamedTuple):
-    """What a bundle made of some sources: texts, target tokens with their ends, and how long."""
+@dataclass(frozen=True)
+class Outputs(ABC):
+    """The best output for each row, "" for none, and how many seconds they took."""
 
+    unit: ClassVar[str]
+    """What a row is, in words."""
+
+    rows: Rows
     texts: list[str]
+    seconds: float
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """How many were made a second, by what they are."""
+        return {self.unit: len(self.texts) / self.seconds}
+
+    def scores(self, scorer: Any) -> list[Any]:
+        """Return how good they are, as a scorer says."""
+        return list(self.rows.score(scorer, self.texts))
+
+    def table(self) -> dict[str, str]:
+        """Return how many there are, as rows of a table."""
+        return {self.unit: f"{len(self.texts):,} ({self.rates[self.unit]:,.1f} a second)"}
+
+    @abstractmethod
+    def write(self, directory: Path) -> None:
+        """Write the files of an evaluation that this kind of output has."""
+
+
+@dataclass(frozen=True)
+class TextOutputs(Outputs):
+    """Texts, and how many target tokens they have with their ends."""
+
+    unit = "sentences"
+    rows: Texts
     tokens: int
-    seconds: float
+
+    @property
+    def rates(self) -> dict[str, float]:
+        return {**super().rates, "tokens": self.tokens / self.seconds}
+
+    def table(self) -> dict[str, str]:
+        tokens = f"{self.tokens:,} ({self.rates['tokens']:,.0f} a second)"
+        return {**super().table(), "target tokens": tokens}
+
+    def write(self, directory: Path) -> None:
+        write_lines(map(in_one_line, self.texts), str(directory / "hypotheses.txt"))
+        if self.rows.ids is not None:
+            predictions = dict(zip(self.rows.ids, self.texts, strict=True))
+            write_json(directory / "predictions.json", predictions)
 
 
-def outputs_for(
-    bundle: TextBundle,
-    search: Any,
-    sources: Sequence[str],
-    progress: Progress | None = None,
-    rank: Rank | None = None,
-) -> Outputs:
-    """The best output for every source.
+@dataclass(frozen=True)
+class Answers(Outputs):
+    """Answers to questions, with all that a search found."""
 
-    Args:
-        progress: called after each batch.
-        rank: gives the hypotheses of each line in another order.
-    """
-    began = time.perf_counter()
-    read = bundle.lines(sources)
-    encoded = bundle.encode(read.lines)
-    found = generate_from_windows(bundle.generator(search), encoded, read.texts, progress)
-    if rank is not None:
-        found = rank(read.lines, found)
-    seconds = time.perf_counter() - began
-    texts = read.join(bundle.tokenizer.decode_target([best[0].ids for best in found]))
-    return Outputs(texts, sum(len(best[0].ids) + 1 for best in found), seconds)
-
-
-class Answers(NamedTuple):
-    """What a bundle answered to some questions, and in how many seconds."""
-
-    asked: Questions
+    unit = "questions"
+    rows: Questions
     found: list[Answered]
-    seconds: float
+
+    @classmethod
+    def of(cls, rows: Questions, found: list[Answered], seconds: float) -> "Answers":
+        """Take the best answer to each question."""
+        return cls(rows, [answered.best for answered in found], seconds, found)
 
     @property
     def best(self) -> dict[str, str]:
         """The best answer to each question by its id, "" for none."""
-        texts = (answered.answers[0].text if answered.answers else "" for answered in self.found)
-        return dict(zip(self.asked.ids, texts, strict=True))
+        return dict(zip(self.rows.ids, self.texts, strict=True))
 
     @property
     def no_answer(self) -> dict[str, float]:
         """The probability of each question by its id that it has no answer."""
-        return {n: one.no_answer for n, one in zip(self.asked.ids, self.found, strict=True)}
+        return {n: one.no_answer for n, one in zip(self.rows.ids, self.found, strict=True)}
 
-    def scores(self, scorer: QaScorer) -> list[TextScore]:
-        """How right the best answers are."""
-        return scorer.score(self.best, self._gold)
+    def within(self, threshold: float) -> "Answers":
+        """Return the same, without answers where none is likelier than a threshold."""
+        return self.of(self.rows, [one.within(threshold) for one in self.found], self.seconds)
 
     def best_threshold(self) -> float:
         """The probability of no answer above which questions are best left unanswered."""
-        return max(0.0, best_threshold(self.best, self._gold, self.no_answer).value)
+        from seqattn.metrics.qa import best_threshold  # torchmetrics takes a second to import
 
-    @property
-    def _gold(self) -> dict[str, list[str]]:
-        return dict(zip(self.asked.ids, self.asked.answers, strict=True))
+        gold = dict(zip(self.rows.ids, self.rows.answers, strict=True))
+        return max(0.0, best_threshold(self.best, gold, self.no_answer).value)
 
+    def table(self) -> dict[str, str]:
+        unanswered = sum(not answered.answers for answered in self.found)
+        return {**super().table(), "left unanswered": f"{unanswered:,}"}
 
-def answers_to(
-    bundle: SpanBundle, search: Any, asked: Questions, progress: Progress | None = None
-) -> Answers:
-    """The answers to every question; `progress` is called after each."""
-    began = time.perf_counter()
-    found = bundle.answerer(search).answer(asked.questions, asked.contexts, progress)
-    return Answers(asked, found, time.perf_counter() - began)
+    def write(self, directory: Path) -> None:
+        """Write what the official scorer reads, and every answer that was asked for."""
+        write_json(directory / "predictions.json", self.best)
+        write_json(directory / "no_answer.json", self.no_answer)
+        each = (
+            {"id": name, "answers": [answer._asdict() for answer in answered.answers]}
+            for name, answered in zip(self.rows.ids, self.found, strict=True)
+        )
+        lines = (json.dumps(one, ensure_ascii=False) for one in each)
+        write_lines(lines, str(directory / "answers.jsonl"))

@@ -1,6 +1,7 @@
 """Pictures of where a bundle's attention looks in a text or a question."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -11,12 +12,48 @@ from seqattn.analysis.heatmaps import (
     attention_heatmaps,
     question_heatmaps,
 )
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.span_bundle import SpanBundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.span_text import cut_words
 from seqattn.errors import UserError
 from seqattn.tokens import PAD
 
 _LONGEST = 400  # tokens of a side; labels of thousands take minutes to draw
+
+
+class Look(NamedTuple):
+    """What an input and its output are, in lines, and figures of the attention by their names."""
+
+    lines: list[str]
+    figures: dict[str, Figure]
+
+
+def look_at_text(bundle: TextBundle, text: str, target: str | None, heads: bool) -> Look:
+    """Heatmaps of a text and of an output, and the words that they align; see `Bundle.look`."""
+    output, said, window = target, "target", 0
+    if output is None:
+        best, window = bundle.best(text)
+        [output], said = bundle.tokenizer.decode_target([best.ids]), "output"
+    found = draw_text(bundle, text, output, heads=heads, said=said, window=window)
+    lines = [f"source:    {text}", f"{said}:    {output}"]
+    windows = len(bundle.encode([text])[0])
+    if windows > 1:
+        lines.append(f"windows:   {windows}, of which the pictures show number {window + 1}")
+    words = found.alignment
+    if words is not None and words.links:
+        pairs = zip(words.target, words.links, strict=True)
+        links = ", ".join(f"{target} ← {words.source[place]}" for target, place in pairs)
+        lines += [f"looked at: {links}", f"alignment: {words.pharaoh()}"]
+    if found.without:
+        lines.append(f"no weights: {', '.join(found.without)} attention mixes without them")
+    return Look(lines, found.figures)
+
+
+def look_at_question(bundle: SpanBundle, question: str, context: str, heads: bool) -> Look:
+    """Heatmaps of a question on its context; see `Bundle.look`."""
+    best = bundle.answer(question, context)[0].best or "(no answer)"
+    lines = [f"question:  {question}", f"answer:    {best}"]
+    return Look(lines, draw_question(bundle, question, context, heads))
 
 
 def draw_text(

@@ -4,7 +4,7 @@ import glob
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 from seqattn.data.reading import Headed
 from seqattn.errors import UserError
@@ -169,8 +169,30 @@ def matching(path: Path) -> list[Path]:
     return found
 
 
+class Rows(Protocol):
+    """Rows of a split as they came, of any kind."""
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """What is read: texts, or questions."""
+
+    @property
+    def contexts(self) -> Sequence[str | None]:
+        """What each question is about; None for a text."""
+
+    @property
+    def references(self) -> Sequence[Sequence[str]]:
+        """The right outputs of each row."""
+
+    def first(self, count: int | None) -> Self:
+        """Return the first `count` rows; None for all."""
+
+    def score(self, scorer: Any, outputs: Sequence[str]) -> Any:
+        """Return a scorer's scores of an output for each row."""
+
+
 class Texts(NamedTuple):
-    """Rows of pairs as they came, nothing left out."""
+    """`Rows` of pairs as they came, nothing left out."""
 
     sources: list[str]
     targets: list[str]
@@ -194,8 +216,18 @@ class Texts(NamedTuple):
             sources = list(map(Headed, sources, table["head"]))
         return cls(sources, targets, references, ids)
 
-    def first(self, count: int) -> "Texts":
-        """The first `count` rows."""
-        ids = self.ids and self.ids[:count]
-        columns = self.sources[:count], self.targets[:count], self.references[:count]
-        return Texts(*columns, ids)
+    @property
+    def contexts(self) -> list[None]:
+        """None for each source."""
+        return [None] * len(self.sources)
+
+    def first(self, count: int | None) -> "Texts":
+        return self.at(range(len(self.sources))[:count])
+
+    def at(self, rows: Sequence[int]) -> "Texts":
+        """The rows of these numbers."""
+        columns: Any = (column and [column[row] for row in rows] for column in self)
+        return Texts(*columns)
+
+    def score(self, scorer: Any, outputs: Sequence[str]) -> Any:
+        return scorer.score(outputs, self.references, self.sources)

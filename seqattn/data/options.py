@@ -1,5 +1,6 @@
 """How texts become batches: what fits, what is cut, what is left out."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -30,12 +31,20 @@ class BatchLimits:
             where training is on a CUDA GPU.
     """
 
+    batches: ClassVar[str]
+    """What a task must learn from to use these options."""
+
     max_tokens: Count = 4096
     max_rows: Count | None = None
     max_square: Count | None = None
     step_batches: Count | None = None
     num_workers: Annotated[int, Ge(0), Le(256), Role.NOTE] = 0
     pin_memory: Annotated[bool | None, Role.NOTE] = None
+
+    @property
+    @abstractmethod
+    def longest_row(self) -> tuple[str, int]:
+        """The key that bounds the length of a row, and tokens of the longest row."""
 
     def rows(self, length: int) -> int:
         """How many rows of `length` tokens fit, 0 if not even one does."""
@@ -78,8 +87,7 @@ class LoaderOptions(BatchLimits):
         UserError: a length beyond `max_tokens`, or a stride without windows or beyond them.
     """
 
-    batches: ClassVar[Literal["pairs", "spans"]] = "pairs"
-    """What a task must learn from to use these options."""
+    batches: ClassVar[str] = "pairs"
 
     max_length: Length = 256
     long_sources: Literal["drop", "truncate", "window"] = "drop"
@@ -93,14 +101,18 @@ class LoaderOptions(BatchLimits):
             raise UserError(
                 f"window_stride must go with long_sources=window, got {self.long_sources}"
             )
-        longest = max(self.max_length, source)
-        name = "max_length" if longest == self.max_length else "max_source_length"
+        name, longest = self.longest_row
         self.check_holds(longest, f"a row of {name} ({longest}) tokens")
         if stride is not None and not 1 <= stride < source:
             raise UserError(
                 f"window_stride must be from 1 to {source - 1} (max_source_length without "
                 f"the end mark), so that no token is left out, got {stride}"
             )
+
+    @property
+    def longest_row(self) -> tuple[str, int]:
+        longest = max(self.max_length, self.source_length)
+        return "max_length" if longest == self.max_length else "max_source_length", longest
 
     @property
     def source_length(self) -> int:
@@ -146,7 +158,7 @@ class SpanOptions(BatchLimits):
         UserError: a stride beyond the window, or a window or question that no batch can hold.
     """
 
-    batches: ClassVar[Literal["pairs", "spans"]] = "spans"
+    batches: ClassVar[str] = "spans"
 
     max_tokens: Count = 8192
     window: Count = 384
@@ -159,8 +171,12 @@ class SpanOptions(BatchLimits):
                 f"stride must be at most window ({self.window}), so that no token is left out, "
                 f"got {self.stride}"
             )
-        longest = max(self.window, self.max_question)
+        longest = self.longest_row[1]
         self.check_holds(longest, f"a window or question of {longest} tokens")
+
+    @property
+    def longest_row(self) -> tuple[str, int]:
+        return "window", max(self.window, self.max_question)
 
     def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
         """The first token of each window of a context, which has no head; one of an empty one."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Questions(NamedTuple):
-    """A split as it came, in rows: `answers` lists the right ones, none of an unanswerable one."""
+    """`Rows` of questions as they came: `answers` lists the right ones of each, perhaps none."""
 
     ids: list[str]
     questions: list[str]
@@ -41,9 +41,22 @@ class Questions(NamedTuple):
         return cls(*(list(table[name]) for name in ("id", "question", "context", "answers")))
 
     @property
+    def sources(self) -> list[str]:
+        """The questions."""
+        return self.questions
+
+    @property
     def references(self) -> list[list[str]]:
         """The right answers of each question."""
         return self.answers
+
+    def first(self, count: int | None) -> "Questions":
+        columns: Any = (column[:count] for column in self)
+        return Questions(*columns)
+
+    def score(self, scorer: Any, outputs: Sequence[str]) -> Any:
+        answers, gold = (dict(zip(self.ids, one, strict=True)) for one in (outputs, self.answers))
+        return scorer.score(answers, gold)
 
 
 class Window(NamedTuple):

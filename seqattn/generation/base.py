@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -101,8 +101,29 @@ class Hypothesis(NamedTuple):
     log_probability: float
 
 
+class AnySearch:
+    """Settings of a search for outputs of any kind; `Search` is for texts."""
+
+    output: ClassVar[str]
+    """What it finds, as a model and a task say: text or spans."""
+
+    def giving(self, count: int) -> Any:
+        """Return the same search for the best `count` different outputs of each input.
+
+        Raises:
+            UserError: it finds fewer.
+        """
+        raise NotImplementedError
+
+    def check(self, model: Any) -> None:
+        """Refuse settings that a model cannot meet."""
+
+    def check_scorer(self, scorer: Any) -> None:
+        """Refuse a scorer that does not fit this search."""
+
+
 @dataclass(frozen=True)
-class Search(ABC):
+class Search(AnySearch, ABC):
     """Turns one batch of memories into ranked hypotheses.
 
     Args:
@@ -132,6 +153,21 @@ class Search(ABC):
         for name, one in named.items():
             if not callable(one):
                 raise BadValue(f"processors.{name}", f"must be a processor, got {shown(one)}")
+
+    def giving(self, count: int) -> "Search":
+        if not hasattr(self, "n_best"):
+            if count == 1:
+                return self
+            raise UserError(
+                "this search gives one hypothesis; n_best needs generation=beam or sampling"
+            )
+        # hypotheses that differ in tokens may read the same: the whole beam is asked for
+        whole = max(count, getattr(self, "beam_size", 1)) if count > 1 else 1
+        changes: Any = {"n_best": whole}
+        return replace(self, **changes)
+
+    def check(self, model: SearchModel) -> None:
+        self.limit.check(model)
 
     def over(self, model: SearchModel) -> "Generator":
         """The search over any number of sources."""

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Annotated, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from annotated_types import Ge, Le
@@ -14,7 +14,7 @@ from torch import Tensor
 from seqattn.attention.base import length_key
 from seqattn.checking import Count, Share
 from seqattn.errors import UserError
-from seqattn.generation.base import Progress, inference
+from seqattn.generation.base import AnySearch, Progress, inference
 from seqattn.models.span_base import SpanInput, SpanModel, SpanScores, reaching
 
 _CANDIDATES = 60  # spans among which the one of the best expected F1 is looked for
@@ -58,13 +58,28 @@ class Answered(NamedTuple):
     answers: list[Answer]
     no_answer: float
 
+    @property
+    def best(self) -> str:
+        """The likeliest answer, "" for none."""
+        return self.answers[0].text if self.answers else ""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the best answer and the others by name; "" with no characters for none."""
+        each: list[dict[str, Any]] = [
+            {"answer": a.text, "start": a.start, "end": a.end, "probability": a.probability}
+            for a in self.answers
+        ]
+        none = {"answer": "", "start": None, "end": None, "probability": None}
+        others = {"others": each[1:]} if len(each) > 1 else {}
+        return {**(each[0] if each else none), "no_answer": self.no_answer, **others}
+
     def within(self, threshold: float) -> "Answered":
         """The same, without answers where the probability of none lies above `threshold`."""
         return self if self.no_answer <= threshold else Answered([], self.no_answer)
 
 
 @dataclass(frozen=True)
-class SpanSearch:
+class SpanSearch(AnySearch):
     """Which spans may be answers.
 
     Args:
@@ -83,6 +98,18 @@ class SpanSearch:
     answers: Count = 1
     threshold: Share = 1.0
     expected_f1: bool = False
+
+    def giving(self, count: int) -> "SpanSearch":
+        return replace(self, answers=count)
+
+    def check_scorer(self, scorer: Any) -> None:
+        """Refuse a threshold of the scorer, which no answer would meet."""
+        threshold = getattr(scorer, "threshold", 1.0)
+        if threshold != 1.0:
+            raise UserError(
+                "what is left unanswered is the search's to say: leave scorer.threshold out, and "
+                f"set generation.threshold={max(0.0, threshold):g}"
+            )
 
     def read(self, windows: SpanWindows, scores: SpanScores) -> list["ReadWindow"]:
         """The log-probabilities of every span of each window, in the window alone."""

@@ -62,6 +62,7 @@ class RecurrentConfig:
     output: ClassVar[str] = "text"
     attention_type: ClassVar[type] = Alignment
     uses_positions: ClassVar[bool] = False
+    one_vocabulary: ClassVar[bool] = False
 
     @property
     def attentions(self) -> dict[str, int]:

@@ -41,6 +41,7 @@ class SpanRecurrentConfig(ReadingShape):
     output: ClassVar[str] = "spans"
     attention_type: ClassVar[type] = Attention
     uses_positions: ClassVar[bool] = False
+    one_vocabulary: ClassVar[bool] = True
 
     @property
     def attentions(self) -> dict[str, int]:

@@ -37,6 +37,7 @@ class SpanTransformerConfig(LayerShape, ReadingShape):
     output: ClassVar[str] = "spans"
     attention_type: ClassVar[type] = Mixer
     uses_positions: ClassVar[bool] = True
+    one_vocabulary: ClassVar[bool] = True
 
     @property
     def attentions(self) -> dict[str, int]:

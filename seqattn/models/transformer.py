@@ -48,6 +48,7 @@ class TransformerConfig(LayerShape):
     output: ClassVar[str] = "text"
     attention_type: ClassVar[type] = Mixer
     uses_positions: ClassVar[bool] = True
+    one_vocabulary: ClassVar[bool] = False
 
     @property
     def attentions(self) -> dict[str, int]:

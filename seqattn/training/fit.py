@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from lightning import Trainer
 
-from seqattn.data.options import SpanOptions
 from seqattn.errors import UserError
 from seqattn.ops.memory import ran_out
 from seqattn.training.callbacks import Diverged
@@ -84,10 +83,7 @@ def _advice(error: RuntimeError, run: TrainingOptions) -> str | None:
 def _smaller_batches(run: TrainingOptions) -> str:
     """A budget of tokens that halves the batches, if one row fits into it."""
     loader, too_large = run.loader, "is too large for the memory"
-    if isinstance(loader, SpanOptions):
-        key, longest = "window", max(loader.window, loader.max_question)
-    else:
-        key, longest = "max_length", max(loader.max_length, loader.source_length)
+    key, longest = loader.longest_row
     tokens = max(loader.max_tokens // 2, longest)
     if tokens >= loader.max_tokens:
         return (

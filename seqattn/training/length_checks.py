@@ -2,7 +2,7 @@
 
 from seqattn.attention.base import length_key
 from seqattn.errors import UserError
-from seqattn.training.setup import Setup, TextSetup
+from seqattn.training.setup import Setup
 
 
 def check_lengths(setup: Setup) -> None:
@@ -26,11 +26,9 @@ def check_lengths(setup: Setup) -> None:
                 f"{key}={limit} to leave out what is beyond, or raise {bound(limit)}"
             )
     limit = limits[0]
-    if limit is None or not isinstance(setup, TextSetup):
+    if limit is None:
         return
-    for split, rows in setup.scored.items():
-        sources = setup.bundle.encode(rows.sources[: setup.final.sentences or None])
-        tokens = max(len(part) for parts in sources for part in parts)
+    for split, tokens in setup.scored_lengths().items():
         if tokens > limit:
             raise UserError(
                 f"{bound(limit)} is {limit} tokens and the bundle is scored on all of the {split} "

@@ -14,14 +14,12 @@ from seqattn.bundle.architecture import Architecture
 from seqattn.bundle.choices import choices as shipped
 from seqattn.bundle.nodes import TARGET, Node, build_verb, import_path
 from seqattn.checking import Seed, shown
-from seqattn.data.options import LoaderOptions, SpanOptions
+from seqattn.data.options import BatchLimits, LoaderOptions
 from seqattn.data.vocabulary import TokenizerConfig
 from seqattn.errors import UserError
-from seqattn.generation.base import Search
+from seqattn.generation.base import AnySearch
 from seqattn.generation.beam import BeamSearch
-from seqattn.generation.span_search import SpanSearch
 from seqattn.layers.transformer_layer import LayerShape
-from seqattn.models.base import Seq2SeqModel
 from seqattn.positions import SinusoidalPosition
 from seqattn.roles import Role
 from seqattn.training.checkpoint_options import CheckpointOptions
@@ -84,10 +82,10 @@ class TrainingOptions:
     attention: Annotated[Any, Role.SHAPE]
     position: Annotated[Callable[..., Any], Role.SHAPE] = SinusoidalPosition
     tokenizer: Annotated[TokenizerConfig, Role.SHAPE] = field(default_factory=TokenizerConfig)
-    loader: LoaderOptions | SpanOptions = field(default_factory=LoaderOptions)
+    loader: BatchLimits = field(default_factory=LoaderOptions)
     optimizer: Callable[..., Any] = ADAMW
     schedule: Callable[..., Any] = WARMUP
-    generation: Annotated[Search | SpanSearch, Role.END] = field(default_factory=BeamSearch)
+    generation: Annotated[AnySearch, Role.END] = field(default_factory=BeamSearch)
     trainer: Annotated[TrainerOptions, Role.MACHINE] = field(default_factory=TrainerOptions)
     checkpoint: Annotated[CheckpointOptions, Role.END] = field(default_factory=CheckpointOptions)
     encoder_attention: Annotated[Any, Role.SHAPE] = None
@@ -131,12 +129,11 @@ class TrainingOptions:
 
     def _check_fit(self) -> None:
         """Refuses a choice that the task has no use for, naming those that it has."""
-        output = self.task.output
         for group, attribute, needed in (
-            ("model", "output", output),
+            ("model", "output", self.task.output),
             ("data", "yields", self.task.reads),
-            ("loader", "batches", "spans" if output == "spans" else "pairs"),
-            ("generation", "output", output),
+            ("loader", "batches", self.task.batches),
+            ("generation", "output", self.task.output),
         ):
             chosen = getattr(self, group)
             if getattr(chosen, attribute, needed) != needed:
@@ -223,5 +220,4 @@ class TrainingOptions:
             )
         self.schedule()
         model = self.architecture.check(self.tokenizer.joint)
-        if isinstance(self.generation, Search) and isinstance(model, Seq2SeqModel):
-            self.generation.limit.check(model)
+        self.generation.check(model)

@@ -74,6 +74,10 @@ class TaskOptions:
     """What the data has to hold, as its source says: pairs or questions."""
     output: ClassVar[str]
     """What the model gives, as its configuration, batches and search say: text or spans."""
+    batches: ClassVar[str]
+    """What the loader makes of the data: pairs or spans."""
+    setup: ClassVar[str]
+    """Path of its `Setup`, which brings Lightning and is imported by a training alone."""
     losses: ClassVar[Mapping[str, str]] = LOSSES
     """What is measured of a loss, and which way is better: min or max."""
 
@@ -107,6 +111,8 @@ class TextGeneration(TaskOptions):
 
     reads = "pairs"
     output = "text"
+    batches = "pairs"
+    setup = "seqattn.training.tasks.text_setup.TextSetup"
 
 
 class GenerativeAnswering(TextGeneration):
@@ -132,6 +138,8 @@ class ExtractiveAnswering(TaskOptions):
 
     reads = "questions"
     output = "spans"
+    batches = "spans"
+    setup = "seqattn.training.tasks.span_setup.SpanSetup"
     losses: ClassVar[Mapping[str, str]] = {"val/loss": "min"}
 
     every_answer: bool = False

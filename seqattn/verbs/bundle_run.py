@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.loading import load_bundle
 from seqattn.bundle.nodes import Node
-from seqattn.data.base import Texts
+from seqattn.bundle.text_bundle import TextBundle
+from seqattn.data.base import Rows, Texts
 from seqattn.errors import UserError
-from seqattn.generation.base import Search
-from seqattn.generation.span_search import SpanSearch
+from seqattn.generation.base import AnySearch
 from seqattn.ops.memory import keep_freed_memory
 from seqattn.training.task_options import task_class
 
@@ -41,7 +41,7 @@ class BundleRun:
         """All that answer, as titles name them."""
         return " + ".join([self.bundle, *self.ensemble])
 
-    def load(self, search: Search | SpanSearch | None = None) -> TextBundle | SpanBundle:
+    def load(self, search: AnySearch | None = None) -> Bundle:
         """The bundle, for a search that gives what its model does.
 
         Raises:
@@ -50,7 +50,7 @@ class BundleRun:
         keep_freed_memory()
         found = load_bundle(self.bundle, self.device, self.trust, self.ensemble)
         if search is not None and search.output != found.output:
-            wanted = "spans" if found.output == "spans" else "beam, greedy or sampling"
+            wanted = "|".join(found.searches)
             raise UserError(f"this bundle gives {found.output} and takes generation={wanted}")
         return found
 
@@ -69,32 +69,29 @@ class ScoredRun(BundleRun):
     """
 
     data: Any
-    generation: Search | SpanSearch
+    generation: AnySearch
     scorer: Any
     split: Split = "val"
     cache_dir: str | None = None
 
-    def load(self, search: Search | SpanSearch | None = None) -> TextBundle | SpanBundle:
-        """As `BundleRun`; a scorer's threshold, which no answer would meet, is refused."""
-        threshold = getattr(self.scorer, "threshold", 1.0)
-        if isinstance(search, SpanSearch) and threshold != 1.0:
-            raise UserError(
-                "what is left unanswered is the search's to say: leave scorer.threshold out, and "
-                f"set generation.threshold={max(0.0, threshold):g}"
-            )
+    def load(self, search: AnySearch | None = None) -> Bundle:
+        """As `BundleRun`, for a scorer that fits the search."""
+        if search is not None:
+            search.check_scorer(self.scorer)
         return super().load(search)
 
-    def read_texts(self, bundle: TextBundle) -> Texts:
+    def read_rows(self, bundle: Bundle) -> Rows:
         """The split, as the task of the bundle reads it.
 
         Raises:
             UserError: where it cannot be read, or has no references.
         """
-        texts = self.load_split(task_class(bundle.config).source(self.data))
-        if "target" not in texts.column_names:
-            raise UserError(f"the {self.split} split has no references to score against")
-        return Texts.of(texts)
+        return bundle.rows(self._table(bundle), self.split)
 
-    def load_split(self, source: Any) -> Any:
-        """The rows of the split in a source of data."""
+    def read_texts(self, bundle: TextBundle) -> Texts:
+        """As `read_rows`."""
+        return bundle.rows(self._table(bundle), self.split)
+
+    def _table(self, bundle: Bundle) -> Any:
+        source = task_class(bundle.config).source(self.data)
         return source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)

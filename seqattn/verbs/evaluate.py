@@ -2,20 +2,21 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
-from seqattn.analysis.lengths import length_bins
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.analysis.lengths import LengthBin, length_bins
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.files import store_search
-from seqattn.bundle.outputs import answers_to, outputs_for
+from seqattn.bundle.outputs import Outputs
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
-from seqattn.data.lines import in_one_line, write_lines
-from seqattn.data.span_batch import Questions
+from seqattn.data.lines import write_lines
 from seqattn.errors import UserError
 from seqattn.metrics.text import TextScore, doubts
 from seqattn.screen import print_table, progress
@@ -28,18 +29,6 @@ from seqattn.verbs.tuning import Tuning, grid_of, show
 
 SENTENCES, SENTENCE = "sentences.jsonl", ("source", "references", "output")
 """The file of an evaluation that holds its rows, and what each has."""
-
-
-class Evaluated(NamedTuple):
-    """Scores of a split, figures for its file, and rows for its table."""
-
-    scores: Sequence[TextScore]
-    figures: Mapping[str, Any]
-    rows: dict[str, str]
-    scored: int
-    """How many rows of the split were scored."""
-    doubts: Sequence[str]
-    """Lines on what the scorer cannot measure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +91,15 @@ class Evaluation(ScoredRun):
 
     def _run(self, silent: bool) -> dict[str, Any]:
         bundle = self.load(self.generation)
-        if isinstance(bundle, SpanBundle):
-            if self.tune or self.rerank.bundle or self.lengths is not None:
-                raise UserError(f"{self.bundle} answers by spans; tune, rerank, lengths take texts")
-        elif self.tune:
-            return self._tuned(bundle)
-        made = self._spans(bundle) if isinstance(bundle, SpanBundle) else self._texts(bundle)
-        rows = score_rows(made.scores) | made.rows
+        if self.tune:
+            return self._tuned(bundle.texts("tune"))
+        made, bins = self._outputs(bundle)
+        scores = made.scores(self.scorer)
+        rows = score_rows(scores) | made.table()
+        by_length = self._by_length(made, bins, rows)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        made.write(self.directory)
+        self._write_sentences(made)
         named = type(self.data).__name__
         origin = getattr(self.data, "origin", lambda _: named)(self.split)
         files: Any = getattr(self.data, "files", lambda _: [])
@@ -117,9 +108,11 @@ class Evaluation(ScoredRun):
             "ensemble": list(self.ensemble),
             "split": self.split,
             "data": origin,
-            "rows": made.scored,
-            "scores": plain_scores(made.scores),
-            **made.figures,
+            "rows": len(made.texts),
+            "scores": plain_scores(scores),
+            made.unit: len(made.texts),
+            **{f"{name}_per_second": rate for name, rate in made.rates.items()},
+            **by_length,
             "generation": self.settings.get("generation"),
             "scorer": self.settings.get("scorer"),
             "rerank": self.settings.get("rerank") if self.rerank.bundle else None,
@@ -127,8 +120,8 @@ class Evaluation(ScoredRun):
         }
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
-        notes = [f"scored {made.scored:,} rows of {origin}", *getattr(self.data, "report", list)()]
-        notes += made.doubts
+        notes = [f"scored {len(made.texts):,} rows of {origin}"]
+        notes += [*getattr(self.data, "report", list)(), *doubts(self.scorer, made.rows.references)]
         if not silent:
             print_table(f"{self.split} of {self.names}", rows, notes=notes)
         return results
@@ -161,72 +154,36 @@ class Evaluation(ScoredRun):
             print(f"stored: {bundle.path} searches so from now on")
         return results
 
-    def _texts(self, bundle: TextBundle) -> Evaluated:
-        split = self.read_texts(bundle)
-        bins = [] if self.lengths is None else length_bins(split.sources, self.lengths)
-        reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
-        with progress("generating", "texts") as tell:
-            search = self.rerank.search(self.generation)
-            rank = None if reranker is None else reranker.rank
-            outputs = outputs_for(bundle, search, split.sources, tell, rank)
-        count, tokens, seconds = len(split.sources), outputs.tokens, outputs.seconds
-        rows = {
-            "sentences": f"{count:,} ({count / seconds:,.1f} a second)",
-            "target tokens": f"{tokens:,} ({tokens / seconds:,.0f} a second)",
-        }
-        figures: dict[str, Any] = {
-            "sentences": count,
-            "sentences_per_second": count / seconds,
-            "tokens_per_second": tokens / seconds,
-        }
-        columns = (outputs.texts, split.references, split.sources)
-        scores = self.scorer.score(*columns)
-        for words, numbers in bins:
-            part = self.scorer.score(*([column[row] for row in numbers] for column in columns))
-            figures.setdefault("by_length", []).append(
-                {"words": words, "sentences": len(numbers), "scores": plain_scores(part)}
-            )
-            first = f"{part[0].name} {part[0].value:.2f}"
-            rows[f"{words} words"] = f"{first} ({len(numbers):,} sentences)"
-        self.directory.mkdir(parents=True, exist_ok=True)
-        write_lines(map(in_one_line, outputs.texts), str(self.directory / "hypotheses.txt"))
-        self._write_sentences(split.sources, split.references, outputs.texts)
-        if split.ids is not None:
-            predictions = dict(zip(split.ids, outputs.texts, strict=True))
-            write_json(self.directory / "predictions.json", predictions)
-        return Evaluated(scores, figures, rows, count, doubts(self.scorer, split.references))
+    def _outputs(self, bundle: Bundle) -> tuple[Outputs, Sequence[LengthBin]]:
+        """The output for each row of the split, and its rows by length where that is asked for."""
+        make: Callable[..., Outputs] = bundle.outputs
+        if self.rerank.bundle or self.lengths is not None:
+            texts = bundle.texts("rerank" if self.rerank.bundle else "lengths")
+            reranker = self.rerank.over(texts.tokenizer, self.device, self.trust)
+            make = partial(texts.outputs, rank=None if reranker is None else reranker.rank)
+        rows, search = self.read_rows(bundle), self.rerank.search(self.generation)
+        bins = [] if self.lengths is None else length_bins(rows.sources, self.lengths)
+        with progress(f"scoring {self.split}", bundle.unit) as tell:
+            return make(rows, search, tell), bins
 
-    def _write_sentences(
-        self, sources: Iterable[str], references: Iterable[Sequence[str]], outputs: Iterable[str]
-    ) -> None:
+    def _by_length(
+        self, made: Any, bins: Sequence[LengthBin], table: dict[str, str]
+    ) -> dict[str, Any]:
+        """Scores of each bin, which are added to the table, too."""
+        found = []
+        for words, numbers in bins:
+            outputs = [made.texts[row] for row in numbers]
+            part = made.rows.at(numbers).score(self.scorer, outputs)
+            found.append({"words": words, "sentences": len(numbers), "scores": plain_scores(part)})
+            first = f"{part[0].name} {part[0].value:.2f}"
+            table[f"{words} words"] = f"{first} ({len(numbers):,} sentences)"
+        return {"by_length": found} if found else {}
+
+    def _write_sentences(self, made: Outputs) -> None:
         """Writes what `compare` reads: each row as it came, and what was made of it."""
-        rows = zip(sources, references, outputs, strict=True)
+        rows = zip(made.rows.sources, made.rows.references, made.texts, strict=True)
         lines = (json.dumps(dict(zip(SENTENCE, row, strict=True))) for row in rows)
         write_lines(lines, str(self.directory / SENTENCES))
-
-    def _spans(self, bundle: SpanBundle) -> Evaluated:
-        """Writes what the official scorer reads, and every answer that was asked for."""
-        asked = Questions.of(self.load_split(self.data))
-        with progress("answering", "questions") as tell:
-            answers = answers_to(bundle, self.generation, asked, tell)
-        count, rate = len(asked.ids), len(asked.ids) / answers.seconds
-        scores = answers.scores(self.scorer)
-        self.directory.mkdir(parents=True, exist_ok=True)
-        write_json(self.directory / "predictions.json", answers.best)
-        self._write_sentences(asked.questions, asked.answers, answers.best.values())
-        write_json(self.directory / "no_answer.json", answers.no_answer)
-        each = (
-            {"id": name, "answers": [answer._asdict() for answer in answered.answers]}
-            for name, answered in zip(asked.ids, answers.found, strict=True)
-        )
-        lines = (json.dumps(one, ensure_ascii=False) for one in each)
-        write_lines(lines, str(self.directory / "answers.jsonl"))
-        rows = {
-            "questions": f"{count:,} ({rate:,.1f} a second)",
-            "left unanswered": f"{sum(not answered.answers for answered in answers.found):,}",
-        }
-        figures = {"questions": count, "questions_per_second": rate}
-        return Evaluated(scores, figures, rows, count, doubts(self.scorer, asked.answers))
 
 
 def plain_scores(scores: Sequence[TextScore]) -> dict[str, Any]:

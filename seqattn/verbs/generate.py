@@ -4,26 +4,23 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from os.path import realpath
 from pathlib import Path
 from typing import Any, Literal
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle
-from seqattn.bundle.outputs import outputs_for
+from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count
 from seqattn.data.lines import in_one_line, read_questions, read_texts, write_lines
-from seqattn.data.reading import question_source
 from seqattn.data.squad_format import Asked
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.generation import Generator, Hypothesis
-from seqattn.generation.base import Progress, Search
-from seqattn.generation.span_search import Answered, SpanSearch
+from seqattn.generation.base import AnySearch, Progress
 from seqattn.generation.windows import generate_from_windows
 from seqattn.storage import user_path
-from seqattn.training.task_options import task_class
 from seqattn.verbs.bundle_run import BundleRun
 from seqattn.verbs.reranking import Reranker, Reranking
 
@@ -50,7 +47,7 @@ class Generation(BundleRun):
             asked for.
     """
 
-    generation: Search | SpanSearch
+    generation: AnySearch
     text: str | None = None
     question: str | None = None
     context: str | None = None
@@ -67,22 +64,8 @@ class Generation(BundleRun):
             )
         if sum(one is not None for one in (self.text, self.question, self.input)) > 1:
             raise UserError("text, question and input are given together; leave all but one out")
-        search: Any = self.generation
-        if self.n_best is None:
-            return
-        if isinstance(search, SpanSearch):
-            whole: dict[str, int] = {"answers": self.n_best}
-        elif not hasattr(search, "n_best"):
-            if self.n_best == 1:
-                return
-            raise UserError(
-                "this search gives one hypothesis; n_best needs generation=beam or sampling"
-            )
-        else:
-            # hypotheses that differ in tokens may read the same: the whole beam is asked for, and
-            # the first n_best different texts are given
-            whole = {"n_best": max(self.n_best, getattr(search, "beam_size", 0))}
-        object.__setattr__(self, "generation", replace(search, **whole))
+        if self.n_best is not None:
+            object.__setattr__(self, "generation", self.generation.giving(self.n_best))
 
     def run(self) -> None:
         """Reads, generates and writes.
@@ -97,7 +80,7 @@ class Generation(BundleRun):
         if source is not None and source.is_file() and realpath(source) == realpath(into):
             raise UserError(f"output={into} is what is read; name another file")
         bundle: Any = self.load(self.generation)
-        asks = task_class(bundle.config).reads == "questions"
+        asks = bundle.asks
         self._check_asked(asks)
         parts: Any = self._questions(source) if asks else self._texts(bundle, source)
         bar: Any = nullcontext(None)
@@ -183,19 +166,11 @@ class Generation(BundleRun):
         return f"{number}\t{rank}\t{score:.4f}\t{output.replace(chr(9), ' ')}"
 
     def _answers(
-        self, bundle: Any, part: Sequence[tuple[int, Asked]], progress: Progress | None
+        self, bundle: Bundle, part: Sequence[tuple[int, Asked]], progress: Progress | None
     ) -> Iterator[str]:
         asked = [question for _, question in part]
-        questions, contexts = [one.question for one in asked], [one.context for one in asked]
-        if isinstance(bundle, SpanBundle):
-            answerer = bundle.answerer(self.generation)
-            rows = [_span_row(found) for found in answerer.answer(questions, contexts, progress)]
-        else:
-            if (self.n_best or 1) > 1:
-                raise UserError("this bundle writes one answer to a question; leave n_best out")
-            sources = list(map(question_source, questions, contexts))
-            texts = outputs_for(bundle, self.generation, sources, progress).texts
-            rows = [{"answer": text} for text in texts]
+        pairs = [(one.question, one.context) for one in asked]
+        rows = bundle.answer_lines(pairs, self.generation, self.n_best or 1, progress)
         for one, row in zip(asked, rows, strict=True):
             name = {} if one.id is None else {"id": one.id}
             yield json.dumps({**name, "question": one.question, **row}, ensure_ascii=False)
@@ -216,14 +191,3 @@ def _say_how(expected: str, source: Path | None) -> None:
     """Tells a person at a terminal what to do."""
     if source is None and sys.stdin is not None and sys.stdin.isatty():
         print(f"type {expected} and Enter; Ctrl-D ends", file=sys.stderr)
-
-
-def _span_row(found: Answered) -> dict[str, Any]:
-    """The best answer and the others; "" with no characters where there is none."""
-    each: list[dict[str, Any]] = [
-        {"answer": a.text, "start": a.start, "end": a.end, "probability": a.probability}
-        for a in found.answers
-    ]
-    none = {"answer": "", "start": None, "end": None, "probability": None}
-    others = {"others": each[1:]} if len(each) > 1 else {}
-    return {**(each[0] if each else none), "no_answer": found.no_answer, **others}

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.bundle.loading import load_bundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import NotNegative
 from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
@@ -70,13 +70,11 @@ class Reranking:
         """The ranking of hypotheses of a tokenizer; None without a bundle.
 
         Raises:
-            UserError: where the bundle cannot be used, or does not write texts.
+            UserError: where the bundle cannot be used, or does not give text.
         """
         if self.bundle is None:
             return None
-        bundle = load_bundle(self.bundle, device, trust, self.ensemble)
-        if isinstance(bundle, SpanBundle):
-            raise UserError(f"rerank.bundle={self.bundle} answers by spans; name one that writes")
+        bundle = load_bundle(self.bundle, device, trust, self.ensemble).texts("rerank")
         return Reranker(bundle, tokenizer, self.weight, self.direction == "reverse")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.nodes import Node, build, changed
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import shown
 from seqattn.data.base import Texts
 from seqattn.errors import UserError

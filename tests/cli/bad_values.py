@@ -295,7 +295,7 @@ NAMES = (
     ("evaluate", "data._target_=os.getcwd", "there is no key data.root; it takes none"),
     ("evaluate", "scorer=bleu", "there is no "),
     ("explain", "+foo=1", "there is no key foo; it takes "),
-    ("report", "generation=spans", "this bundle gives text and takes generation=beam, greedy or"),
+    ("report", "generation=spans", "this bundle gives text and takes generation=greedy|beam|"),
     ("compare", "+foo=1", "there is no key foo; did you mean pool"),
     ("train", "logger=nope", "there is no logger=nope; the choices are: csv, t"),
     ("train", "trainer.lightning.foo=1", "there is no key trainer.lightning.foo; did you m"),

@@ -114,13 +114,16 @@ def test_a_corpus_that_a_model_wrote_is_trained_on_as_it_is(capfd, trained, corp
 def test_an_ensemble_of_other_kinds_is_refused(capfd, trained, answering):
     ended = run(capfd, "evaluate", f"bundle={trained}/model", f"ensemble=[{answering}/model]")
     assert (ended.code, ended.err.count("\n")) == (2, 1)
-    assert "leave those that answer by spans out" in ended.err
+    assert "gives spans; an ensemble takes a bundle that gives text" in ended.err
 
 
-@pytest.mark.parametrize("words", ["lengths=[3]", "tune.answers=[1,2]", "rerank.bundle=R/model"])
-def test_what_is_for_texts_alone_is_refused_of_spans(capfd, answering, words):
-    said = refusal(capfd, "evaluate", f"bundle={answering}/model", "split=val", words)
-    assert said.endswith("/model answers by spans; tune, rerank, lengths take texts")
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [("lengths", "=[3]"), ("tune", ".answers=[1,2]"), ("rerank", ".bundle=R/model")],
+)
+def test_what_is_for_texts_alone_is_refused_of_spans(capfd, answering, use, words):
+    said = refusal(capfd, "evaluate", f"bundle={answering}/model", "split=val", use + words)
+    assert said.endswith(f"/model gives spans; {use} takes a bundle that gives text")
 
 
 def test_the_lines_of_a_text_are_generated_apart(capfd, trained, tmp_path):

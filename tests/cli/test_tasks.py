@@ -12,7 +12,7 @@ from seqattn.data.lines import read_texts
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
 from seqattn.metrics.qa import QaScorer
-from seqattn.training import setup
+from seqattn.training.tasks import text_setup
 from tests.cli.small import (
     json_lines,
     refusal,
@@ -134,7 +134,7 @@ def test_validation_while_training_bans_what_generation_bans(folder, monkeypatch
         made.append(GreedySearch(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr(setup, "GreedySearch", recorded)
+    monkeypatch.setattr(text_setup, "GreedySearch", recorded)
     words = (
         "model.ffn_dim=16",
         "loader.max_source_length=64",
@@ -297,7 +297,9 @@ def test_what_does_not_go_together_is_refused(words, message):
 
 def test_converting_what_answers_by_spans_is_refused(folder, capfd, tmp_path):
     words = [f"bundle={answering(folder) / 'model'}", "heads=mqa", f"output={tmp_path / 'new'}"]
-    assert refusal(capfd, "convert", *words).endswith("; pooling takes an encoder-decoder")
+    assert refusal(capfd, "convert", *words).endswith(
+        "gives spans; pooling takes a bundle that gives text"
+    )
 
 
 def test_what_answers_by_spans_is_scored_and_written_in_int8(folder, capfd, tmp_path):

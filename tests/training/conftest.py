@@ -1,6 +1,6 @@
 import pytest
 
-from seqattn.training.setup import TextSetup
+from seqattn.training.tasks.text_setup import TextSetup
 from tests.cli.small import write_corpus
 
 

@@ -15,8 +15,8 @@ from seqattn.errors import UserError
 from seqattn.metrics.text import TextScorer
 from seqattn.models.stack import compile_layers
 from seqattn.training.finish import _final_scores
-from seqattn.training.setup import TextSetup
 from seqattn.training.tasks.base import SummedTask
+from seqattn.training.tasks.text_setup import TextSetup
 from seqattn.training.train import threads_of
 from seqattn.training.trainer_options import TrainerOptions
 from tests.cli.small import (

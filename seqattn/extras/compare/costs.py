@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.loading import load_bundle
-from seqattn.bundle.outputs import outputs_for
+from seqattn.data.base import Texts
+from seqattn.errors import UserError
 from seqattn.extras.compare.compared_runs import ComparedRun, trusted
 from seqattn.models.base import Seq2SeqModel
 from seqattn.screen import progress
@@ -76,22 +76,21 @@ def measure_costs(
         for name, runs in systems.items()
         if runs[0].bundle is not None
     }
-    decoders = {}
-    for name, bundle in bundles.items():
-        if not isinstance(bundle, TextBundle):
-            if rounds:
-                print(f"{name} answers by spans; its speed is not measured", file=sys.stderr)
-        elif rounds:
-            first = systems[name][0]
-            search = trusted(first.results.generation, "generation", first.path, trust)
-            decoders[name] = partial(outputs_for, bundle, search)
+    decoders, rows = {}, Texts(list(sources), [], [], None)
+    for name, bundle in bundles.items() if rounds else ():
+        first = systems[name][0]
+        search = trusted(first.results.generation, "generation", first.path, trust)
+        try:
+            decoders[name] = partial(bundle.texts("measuring speed").outputs, search=search)
+        except UserError as error:
+            print(error, file=sys.stderr)
     rates: dict[str, list[float]] = {name: [] for name in decoders}
     with progress("decoding in turns", "rounds") as tell:
         for number in range(rounds):
             for name, decode in decoders.items():
                 if number == 0:
-                    decode(sources[:8])
-                rates[name].append(len(sources) / decode(sources).seconds)
+                    decode(rows.first(8))
+                rates[name].append(len(sources) / decode(rows).seconds)
             tell(number + 1, rounds)
     found = {}
     for name, runs in systems.items():

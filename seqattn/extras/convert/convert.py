@@ -8,15 +8,13 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.choices import SLOTS
 from seqattn.bundle.data_paths import without_paths
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import read_config, write_bundle
-from seqattn.bundle.outputs import answers_to, outputs_for
 from seqattn.checking import Count, CountOrNone
-from seqattn.data.base import Texts
-from seqattn.data.span_batch import Questions
+from seqattn.data.base import Rows
 from seqattn.errors import UserError
 from seqattn.extras.convert.pooling import pooled
 from seqattn.extras.explain.head_importance import pruned_by_importance
@@ -150,8 +148,13 @@ class Conversion(ScoredRun):
                 uptrain,  # Lightning takes seconds to import
             )
 
-            assert isinstance(bundle, TextBundle)
-            uptrain(bundle, self.data, self.uptrain_steps, self.device, self.cache_dir)
+            uptrain(
+                bundle.texts("uptraining"),
+                self.data,
+                self.uptrain_steps,
+                self.device,
+                self.cache_dir,
+            )
             reports["uptrained"] = self._report(bundle, data)
         if self.quantize:
             bundle.config["quantize"] = self.quantize
@@ -166,33 +169,27 @@ class Conversion(ScoredRun):
         self._print(reports)
         return output
 
-    def _read(self, bundle: TextBundle | SpanBundle) -> Texts | Questions | None:
+    def _read(self, bundle: Bundle) -> Rows | None:
         """What to score on; None where nothing is asked for, or it cannot be read."""
         if not self.scores:
             return None
         try:
-            if isinstance(bundle, SpanBundle):
-                return Questions.of(self.load_split(self.data))
-            return self.read_texts(bundle)
+            return self.read_rows(bundle)
         except (UserError, OSError) as error:
             print(f"not scored: {error}", file=sys.stderr)
             return None
 
-    def _report(self, bundle: TextBundle | SpanBundle, data: Texts | Questions | None) -> Report:
+    def _report(self, bundle: Bundle, rows: Rows | None) -> Report:
         model, scores = bundle.model, list[TextScore]()
         figures = {"parameters": f"{sum(part.numel() for part in model.parameters()):,}"}
         if self._pools or self.prune:
             target, source = _cache_bytes(model)
             figures["cache, bytes a target token"] = f"{target:,}"
             figures["source keys and values, bytes a token"] = f"{source:,}"
-        if isinstance(data, Questions) and isinstance(bundle, SpanBundle):
-            answers = answers_to(bundle, self.generation, data)
-            figures["questions a second"] = f"{len(data.ids) / answers.seconds:,.1f}"
-            scores = answers.scores(self.scorer)
-        if isinstance(data, Texts) and isinstance(bundle, TextBundle):
-            outputs = outputs_for(bundle, self.generation, data.sources)
-            figures["target tokens a second"] = f"{outputs.tokens / outputs.seconds:,.0f}"
-            scores = self.scorer.score(outputs.texts, data.references, data.sources)
+        if rows is not None:
+            made = bundle.outputs(rows, self.generation)
+            figures |= {f"{what} a second": f"{rate:,.1f}" for what, rate in made.rates.items()}
+            scores = made.scores(self.scorer)
         return Report(figures, scores)
 
     def _print(self, reports: Mapping[str, Report]) -> None:

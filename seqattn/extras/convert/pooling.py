@@ -7,17 +7,16 @@ from typing import Any
 from seqattn.attention.heads import MultiHeadAttention, pool_key_heads
 from seqattn.attention.kernels.softmax import SoftmaxKernel
 from seqattn.bundle.architecture import Architecture, Vocabularies
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.bundle.choices import SLOTS
 from seqattn.bundle.nodes import import_path
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.explain.pruning import cross_node
 from seqattn.models.transformer import Transformer
 
 
-def pooled(
-    bundle: TextBundle | SpanBundle, name: str, num_kv_heads: int, slots: Sequence[str]
-) -> TextBundle:
+def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -> TextBundle:
     """A bundle whose key heads are the means of those that they stand for
     (Ainslie et al. 2023, arXiv 2305.13245), on the same device.
 
@@ -29,10 +28,7 @@ def pooled(
     Raises:
         UserError: where the attentions cannot have so many key heads.
     """
-    if isinstance(bundle, SpanBundle):
-        raise UserError(
-            f"{bundle.path} answers questions by spans; pooling takes an encoder-decoder"
-        )
+    bundle = bundle.texts("pooling")
     if not isinstance(bundle.model, Transformer):
         raise UserError(
             f"{bundle.path} holds a {type(bundle.model).__name__}, which has no key heads to "

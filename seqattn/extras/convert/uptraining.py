@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from lightning import seed_everything
 
-from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.nodes import PARTIAL, build
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.module import Seq2SeqData
 from seqattn.training.schedules import constant
 from seqattn.training.task_options import task_class

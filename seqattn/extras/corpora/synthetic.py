@@ -8,10 +8,9 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count, CountOrNone
 from seqattn.data.base import Texts
-from seqattn.errors import UserError
 from seqattn.extras.corpora.corpora import (
     pair_line,
     read_splits,
@@ -81,9 +80,7 @@ class SyntheticCorpus(BundleRun):
         Raises:
             UserError: where the bundle or the data cannot be used, or the directory is taken.
         """
-        bundle = self.load(self.generation)
-        if isinstance(bundle, SpanBundle):
-            raise UserError(f"{self.bundle} answers by spans; {self.verb} takes one that writes")
+        bundle = self.load(self.generation).texts(self.verb)
         source = task_class(bundle.config).source(self.data)
         splits, told = read_splits(source, self.cache_dir)
         directory = user_path(self.output)

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from seqattn import __version__
-from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.documents import WEIGHTS
 from seqattn.bundle.files import CARD, read_config
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.exchange.ctranslate_spec import ctranslate_spec
 from seqattn.generation.base import inference
@@ -57,9 +57,7 @@ class Export(BundleRun):
         made_from = MadeFrom(settings=settings, contents=contents)
         if made_from.is_finished(output, "model.bin"):
             return output
-        bundle = self.load()
-        if not isinstance(bundle, TextBundle):
-            raise UserError(f"export takes a bundle that writes texts, {self.bundle} gives spans")
+        bundle = self.load().texts("export")
         if bundle.config.get("quantize"):
             made = "is quantized already; export the bundle that it was made from"
             raise UserError(f"{self.bundle} {made}")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqattn.analysis.plots import save
-from seqattn.bundle.bundle import TextBundle
 from seqattn.checking import CountOrNone, Seed
 from seqattn.data.word_links import read_links
 from seqattn.errors import UserError
@@ -162,9 +161,7 @@ class Explaining:
             keep_tables(found["bundle"], kept)
 
     def _one(self, run: ScoredRun, label: str) -> dict[str, Any]:
-        bundle = run.load(self.generation)
-        if not isinstance(bundle, TextBundle):
-            raise UserError(f"{run.bundle} answers by spans; explain takes a bundle that writes")
+        bundle = run.load(self.generation).texts("explain")
         if self.text is not None:
             told = explain_text(bundle, self.names, self.text, self.target, self.generation)
             slow = self._slow(bundle.model)

@@ -11,8 +11,7 @@ from torch import Tensor
 from seqattn.analysis.intervene import EDITS, intervene, parts_of
 from seqattn.analysis.pairs import Pair
 from seqattn.analysis.word_alignment import align
-from seqattn.bundle.bundle import TextBundle
-from seqattn.bundle.outputs import outputs_for
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.base import Texts
 from seqattn.data.word_links import WordLinks
 from seqattn.errors import UserError
@@ -185,8 +184,5 @@ class ExplainedBundle:
     def _scores(self, scorer: Any, sample: Sample) -> dict[str, float]:
         said = torch.cat(target_log_probabilities(self.bundle.model, sample.pairs))
         search = replace(self.search, workers=1)  # whose order of draws depends on nothing else
-        sources = [self.texts.sources[row] for row in sample.rows]
-        references = [self.texts.references[row] for row in sample.rows]
-        outputs = outputs_for(self.bundle, search, sources)
-        scores = scorer.score(outputs.texts, references, sources)
+        scores = self.bundle.outputs(self.texts.at(sample.rows), search).scores(scorer)
         return {"log-probability": float(said.mean()), **{one.name: one.value for one in scores}}

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.extras.explain.explanations import METHODS, Explanation, explain
 from seqattn.generation.base import Search
 

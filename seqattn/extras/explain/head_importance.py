@@ -4,7 +4,8 @@ import sys
 from collections.abc import Sequence
 
 from seqattn.analysis.pairs import Pair
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.bundle import Bundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 from seqattn.extras.explain.importance import by_attention, gate_sizes, head_importance
 from seqattn.extras.explain.pruning import Units, pruned
@@ -18,7 +19,7 @@ def pairs_of(bundle: TextBundle, sources: Sequence[str], targets: Sequence[str])
     return [Pair(windows[0], target) for windows, target in rows if windows[0] and len(target) > 1]
 
 
-def pruned_by_importance(run: ScoredRun, bundle: TextBundle | SpanBundle, count: int) -> TextBundle:
+def pruned_by_importance(run: ScoredRun, bundle: Bundle, count: int) -> TextBundle:
     """A bundle without the heads that matter least for the run's split, removed from its weights.
 
     Args:
@@ -29,10 +30,10 @@ def pruned_by_importance(run: ScoredRun, bundle: TextBundle | SpanBundle, count:
     Raises:
         UserError: where they cannot go, or the split cannot be read.
     """
-    if isinstance(bundle, SpanBundle) or not isinstance(bundle.model, Transformer):
+    bundle = bundle.texts("pruning")
+    if not isinstance(bundle.model, Transformer):
         raise UserError(
-            f"{run.bundle} holds a {type(bundle.model).__name__}; pruning takes a Transformer that "
-            "gives texts"
+            f"{run.bundle} holds a {type(bundle.model).__name__}; pruning takes a Transformer"
         )
     units = Units(bundle.model, gate_sizes(bundle.model), count)
     texts = run.read_texts(bundle)

@@ -11,8 +11,7 @@ from torch import Tensor
 from seqattn.analysis.capture import makers
 from seqattn.analysis.intervene import intervene
 from seqattn.analysis.plots import save
-from seqattn.bundle.bundle import SpanBundle, TextBundle
-from seqattn.bundle.outputs import outputs_for
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count, CountOrNone
 from seqattn.data.base import Texts
 from seqattn.errors import UserError
@@ -65,9 +64,7 @@ class HeadAnalysis(ScoredRun):
             return self._run(directory)
 
     def _run(self, directory: Path) -> dict[str, Any]:
-        bundle = self.load(self.generation)
-        if isinstance(bundle, SpanBundle):
-            raise UserError(f"{self.bundle} answers by spans; heads takes an encoder-decoder")
+        bundle = self.load(self.generation).texts("heads")
         texts = self.read_texts(bundle).first(self.sentences)
         pairs = pairs_of(bundle, texts.sources, texts.targets)
         if not pairs:
@@ -114,8 +111,8 @@ class HeadAnalysis(ScoredRun):
                 gone = frozenset(order[:heads])
                 if gone not in known:
                     with intervene(bundle.model, gates=gates_without(bundle.model, gone)):
-                        said = outputs_for(bundle, self.generation, texts.sources).texts
-                    known[gone] = self.scorer.score(said, texts.references, texts.sources)[0]
+                        outputs = bundle.outputs(texts, self.generation)
+                    known[gone] = outputs.scores(self.scorer)[0]
                 tell(done, len(orders) * len(out))
         by_order = [[known[frozenset(order[:heads])].value for heads in out] for order in orders]
         first = known[frozenset()]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.checking import Count, Seed
 from seqattn.data.base import Texts
 from seqattn.data.text_files import read_lines
@@ -86,9 +86,7 @@ class Probing(BundleRun):
         return results
 
     def _run(self) -> dict[str, Any]:
-        bundle = self.load()
-        if isinstance(bundle, SpanBundle):
-            raise UserError(f"{self.bundle} answers by spans; probe takes an encoder-decoder")
+        bundle = self.load().texts("probe")
         source = task_class(bundle.config).source(self.data)
         rows = source.load(self.split, Path(self.cache_dir) if self.cache_dir else None)
         read = in_words(bundle, Texts.of(rows).sources[: self.sentences])

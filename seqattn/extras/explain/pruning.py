@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from seqattn.attention.base import Attention
 from seqattn.attention.heads import MultiHeadAttention
 from seqattn.bundle.architecture import HEADS, Architecture, Vocabularies
-from seqattn.bundle.bundle import TextBundle
 from seqattn.bundle.choices import choices
 from seqattn.bundle.nodes import Node
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.errors import UserError
 
 _PLACES = {

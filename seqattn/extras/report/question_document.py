@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import ModuleDict
 
 from seqattn.analysis.capture import capture
-from seqattn.bundle.bundle import SpanBundle
+from seqattn.bundle.span_bundle import SpanBundle
 from seqattn.data.span_batch import SpanBatch
 from seqattn.data.span_text import cut_words
 from seqattn.extras.report.attention_maps import attention_documents
@@ -50,8 +50,19 @@ class QuestionLook:
     bundle: SpanBundle
     search: SpanSearch
     tokens: int
+    score: ClassVar[str] = "F1"
+    """What each output is scored by."""
+    measure: ClassVar[str] = ""
+    """There is no source use."""
 
-    def document(self, text: str, context: str, answers: Sequence[str]) -> AnswerLookDocument:
+    @classmethod
+    def of(
+        cls, bundles: Sequence[SpanBundle], search: SpanSearch, methods: Sequence[str], tokens: int
+    ) -> list["QuestionLook"]:
+        """Return a look into each bundle. Args: as of the class; methods: of texts alone."""
+        return [cls(bundle, search, tokens) for bundle in bundles]
+
+    def document(self, text: str, answers: Sequence[str], context: str) -> AnswerLookDocument:
         """What the bundle answers. Args: answers: right ones, none where there is none."""
         windows = self._windows(text, context)
         reads = [window.read for window in windows]

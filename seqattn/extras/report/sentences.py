@@ -1,28 +1,29 @@
 """A sentence as several bundles see it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle
 from seqattn.extras.explain.explanations import known_methods
-from seqattn.extras.report.contributions import USUAL, source_measure
+from seqattn.extras.report.contributions import USUAL
 from seqattn.extras.report.document_types import SentenceDocument, SummaryDocument
 from seqattn.extras.report.question_document import QuestionLook
 from seqattn.extras.report.text_document import TextLook
 
 Look = TextLook | QuestionLook
+LOOKS: Mapping[str, Any] = {"text": TextLook, "spans": QuestionLook}
+"""What looks into the outputs of bundles, by what these give."""
 
 
 def looks_into(
-    bundles: Sequence[TextBundle | SpanBundle],
+    bundles: Sequence[Any],
     search: Any,
     methods: Sequence[str] | None = None,
     tokens: int = 100,
-) -> list[Look]:
+) -> Sequence[Look]:
     """What looks into the outputs of each bundle, all measured alike.
 
     Args:
-        bundles: all of texts, or all of spans.
+        bundles: all of one kind.
         search: of their kind; of a beam search the tree is shown.
         methods: of contributions; None for the usual ones. That by which source use is measured is
             shown beside them.
@@ -32,16 +33,8 @@ def looks_into(
         UserError: for a method that is not there.
     """
     names = known_methods(USUAL if methods is None else methods)
-    writing = [bundle for bundle in bundles if isinstance(bundle, TextBundle)]
-    measure = source_measure([bundle.model for bundle in writing])
-    if measure not in names:
-        names.append(measure)  # for the shares of source and output
-    return [
-        QuestionLook(bundle, search, tokens)
-        if isinstance(bundle, SpanBundle)
-        else TextLook(bundle, search, names, measure, tokens)
-        for bundle in bundles
-    ]
+    looks: Sequence[Look] = LOOKS[bundles[0].output].of(bundles, search, names, tokens)
+    return looks
 
 
 def sentence_document(
@@ -60,18 +53,12 @@ def sentence_document(
         references: right outputs, perhaps none.
         context: of a question that is answered by a span.
     """
-    made = [
-        look.document(text, context or "", references)
-        if isinstance(look, QuestionLook)
-        else look.document(text, references)
-        for look in looks
-    ]
     return {
         "number": number,
         "text": text,
         "context": context,
         "references": list(references),
-        "looks": made,
+        "looks": [look.document(text, references, context or "") for look in looks],
     }
 
 

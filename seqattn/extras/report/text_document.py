@@ -3,16 +3,20 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from seqattn.analysis.pairs import Pair, observed
-from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.extras.explain.explanations import METHODS, Explanation, explain
 from seqattn.extras.report.attention_maps import attention_documents
 from seqattn.extras.report.beam_tree import Candidate, TracedBeamSearch, tree_document
-from seqattn.extras.report.contributions import explanation_document, source_use
+from seqattn.extras.report.contributions import (
+    explanation_document,
+    source_measure,
+    source_use,
+)
 from seqattn.extras.report.copying import copied_document, copy_probabilities
 from seqattn.extras.report.document_types import LookDocument
 from seqattn.generation.base import Hypothesis, Search
@@ -51,8 +55,19 @@ class TextLook:
     measure: str
     tokens: int
     passes: Callable[[], AbstractContextManager[None]] = nullcontext
+    score: ClassVar[str] = "chrF"
+    """What each output is scored by."""
 
-    def document(self, text: str, references: Sequence[str]) -> LookDocument:
+    @classmethod
+    def of(
+        cls, bundles: Sequence[TextBundle], search: Search, methods: Sequence[str], tokens: int
+    ) -> list["TextLook"]:
+        """Return a look into each bundle, all measured alike. Args: as of the class."""
+        measure = source_measure([bundle.model for bundle in bundles])
+        names = dict.fromkeys([*methods, measure])  # for the shares of source and output
+        return [cls(bundle, search, list(names), measure, tokens) for bundle in bundles]
+
+    def document(self, text: str, references: Sequence[str], context: str = "") -> LookDocument:
         """What the bundle makes of a text. Args: references: right outputs, perhaps none."""
         return self.looked(text, self.searched(text), references)
 

@@ -1,8 +1,6 @@
 """Looks into single sentences: explanations of outputs, and the documents of the page."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import torch
@@ -11,26 +9,20 @@ from seqattn.errors import UserError
 from seqattn.extras.explain.explanations import explain
 from seqattn.extras.explain.importance import gate_sizes
 from seqattn.extras.report.document_types import RunDocument, SentenceDocument
-from seqattn.extras.report.question_document import QuestionLook
 from seqattn.extras.report.run_document import bundle_document
 from seqattn.extras.report.sentences import looks_into
-from seqattn.extras.report.text_document import TextLook
-from seqattn.extras.serve.interventions import intervened
-from seqattn.extras.serve.model_thread import Alone, Shared, Task
-from seqattn.extras.serve.outputs import check_prefix, numbers
-from seqattn.extras.serve.questions import WRITES_NOTHING, Spans, source_of
+from seqattn.extras.serve.model_thread import Alone, Task
+from seqattn.extras.serve.outputs import numbers
+from seqattn.extras.serve.questions import Spans, source_of
 from seqattn.extras.serve.schemas import (
-    AnswerRequest,
     ExplainRequest,
     ExplainResponse,
-    GenerateRequest,
     SentenceRequest,
 )
 from seqattn.extras.serve.searches import (
     Left,
     Tell,
     Watch,
-    input_search,
     passes_watched,
     search_for,
     watched,
@@ -52,10 +44,6 @@ class PageDocument(TypedDict):
     """How many gates each attention has."""
 
 
-_WRITING = ("greedy", "beam", "sampling")
-_OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
-
-
 @dataclass(frozen=True)
 class Looks:
     """Looks into what a bundle makes of single sentences.
@@ -73,14 +61,13 @@ class Looks:
         bundle = self.reader.bundle
         own = bundle.search()
         look = looks_into([bundle], own)[0]
-        spans = isinstance(self.reader, Spans)
-        named = {"spans": own} if spans else {name: bundle.search(name) for name in _WRITING}
+        named = {name: bundle.search(name) for name in bundle.searches}
         name = bundle.path.resolve().parent.name
         run: RunDocument = {
             "title": name,
             "split": "",
             "score": "",
-            "source_use": look.measure if isinstance(look, TextLook) else "",
+            "source_use": look.measure,
             "bundles": [bundle_document(name, bundle)],
             "sentences": [],
         }
@@ -99,11 +86,7 @@ class Looks:
             TooMuch: for too many tokens.
             UserError: for anything else that does not fit.
         """
-        source = source_of(request, self.asks)
-        if isinstance(self.reader, Texts):
-            job = self._text(self.reader, request, self.reader.one_line(source), tell)
-        else:
-            job = self._question(self.reader, request)
+        job = self.reader.look(request, source_of(request, self.asks), tell)
 
         def document(looks: list[Any]) -> SentenceDocument:
             return {
@@ -116,56 +99,6 @@ class Looks:
 
         return Task([job], document)
 
-    def _text(
-        self, texts: Texts, request: SentenceRequest, source: str, tell: Tell | None
-    ) -> Alone:
-        keys = {name: getattr(request, name) for name in _OF_A_TEXT}
-        (one,), _ = texts.read(GenerateRequest.model_construct(inputs=[source], **keys))
-        texts.limits.check_shown(len(one.longest))
-        model = texts.bundle.model
-
-        def look(left: Left) -> Any:
-            @contextmanager
-            def passes() -> Iterator[None]:
-                with passes_watched(model, left), intervened(model, request.intervene):
-                    yield
-
-            search = input_search(one, left, tell)
-            into = looks_into([texts.bundle], search)[0]
-            assert isinstance(into, TextLook)
-            with intervened(model, request.intervene, search.beams):
-                searched = into.searched(source)
-            best = searched.hypotheses[0]
-            check_prefix(one, best)
-            texts.metrics.tokens(one.size, len(best.ids) + 1)
-            texts.limits.check_shown(len(searched.source), len(best.ids))
-            return replace(into, passes=passes).looked(source, searched, [])
-
-        return Alone(look)
-
-    def _question(self, spans: Spans, request: SentenceRequest) -> Alone:
-        if request.prefix is not None:
-            raise UserError("this bundle answers by spans and writes nothing; leave prefix out")
-        if request.intervene is not None and request.intervene.weights:
-            raise UserError("intervene.weights takes bundles that write; this one answers by spans")
-        question = AnswerRequest.model_construct(
-            question=request.text, context=request.context, generation=request.generation, n_best=1
-        )
-        (job,) = spans.answer(question).jobs
-        assert isinstance(job, Shared)
-        search, tokens = job.search, job.tokens
-
-        def look(left: Left) -> Any:
-            into = looks_into([spans.bundle], search)[0]
-            assert isinstance(into, QuestionLook)
-            with intervened(spans.bundle.model, request.intervene):
-                made = into.document(request.text, request.context or "", [])
-            made["score"] = None  # nobody says what is right
-            spans.metrics.tokens(tokens, 0)
-            return made
-
-        return Alone(look)
-
     def explain(self, request: ExplainRequest) -> Task:
         """Return the work for an `ExplainResponse`.
 
@@ -174,9 +107,7 @@ class Looks:
             UserError: for a method that is not there or cannot be had, a text of no words, or a
                 bundle that writes nothing.
         """
-        texts = self.reader
-        if isinstance(texts, Spans):
-            raise UserError(WRITES_NOTHING)
+        texts = self.reader.writer()
         source = texts.one_line(source_of(request, self.asks))
         windows = texts.encode([source])[0]
         texts.limits.check_shown(max(map(len, windows)))

@@ -8,7 +8,7 @@ from torch import Tensor
 from seqattn.analysis.capture import place_of
 from seqattn.analysis.pairs import Pair, observed
 from seqattn.analysis.word_alignment import align, aligning
-from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
 from seqattn.extras.report.arrays import packed

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seqattn.bundle.bundle import Bundle, SpanBundle
-from seqattn.bundle.nodes import TARGET, import_path
+from seqattn.bundle.span_bundle import SpanBundle
 from seqattn.data.reading import question_source
 from seqattn.errors import UserError
+from seqattn.extras.report.sentences import looks_into
+from seqattn.extras.serve.interventions import intervened
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.metrics import Metrics
-from seqattn.extras.serve.model_thread import Shared, Task
+from seqattn.extras.serve.model_thread import Alone, Shared, Task
 from seqattn.extras.serve.schemas import (
     Answer,
     AnswerRequest,
@@ -19,17 +20,13 @@ from seqattn.extras.serve.schemas import (
     ExplainRequest,
     SentenceRequest,
 )
-from seqattn.extras.serve.searches import Gone, Left, search_for
+from seqattn.extras.serve.searches import Gone, Left, Tell, search_for
 from seqattn.generation.span_search import Answered, SpanWindows
 
+if TYPE_CHECKING:
+    from seqattn.extras.serve.texts import Texts
+
 WRITES_NOTHING = "this bundle answers by spans and writes nothing; ask /v1/answer"
-
-
-def reads_questions(bundle: Bundle) -> bool:
-    """Return whether a bundle was trained on questions with contexts."""
-    node = bundle.config.get("task")
-    task = import_path(node[TARGET], "task") if isinstance(node, dict) else None
-    return isinstance(bundle, SpanBundle) or getattr(task, "reads", "pairs") == "questions"
 
 
 def source_of(request: ExplainRequest | SentenceRequest, asks: bool) -> str:
@@ -89,6 +86,41 @@ class Spans:
 
         jobs = [Shared(search, pair, size) for pair, size in zip(pairs, sizes, strict=True)]
         return Task(jobs, response)
+
+    def writer(self) -> "Texts":
+        """Refuse what needs texts.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError(WRITES_NOTHING)
+
+    def look(self, request: SentenceRequest, source: str, tell: Tell | None) -> Alone:
+        """Return the work for what is seen of one question.
+
+        Raises:
+            UserError: for what is of texts.
+        """
+        if request.prefix is not None:
+            raise UserError("this bundle answers by spans and writes nothing; leave prefix out")
+        if request.intervene is not None and request.intervene.weights:
+            raise UserError("intervene.weights takes bundles that write; this one answers by spans")
+        question = AnswerRequest.model_construct(
+            question=request.text, context=request.context, generation=request.generation, n_best=1
+        )
+        (job,) = self.answer(question).jobs
+        assert isinstance(job, Shared)
+        search, tokens = job.search, job.tokens
+
+        def look(left: Left) -> Any:
+            into: Any = looks_into([self.bundle], search)[0]
+            with intervened(self.bundle.model, request.intervene):
+                made = into.document(request.text, [], request.context or "")
+            made["score"] = None  # nobody says what is right
+            self.metrics.tokens(tokens, 0)
+            return made
+
+        return Alone(look)
 
     def search(self, search: Any, pairs: Sequence[tuple[str, str]], left: Left) -> list[Answered]:
         """Answer several questions with one search."""

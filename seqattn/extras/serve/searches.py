@@ -15,7 +15,6 @@ from seqattn.extras.serve.limits import TooMuch
 from seqattn.extras.serve.schemas import SearchSettings
 from seqattn.generation.base import Search, listed
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram, Processor
-from seqattn.generation.span_search import SpanSearch
 from seqattn.tokens import UNK
 
 _ROWS = 1_024  # hypotheses that are extended at once, each with scores of a whole vocabulary
@@ -31,23 +30,13 @@ def search_for(bundle: Bundle, request: str | SearchSettings | None, n_best: int
         request = SearchSettings(name=request)
     settings = request.model_dump(exclude_none=True)
     name, ngram = settings.pop("name", None), settings.pop("no_repeat_ngram", None)
-    search = bundle.search(name, **settings)
-    if isinstance(search, SpanSearch):
+    search = bundle.search(name, **settings).giving(n_best)
+    if not isinstance(search, Search):
         if ngram is not None:
-            raise UserError("a search of spans has no no_repeat_ngram; leave it out")
-        return replace(search, answers=n_best)
+            raise UserError("this search has no no_repeat_ngram; leave it out")
+        return search
     if ngram is not None:
         search = replace(search, processors=[*listed(search.processors), NoRepeatNgram(ngram)])
-    if hasattr(search, "n_best"):
-        # hypotheses that differ in tokens may read the same: the whole beam is asked for
-        whole = (
-            max(n_best, search.beam_size) if hasattr(search, "beam_size") and n_best > 1 else n_best
-        )
-        search = replace(search, n_best=whole)
-    elif n_best > 1:
-        raise UserError(
-            "this search gives one hypothesis; n_best needs generation=beam or sampling"
-        )
     rows = max(1, _ROWS // search.beams)
     return replace(search, workers=1, batch_size=min(search.batch_size or rows, rows))
 

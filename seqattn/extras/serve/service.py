@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,18 +13,20 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from seqattn.bundle.bundle import SpanBundle, TextBundle
+from seqattn.bundle.bundle import Bundle
 from seqattn.errors import UserError
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.looks import Looks
 from seqattn.extras.serve.metrics import Metrics
 from seqattn.extras.serve.model_thread import Job, ModelThread, Task
-from seqattn.extras.serve.questions import WRITES_NOTHING, Spans, reads_questions
+from seqattn.extras.serve.questions import Spans
 from seqattn.extras.serve.searches import Event, Tell
 from seqattn.extras.serve.texts import Texts
 
 FAILED = "the server has failed; its own output says where"
 """Told of what is not the client's to mend."""
+READERS: Mapping[str, Any] = {"text": Texts, "spans": Spans}
+"""What serves a bundle, by what it gives."""
 _BEHIND = 4_096  # events that a client has not read yet, each of which holds all tokens so far
 
 
@@ -36,15 +38,11 @@ class Service:
         limits: what it takes.
     """
 
-    def __init__(self, bundle: TextBundle | SpanBundle, limits: Limits) -> None:
+    def __init__(self, bundle: Bundle, limits: Limits) -> None:
         self.bundle, self.limits = bundle, limits
         self.metrics = Metrics(lambda: len(self.thread))
-        self.asks = reads_questions(bundle)
-        self.reader: Texts | Spans
-        if isinstance(bundle, SpanBundle):
-            self.reader = Spans(bundle, limits, self.metrics)
-        else:
-            self.reader = Texts(bundle, limits, self.metrics)
+        self.asks = bundle.asks
+        self.reader: Texts | Spans = READERS[bundle.output](bundle, limits, self.metrics)
         self.looks = Looks(self.reader, self.asks)
         self.thread = ModelThread(self.reader.search, limits, self.metrics.batches.observe)
 
@@ -57,14 +55,12 @@ class Service:
         if self.asks != asks:
             kind = "questions; ask /v1/answer" if self.asks else "texts; ask /v1/generate"
             raise UserError(f"this bundle takes {kind}")
-        if isinstance(self.reader, Spans):
-            raise UserError(WRITES_NOTHING)
-        return self.reader
+        return self.reader.writer()
 
     @property
     def answerer(self) -> Texts | Spans:
         """What answers questions. Raises: as `writer`."""
-        return self.reader if isinstance(self.reader, Spans) else self.writer(asks=True)
+        return self.reader if self.asks else self.writer(asks=True)
 
     async def respond(self, read: Callable[..., Task], body: Any, request: Request) -> Any:
         """Return the response to a request, whose jobs end when its client leaves, or its stream.

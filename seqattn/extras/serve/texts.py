@@ -1,19 +1,21 @@
 """Texts: read within the limits, searched together or alone."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from seqattn.bundle.bundle import TextBundle
+from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.reading import question_source
 from seqattn.data.text_lines import TextLines
 from seqattn.errors import UserError
+from seqattn.extras.report.sentences import looks_into
 from seqattn.extras.serve.interventions import intervened
 from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.metrics import Metrics
 from seqattn.extras.serve.model_thread import Alone, Job, Shared, Task
-from seqattn.extras.serve.outputs import Results, joined
+from seqattn.extras.serve.outputs import Results, check_prefix, joined
 from seqattn.extras.serve.questions import pairs_of
 from seqattn.extras.serve.schemas import (
     Answer,
@@ -23,6 +25,7 @@ from seqattn.extras.serve.schemas import (
     Generated,
     GenerateRequest,
     GenerateResponse,
+    SentenceRequest,
 )
 from seqattn.extras.serve.searches import (
     Input,
@@ -31,12 +34,15 @@ from seqattn.extras.serve.searches import (
     Watch,
     check_target,
     input_search,
+    passes_watched,
     prefix_ids,
     search_for,
     watched,
 )
 from seqattn.generation.base import Search
 from seqattn.generation.windows import search_windows
+
+_OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,36 @@ class Texts:
             return AnswerResponse(results=[Answers(answers=several) for several in each])
 
         return Task(jobs, answers)
+
+    def writer(self) -> "Texts":
+        """Return this, which makes texts."""
+        return self
+
+    def look(self, request: SentenceRequest, source: str, tell: Tell | None) -> Alone:
+        """Return the work for what is seen of one source. Raises: as `read`."""
+        source = self.one_line(source)
+        keys = {name: getattr(request, name) for name in _OF_A_TEXT}
+        (one,), _ = self.read(GenerateRequest.model_construct(inputs=[source], **keys))
+        self.limits.check_shown(len(one.longest))
+        model = self.bundle.model
+
+        def look(left: Left) -> Any:
+            @contextmanager
+            def passes() -> Iterator[None]:
+                with passes_watched(model, left), intervened(model, request.intervene):
+                    yield
+
+            search = input_search(one, left, tell)
+            into: Any = looks_into([self.bundle], search)[0]
+            with intervened(model, request.intervene, search.beams):
+                searched = into.searched(source)
+            best = searched.hypotheses[0]
+            check_prefix(one, best)
+            self.metrics.tokens(one.size, len(best.ids) + 1)
+            self.limits.check_shown(len(searched.source), len(best.ids))
+            return replace(into, passes=passes).looked(source, searched, [])
+
+        return Alone(look)
 
     def read(self, request: GenerateRequest) -> tuple[list[Input], TextLines]:
         """Return the inputs of a request, and the texts of which they are the lines.

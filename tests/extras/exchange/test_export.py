@@ -86,7 +86,7 @@ def test_what_cannot_be_exported_is_refused(trained, answering, tmp_path, capfd)
     succeed(capfd, "convert", *words)
     for bundle, output, reason in [
         (trained, "taken", "is not empty; name another directory"),
-        (answering, "new", "export takes a bundle that writes texts"),
+        (answering, "new", "gives spans; export takes a bundle that gives text"),
         (small, "new", "is quantized already; export the bundle that it was made from"),
     ]:
         home = bundle if bundle == small else bundle / "model"

@@ -209,4 +209,4 @@ def test_a_bundle_is_named_once_and_a_target_needs_its_text(capfd, trained):
 
 def test_a_bundle_that_answers_by_spans_is_refused(capfd, answering):
     told = refusal(capfd, "explain", f"bundle={answering}/model")
-    assert told.endswith("answers by spans; explain takes a bundle that writes")
+    assert told.endswith("/model gives spans; explain takes a bundle that gives text")

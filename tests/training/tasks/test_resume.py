@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from seqattn.cli.main import run_verb
-from seqattn.training.setup import SpanSetup, TextSetup
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
+from seqattn.training.tasks.span_setup import SpanSetup
+from seqattn.training.tasks.text_setup import TextSetup
 from tests.cli.small import (
     checkpoint,
     logged,

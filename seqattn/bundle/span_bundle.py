@@ -1,0 +1,86 @@
+"""A bundle that answers questions by spans of their contexts."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from seqattn.bundle.bundle import Asked, Bundle, Choice
+from seqattn.bundle.inputs import Texts, as_many
+from seqattn.bundle.outputs import Answers
+from seqattn.data.span_batch import Questions, SpanEncoder
+from seqattn.errors import UserError
+from seqattn.generation.base import Progress
+from seqattn.generation.span_search import Answered, Answerer
+from seqattn.models.span_base import SpanModel
+
+if TYPE_CHECKING:
+    from seqattn.bundle.pictures import Look
+
+
+@dataclass(repr=False)
+class SpanBundle(Bundle):
+    """A bundle that answers questions by spans of their contexts, of task=qa: see `answer`.
+
+    Attributes: as `TextBundle`.
+    """
+
+    model: SpanModel
+    batches: ClassVar[str] = "spans"
+    output: ClassVar[str] = "spans"
+    unit: ClassVar[str] = "questions"
+    searches: ClassVar[Sequence[str]] = ("spans",)
+
+    def answer(
+        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
+    ) -> list[Answered]:
+        """Answers to each question, the likeliest first, with their characters and probabilities.
+
+        Args:
+            questions: N, or one.
+            contexts: the context of each.
+            generation, **settings: as `search`, such as answers=3.
+        """
+        asked = as_many(questions, contexts)
+        return self.answerer(generation, **settings).answer(*asked)
+
+    def answerer(self, generation: Choice = None, **settings: Any) -> Answerer:
+        """The search over the model. Args: as `search`."""
+        return Answerer(self.model, self.encoder, self.search(generation, **settings))
+
+    @property
+    def encoder(self) -> SpanEncoder:
+        """Questions and contexts to batches, as in training."""
+        return SpanEncoder(self.tokenizer, self._loader())
+
+    @property
+    def asks(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        self.answerer()
+
+    def rows(self, table: Any, split: str) -> Questions:
+        return Questions.of(table)
+
+    def outputs(
+        self, rows: Questions, search: Choice = None, progress: Progress | None = None
+    ) -> Answers:
+        began = time.perf_counter()
+        found = self.answerer(search).answer(rows.questions, rows.contexts, progress)
+        return Answers.of(rows, found, time.perf_counter() - began)
+
+    def answer_lines(
+        self, asked: Asked, search: Choice, count: int, progress: Progress | None
+    ) -> list[dict[str, Any]]:
+        """As `Bundle.answer_lines`, with characters and probabilities; others after the best."""
+        questions, contexts = ([pair[side] for pair in asked] for side in (0, 1))
+        found = self.answerer(search).answer(questions, contexts, progress)
+        return [one.plain() for one in found]
+
+    def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":
+        from seqattn.bundle.pictures import look_at_question  # Matplotlib takes a second to import
+
+        if target is not None:
+            raise UserError("this bundle answers by spans and writes nothing; leave target out")
+        return look_at_question(self, text, context, heads)

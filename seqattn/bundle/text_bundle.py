@@ -1,0 +1,194 @@
+"""A bundle that answers in its own words."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, overload
+
+from seqattn.bundle.bundle import Asked, Bundle, Choice
+from seqattn.bundle.inputs import Texts, as_many, several
+from seqattn.bundle.outputs import Rank, TextOutputs
+from seqattn.data import base
+from seqattn.data.reading import question_source, read_sources
+from seqattn.data.text_lines import TextLines, as_single_lines
+from seqattn.errors import UserError
+from seqattn.generation.base import Hypothesis, Progress, Search
+from seqattn.generation.ensemble import Ensemble
+from seqattn.generation.generator import Generator
+from seqattn.generation.windows import InWindow, generate_from_windows, search_windows
+from seqattn.models.base import Seq2SeqModel
+from seqattn.tokens import EOS
+
+if TYPE_CHECKING:
+    from seqattn.bundle.pictures import Look
+
+
+@dataclass(repr=False)
+class TextBundle(Bundle):
+    """A bundle that answers in its own words: what `seqattn.load` gives for most tasks.
+
+    `generate` gives the best output for each text, `hypotheses` several with their scores,
+    `answer` answers questions by task=qa_generative. Each takes a search by name or as an object,
+    and settings of it: `generate(texts, "beam", beam_size=2)`.
+
+    Attributes:
+        model: the network, a `torch.nn.Module` in eval mode.
+        tokenizer, config, scores, path: its vocabularies, settings, figures and directory.
+        ensemble: other bundles' models that answer with this one, by the mean probability.
+    """
+
+    model: Seq2SeqModel
+    ensemble: Sequence[Seq2SeqModel] = ()
+    batches: ClassVar[str] = "pairs"
+    output: ClassVar[str] = "text"
+    unit: ClassVar[str] = "texts"
+    searches: ClassVar[Sequence[str]] = ("greedy", "beam", "sampling")
+
+    @overload
+    def generate(  # a text is a sequence of texts, too
+        self, texts: str, generation: Choice = None, **settings: Any
+    ) -> str: ...
+
+    @overload
+    def generate(
+        self, texts: Iterable[str], generation: Choice = None, **settings: Any
+    ) -> list[str]: ...
+
+    def generate(self, texts: Texts, generation: Choice = None, **settings: Any) -> str | list[str]:
+        """The best output for each text, or for the one text; an empty text gives an empty one.
+
+        A model of single lines generates the lines of a text apart, see `lines`.
+
+        Args:
+            texts: sources, as written: one, or several.
+            generation: a search such as "greedy", see `search`; None for the bundle's own.
+            **settings: of the search, such as beam_size=2.
+
+        Returns:
+            One text for one text, a list for a list.
+
+        Raises:
+            UserError: for a text that is too long, or as `search`.
+        """
+        read = self.lines(texts)
+        generator, windows = self.generator(generation, **settings), self.encode(read.lines)
+        found = generate_from_windows(generator, windows, read.texts)
+        outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in found]))
+        return outputs[0] if isinstance(texts, str) else outputs
+
+    def answer(
+        self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
+    ) -> list[str]:
+        """The best answer to each question on its context, of a bundle of task=qa_generative.
+
+        Args:
+            questions: N, or one.
+            contexts: the context of each.
+            generation, **settings: as `generate`.
+        """
+        pairs = zip(*as_many(questions, contexts), strict=True)
+        return self.generate([question_source(*pair) for pair in pairs], generation, **settings)
+
+    def hypotheses(
+        self, texts: Texts, generation: Choice = None, **settings: Any
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses for each text, best first, each with `ids`, `score` and `log_probability`.
+
+        Args: as `generate`, such as n_best=3.
+        """
+        return generate_from_windows(self.generator(generation, **settings), self.encode(texts))
+
+    def best(self, text: str, generation: Choice = None, **settings: Any) -> InWindow:
+        """The best hypothesis for a text, and in which of the windows of `encode` it was found.
+
+        Args: as `generate`.
+        """
+        found = search_windows(self.generator(generation, **settings), self.encode(text))
+        return found[0][0]
+
+    def lines(self, texts: Texts) -> TextLines:
+        """Texts as they are generated from: their lines apart, where the model reads one line.
+
+        That is a model of pairs (long_sources=drop) whose source vocabulary has no line break.
+        Generate from `lines` of the result, and `join` the outputs.
+        """
+        return TextLines.of(several(texts), self._reads_line)
+
+    def encode(self, texts: Texts) -> list[list[list[int]]]:
+        """Source ids of each text as the model reads it, in one part or in several windows.
+
+        Where the model knows no line breaks they are read as spaces, which standard error tells.
+        """
+        read = several(texts)
+        if self._reads_line or self._line_breaks == "unknown":
+            read = as_single_lines(read)
+        return read_sources(read, self.tokenizer, self._loader())
+
+    @cached_property
+    def _line_breaks(self) -> str:
+        return self.tokenizer.source_line_breaks()
+
+    @cached_property
+    def _reads_line(self) -> bool:
+        return self._line_breaks != "piece" and self._loader().long_sources == "drop"
+
+    def ended(self, ids: Sequence[int]) -> list[int]:
+        """An output's ids with the end, but where the model's positions have no room for it."""
+        return [*ids] if len(ids) == self.model.max_target_length else [*ids, EOS]
+
+    def generator(self, generation: Choice = None, **settings: Any) -> Generator:
+        """The search over the model. Args: as `search`."""
+        made: Search = self.search(generation, **settings)
+        return made.over(self.answering)
+
+    @property
+    def answering(self) -> Seq2SeqModel | Ensemble:
+        """The model, or the ensemble of it and others."""
+        return Ensemble([self.model, *self.ensemble]) if self.ensemble else self.model
+
+    def texts(self, use: str) -> "TextBundle":
+        return self
+
+    def check(self) -> None:
+        self.generator()
+        self.encode([])
+
+    def rows(self, table: Any, split: str) -> base.Texts:
+        if "target" not in table.column_names:
+            raise UserError(f"the {split} split has no references to score against")
+        return base.Texts.of(table)
+
+    def outputs(
+        self,
+        rows: base.Texts,
+        search: Choice = None,
+        progress: Progress | None = None,
+        rank: Rank | None = None,
+    ) -> TextOutputs:
+        """As `Bundle.outputs`. Args: rank: gives the hypotheses of each line in another order."""
+        began = time.perf_counter()
+        read = self.lines(rows.sources)
+        encoded = self.encode(read.lines)
+        found = generate_from_windows(self.generator(search), encoded, read.texts, progress)
+        if rank is not None:
+            found = rank(read.lines, found)
+        seconds = time.perf_counter() - began
+        texts = read.join(self.tokenizer.decode_target([best[0].ids for best in found]))
+        tokens = sum(len(best[0].ids) + 1 for best in found)
+        return TextOutputs(rows, texts, seconds, tokens)
+
+    def answer_lines(
+        self, asked: Asked, search: Choice, count: int, progress: Progress | None
+    ) -> list[dict[str, Any]]:
+        if count > 1:
+            raise UserError("this bundle writes one answer to a question; leave n_best out")
+        rows = base.Texts([question_source(*pair) for pair in asked], [], [], None)
+        return [{"answer": text} for text in self.outputs(rows, search, progress).texts]
+
+    def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":
+        from seqattn.bundle.pictures import look_at_text  # Matplotlib takes a second to import
+
+        return look_at_text(
+            self, question_source(text, context) if context else text, target, heads
+        )

@@ -1,0 +1,65 @@
+"""A run that trains a model which answers questions by spans of their contexts."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+
+from seqattn.analysis.health_callback import Reading, reading_of_questions
+from seqattn.bundle.pictures import draw_question
+from seqattn.bundle.span_bundle import SpanBundle
+from seqattn.data.module import SpanData
+from seqattn.data.span_batch import SpanBatch
+from seqattn.generation.base import Progress
+from seqattn.metrics.text import named
+from seqattn.screen import progress
+from seqattn.training.setup import Setup
+from seqattn.training.tasks.span_task import SpanTask, SpanValidation
+
+
+class SpanSetup(Setup):
+    """Of a model that answers questions by spans of their contexts.
+
+    Its bundle gets the threshold that scores best, where the validation split has questions without
+    an answer.
+    """
+
+    data_type, task_type, bundle_type = SpanData, SpanTask, SpanBundle
+    tokens = ("context tokens", "context_tokens")
+    sides = (("window", "loader.window"), ("question", "loader.max_question"))
+
+    def validation(self) -> SpanValidation:
+        return SpanValidation(self.bundle.answerer(), lambda: self.rows)
+
+    def task_settings(self) -> dict[str, Any]:
+        task: Any = self.run.task
+        return {"every_answer": task.every_answer}
+
+    def final_scores(self) -> dict[str, Any]:
+        if "val" not in self.scored and not all(self.rows.answers):  # the threshold is the bundle's
+            with progress("finding the threshold", self.bundle.unit) as tell:
+                self.scores("val", self.rows, self.run.task.validation.sentences or None, tell)
+        return super().final_scores()
+
+    def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
+        search: Any = self.run.generation
+        answers = self.bundle.outputs(rows.first(count), replace(search, threshold=1.0), tell)
+        if split == "val" and not all(answers.rows.answers):
+            self.bundle.config["generation"]["threshold"] = answers.best_threshold()
+        answers = answers.within(self.bundle.config["generation"]["threshold"])
+        return named(answers.scores(self.run.task.scorer), split)
+
+    def samples(self) -> list[tuple[str, str, str]]:
+        asked, none = self.rows.questions, "(no answer)"
+        return [
+            (asked[s.row], s.hypothesis or none, " | ".join(s.references) or none)
+            for s in self.task.samples
+        ]
+
+    def reading(self, batch: SpanBatch, device: torch.device) -> Reading:
+        return reading_of_questions(self.model, batch.to(device))
+
+    def draw(self) -> Figure | None:
+        asked = (self.rows.questions[0], self.rows.contexts[0])
+        return draw_question(self.bundle, *asked).get("question")

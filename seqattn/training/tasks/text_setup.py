@@ -1,0 +1,78 @@
+"""A run that trains an encoder-decoder on pairs of texts."""
+
+from itertools import chain
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+
+from seqattn.analysis.health_callback import Reading, reading_of_texts
+from seqattn.bundle.pictures import draw_text
+from seqattn.bundle.text_bundle import TextBundle
+from seqattn.data.batch import Batch
+from seqattn.data.module import Seq2SeqData
+from seqattn.errors import UserError
+from seqattn.generation import GreedySearch
+from seqattn.generation.base import Progress, inference
+from seqattn.metrics.text import named
+from seqattn.training.setup import Setup
+from seqattn.training.start import Start
+from seqattn.training.tasks.seq2seq import Seq2SeqTask, TextValidation
+
+_VALIDATED = 256  # sentences that greedy validation generates at once
+_SHORT = 300  # characters that still make a picture to be taken in at a glance
+_DRAWN = 60  # tokens of a side that it shows
+
+
+class TextSetup(Setup):
+    """Of an encoder-decoder on pairs of texts."""
+
+    data_type, task_type, bundle_type = Seq2SeqData, Seq2SeqTask, TextBundle
+    tokens = ("target tokens", "target_tokens")
+    sides = (("source", "loader.max_length"), ("target", "loader.max_length"))
+
+    def __init__(self, start: Start) -> None:
+        super().__init__(start)
+        for split, rows in self.scored.items():
+            if not rows.references:
+                raise UserError(f"task.final.splits: the {split} split has no references")
+
+    def scored_lengths(self) -> dict[str, int]:
+        read = {
+            split: self.bundle.encode(rows.sources[: self.final.sentences or None])
+            for split, rows in self.scored.items()
+        }
+        return {split: max(map(len, chain(*ids))) for split, ids in read.items()}
+
+    def validation(self) -> TextValidation:
+        search: Any = self.run.generation
+        greedy = GreedySearch(
+            search.limit, processors=search.processors, batch_size=_VALIDATED, workers=1
+        )
+        return TextValidation(
+            greedy.over(self.model),
+            self.run.task.scorer,
+            self.bundle.tokenizer.decode_target,
+            lambda: self.rows.references,
+        )
+
+    def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
+        outputs = self.bundle.outputs(rows.first(count), self.run.generation, tell)
+        return named(outputs.scores(self.run.task.scorer), split)
+
+    def samples(self) -> list[tuple[str, str, str]]:
+        sources = self.rows.sources
+        return [(sources[s.row], s.hypothesis, s.references[0]) for s in self.task.samples]
+
+    def reading(self, batch: Batch, device: torch.device) -> Reading:
+        batch = batch.to(device)
+        return reading_of_texts(self.model, batch.source, batch.target_input)
+
+    def draw(self) -> Figure | None:
+        # of those that are validated on: the model may have no positions for others
+        pairs = [(self.rows.sources[n], self.rows.targets[n]) for n in self.data.kept("val")]
+        pair = min(pairs, key=lambda pair: max(_SHORT, *map(len, pair)))
+        with inference(self.model):
+            return draw_text(
+                self.bundle, *pair, ["cross"], most=_DRAWN, said="reference"
+            ).figures.get("cross")
