@@ -27,6 +27,7 @@ from seqattn.data.batch import Batch, collate
 from seqattn.models.base import Seq2SeqModel
 from seqattn.models.recurrent import RecurrentConfig
 from seqattn.models.transformer import Slots, TransformerConfig
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.positions import (
     ALiBiPosition,
     DeBERTaPosition,
@@ -38,6 +39,7 @@ from seqattn.positions import (
 )
 
 SIZE = 64
+SMOOTH = LossTerms(label_smoothing=0.1)
 """Words, and numbers of a vector, of models that are compared and not timed."""
 Make = Callable[[], Seq2SeqModel]
 
@@ -141,6 +143,10 @@ def loss_of(model: Seq2SeqModel, pairs: Batch) -> Tensor:
     """The loss per token, as training has it."""
     with padded_right():
         found = model.loss(
-            pairs.source, pairs.target_input, pairs.target_output, 0.1, tokens=pairs.target_tokens
+            pairs.source,
+            pairs.target_input,
+            pairs.target_output,
+            SMOOTH,
+            tokens=pairs.target_tokens,
         )
     return found.smoothed / found.tokens

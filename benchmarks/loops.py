@@ -80,7 +80,9 @@ class OwnLoop(TrainingLoop):
 
     def __init__(self, model: Seq2SeqModel, precision: str = "fp32", lr: float = 1e-3) -> None:
         super().__init__(model, adamw(model, lr=lr), precision)
-        optimization = Optimization(lambda model, fused: self.optimizer, constant(1), SMOOTHING)
+        optimization = Optimization(
+            lambda model, fused: self.optimizer, constant(1), label_smoothing=SMOOTHING
+        )
         self.task = Seq2SeqTask(model, optimization)
 
     def backward(self, batch: Batch) -> float:

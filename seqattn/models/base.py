@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from seqattn.layers.embedding import Embedding
 from seqattn.models.head import DecoderOutput, Head, SourceTokens
-from seqattn.ops.cross_entropy import TokenLoss
+from seqattn.ops.cross_entropy import LossTerms, TokenLoss
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,10 @@ class Memory:
     real: Tensor
     ids: Tensor
     last: Tensor | None = None
+
+
+PLAIN = LossTerms()
+"""The likelihood alone."""
 
 
 class Prediction(NamedTuple):
@@ -130,10 +134,9 @@ class Seq2SeqModel(nn.Module, ABC):
         source: Tensor,
         target: Tensor,
         following: Tensor,
-        smoothing: float = 0.0,
+        terms: LossTerms = PLAIN,
         teacher_forcing: float = 1.0,
         tokens: int | None = None,
-        r_drop: float = 0.0,
     ) -> TokenLoss:
         """The head's loss, summed over the real tokens of whole targets.
 
@@ -141,15 +144,14 @@ class Seq2SeqModel(nn.Module, ABC):
             source: (B, S).
             target: (B, T) the tokens that are read, begin first.
             following: (B, T) the token that follows each, 0 where padded.
-            smoothing: share of each target's probability spread over the vocabulary.
+            terms: of the loss; for those of two passes the second half of the batch is another one
+                over the first half's rows.
             teacher_forcing: as `features`.
             tokens: how many of `following` are real, where it is known: a GPU is then not asked.
-            r_drop: weight of the divergence between both halves of the batch, two passes over the
-                same rows, as `blockwise_cross_entropy`; 0 for one pass.
         """
         state = self.start(self.encode(source), cached=False)
         output = self.features(target, state, teacher_forcing, self.head.needs_weights)
-        return self.head.loss(output, following, state.source_tokens, smoothing, tokens, r_drop)
+        return self.head.loss(output, following, state.source_tokens, terms, tokens)
 
     def forward(self, source: Tensor, target: Tensor, teacher_forcing: float = 1.0) -> Tensor:
         """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""

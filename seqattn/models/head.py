@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqattn.errors import UserError
-from seqattn.ops.cross_entropy import Mixture, TokenLoss
+from seqattn.ops.cross_entropy import LossTerms, Mixture, TokenLoss
 from seqattn.ops.layers import Linear
 from seqattn.ops.precision import wide
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
@@ -99,9 +99,8 @@ class Head(nn.Module):
         output: DecoderOutput,
         targets: Tensor,
         source: SourceTokens | None,
-        smoothing: float,
+        terms: LossTerms,
         tokens: int | None = None,
-        r_drop: float = 0.0,
     ) -> TokenLoss:
         """Cross-entropy summed over real tokens; only its `smoothed` is differentiable.
 
@@ -109,14 +108,11 @@ class Head(nn.Module):
             output: of the decoder.
             targets: (B, T) ids that follow, 0 where padded.
             source: as `logits`.
-            smoothing: share of each target's probability spread over the vocabulary.
+            terms: of the loss.
             tokens: how many targets are real; None where it is not known.
-            r_drop: as `blockwise_cross_entropy`.
         """
         mixture, weight = self.mixture(output, source), self.linear.weight
-        return blockwise_cross_entropy(
-            output.features, weight, targets, smoothing, mixture, tokens, r_drop
-        )
+        return blockwise_cross_entropy(output.features, weight, targets, terms, mixture, tokens)
 
 
 _ROUNDING = 1e-3  # what weights that sum to 1 may lack, in bfloat16

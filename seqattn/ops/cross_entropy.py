@@ -1,13 +1,36 @@
 """Cross-entropy over a vocabulary, summed over real tokens, with and without copying: in plain
 words, as tests hold `ops.vocabulary_loss` to it."""
 
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, NamedTuple
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor
 
+from seqattn.checking import NotNegative
 from seqattn.ops.precision import wide
 from seqattn.tokens import PAD
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossTerms:
+    """What the loss of a token is made of, beside its likelihood; settings of a task.
+
+    Args:
+        label_smoothing: share of a target's probability spread over the vocabulary.
+        r_drop: alpha of R-Drop (Liang et al. 2021, arXiv 2106.14448): every batch is read twice,
+            with dropout of its own each time, and the loss of a unit is the mean of both
+            cross-entropies + alpha/2 times the mean of KL(P1 || P2) and KL(P2 || P1), which is half
+            of eq. 4; the paper's is 5 for translation. 0 for reading once.
+    """
+
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
+    r_drop: NotNegative = 0.0
+
+    def terms(self) -> dict[str, Any]:
+        """Return them by name, where a subclass has more fields."""
+        return {term.name: getattr(self, term.name) for term in fields(LossTerms)}
 
 
 class TokenLoss(NamedTuple):

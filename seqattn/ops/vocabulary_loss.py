@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqattn.ops import at_hand, exp_
 from seqattn.ops.cpu import onednn
-from seqattn.ops.cross_entropy import Mixture, TokenLoss, gain
+from seqattn.ops.cross_entropy import LossTerms, Mixture, TokenLoss, gain
 from seqattn.ops.memory import block_numbers
 from seqattn.ops.second_derivatives import refuse
 from seqattn.tokens import PAD
@@ -23,10 +23,9 @@ def blockwise_cross_entropy(
     features: Tensor,
     weight: Tensor,
     targets: Tensor,
-    smoothing: float,
+    terms: LossTerms,
     mixture: Mixture | None = None,
     tokens: int | None = None,
-    r_drop: float = 0.0,
 ) -> TokenLoss:
     """The same as `cross_entropy(features @ weight.T, ...)`, without all logits at once.
 
@@ -45,16 +44,16 @@ def blockwise_cross_entropy(
         features: (B, T, D).
         weight: (V, D) of the output layer.
         targets: (B, T) ids, 0 where padded.
-        smoothing: as `cross_entropy`.
+        terms: of the loss.
         mixture: of the same tokens, where they may be copied.
         tokens: how many targets are real; None where it is not known, and a GPU must be asked.
-        r_drop: weight alpha of the divergence between two passes; 0 for one pass.
     """
     real = targets != PAD
     if tokens is None or real.device.type == "cpu" or torch.compiler.is_compiling():
         kept = real.nonzero(as_tuple=True)
     else:
         kept = places(real, tokens)
+    smoothing, r_drop = terms.label_smoothing, terms.r_drop
     if r_drop:  # both passes of a token next to each other
         kept = tuple(torch.stack(part.chunk(2), dim=1).flatten() for part in kept)
     inputs = [features[kept], weight]
@@ -63,9 +62,7 @@ def blockwise_cross_entropy(
         inputs += mixture[:2]
     learn = torch.is_grad_enabled()
     with torch.no_grad(), onednn.quick_products():
-        sums, gradients = _over_blocks(
-            inputs[0], weight, targets[kept], smoothing, mixture, learn, r_drop
-        )
+        sums, gradients = _over_blocks(inputs[0], weight, targets[kept], terms, mixture, learn)
     nll, spread, correct, divergence = sums.unbind()
     smoothed = (1 - smoothing) * nll + smoothing * spread
     if r_drop:
@@ -104,14 +101,13 @@ def _over_blocks(
     x: Tensor,
     weight: Tensor,
     targets: Tensor,
-    smoothing: float,
+    terms: LossTerms,
     mixture: Mixture | None,
     learn: bool,
-    r_drop: float,
 ) -> tuple[Tensor, list[Tensor]]:
     """Sums (nll, spread, correct, divergence) over tokens (N, D), and where asked the gradients of
     inputs."""
-    device = x.device.type
+    device, smoothing, r_drop = x.device.type, terms.label_smoothing, terms.r_drop
     compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     exact = torch.promote_types(weight.dtype, torch.float32)
     output = weight.to(compute)
@@ -132,7 +128,7 @@ def _over_blocks(
         logits = product[: len(gold)].to(exact)
         part = None if mixture is None else Mixture(*(whole[block] for whole in mixture))
         first = None if learn else logits.argmax(dim=-1, keepdim=True)
-        found = _block(logits, gold, smoothing, part, r_drop, first)
+        found = _block(logits, gold, terms, part, first)
         sums += found.sums
         if not learn:
             continue
@@ -201,9 +197,8 @@ class _Block(NamedTuple):
 def _block(
     logits: Tensor,
     gold: Tensor,
-    smoothing: float,
+    terms: LossTerms,
     mixture: Mixture | None,
-    r_drop: float,
     first: Tensor | None = None,
 ) -> _Block:
     """What the sums of a block's tokens and their gradients are made of. The logits' memory is
@@ -217,6 +212,7 @@ def _block(
     vocabulary's share of P(w), which is 1 for what is not copied, the gradient at logit v is
     g_v s_v - q_v sum_w g_w s_w, and that at `generate` is the sum.
     """
+    smoothing, r_drop = terms.label_smoothing, terms.r_drop
     best = logits.amax(dim=-1, keepdim=True)
     gold_logit = logits.gather(1, gold)
     copyable = None if mixture is None else logits.gather(1, mixture.ids)

@@ -64,9 +64,8 @@ class Setup(ABC):
         self.bundle = self.bundle_type(self.model, tokenizer, config, {}, home / "model")
         task = run.task
         optimization = Optimization(
-            run.optimizer, run.schedule(), task.label_smoothing, task.teacher_forcing,
-            task.r_drop, run.seed,
-        )  # fmt: skip
+            run.optimizer, run.schedule(), task.teacher_forcing, run.seed, **task.terms()
+        )
         optimization.optimizer(self.model, fused=False)  # refuses its values before the run begins
         every, limit = task.validation.every, task.validation.sentences
         validation = replace(self.validation(), every=every, limit=limit)

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Lt
-
 from seqattn.bundle.nodes import import_path
-from seqattn.checking import BadValue, CountOrNone, NotNegative, shown
+from seqattn.checking import BadValue, CountOrNone, shown
 from seqattn.errors import UserError
 from seqattn.metrics.text import lower_is_better
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.roles import Role
 from seqattn.training.forcing import TeacherForcing
 
@@ -57,17 +56,16 @@ class FinalOptions:
 
 
 @dataclass(frozen=True)
-class TaskOptions:
+class TaskOptions(LossTerms):
     """A task as a run is told of it.
 
     Args:
         name: what its runs go by, unless told otherwise.
         scorer: how outputs are compared with their references.
-        label_smoothing: share of a target's probability spread over the vocabulary.
-        r_drop: alpha of R-Drop, as `Optimization`; 0 for none.
         teacher_forcing: share of target tokens that a recurrent decoder is given in training.
         validation: how outputs are scored while it trains.
         final: how they are scored in the end; None for their losses alone.
+        label_smoothing, r_drop: as `LossTerms`.
     """
 
     reads: ClassVar[str]
@@ -83,8 +81,6 @@ class TaskOptions:
 
     name: str
     scorer: Annotated[Any, Role.SCORE]
-    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
-    r_drop: NotNegative = 0.0
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
     validation: Annotated[ValidationOptions, Role.SCORE] = field(default_factory=ValidationOptions)
     final: Annotated[FinalOptions | None, Role.SCORE] = field(default_factory=FinalOptions)

@@ -6,7 +6,7 @@ import torch
 from seqattn.data.batch import Batch
 from seqattn.models.head import DecoderOutput, PointerHead, SourceTokens
 from seqattn.ops import vocabulary_loss as loss_module
-from seqattn.ops.cross_entropy import cross_entropy
+from seqattn.ops.cross_entropy import LossTerms, cross_entropy
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.tasks.seq2seq import Optimization, Seq2SeqTask
 from tests.builders import padded
@@ -26,6 +26,9 @@ def _blocks(request, monkeypatch):
         monkeypatch.setattr(loss_module, "_LEAST_ROWS", 2)
         monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 4 * V)
         monkeypatch.setattr(loss_module, "_NARROW_ROWS", 2)
+
+
+SMOOTH = LossTerms(label_smoothing=0.1)
 
 
 def parts(dtype=torch.float64, spread=1.0):
@@ -49,7 +52,9 @@ def test_it_is_the_plain_loss_of_the_mixture_in_value_and_gradient(smoothing):
     features, output, scores, evidence, part = parts()
     inputs = (features, scores, evidence, *output.parameters(), *part.gate.parameters())
     mixture = mixture_of(scores, evidence, part)
-    ours = blockwise_cross_entropy(features, output.weight, TARGETS, smoothing, mixture)
+    ours = blockwise_cross_entropy(
+        features, output.weight, TARGETS, LossTerms(label_smoothing=smoothing), mixture
+    )
     log_probabilities = mixture.log_probabilities(output(features))
     nll = -log_probabilities.gather(2, TARGETS[..., None])[..., 0][REAL].sum()
     spread = -log_probabilities.mean(-1)[REAL].sum()
@@ -73,7 +78,7 @@ def test_copying_counts_where_the_vocabulary_gives_nothing():
     mixture = mixture_of(scores, evidence, part)
     target = torch.zeros_like(TARGETS)
     target[0, 0] = TARGETS[0, 0]
-    ours = blockwise_cross_entropy(features, output.weight, target, 0.0, mixture)
+    ours = blockwise_cross_entropy(features, output.weight, target, LossTerms(), mixture)
     weights = scores.softmax(-1)[0, 0]
     copied = weights[SOURCES[0] == TARGETS[0, 0]].sum()
     p = part.gate(evidence[0, 0]).sigmoid()
@@ -88,7 +93,7 @@ def test_weights_and_gates_far_apart_give_finite_gradients():
     features, output, scores, evidence, part = parts(torch.float32, spread=90.0)
     torch.nn.init.constant_(part.gate.bias, -150.0)
     mixture = mixture_of(scores, evidence, part)
-    ours = blockwise_cross_entropy(100 * features, output.weight, TARGETS, 0.1, mixture)
+    ours = blockwise_cross_entropy(100 * features, output.weight, TARGETS, SMOOTH, mixture)
     assert ours.smoothed.isfinite()
     ours.smoothed.backward()
     for given in (features, scores, evidence, *output.parameters(), *part.gate.parameters()):
@@ -98,12 +103,12 @@ def test_weights_and_gates_far_apart_give_finite_gradients():
 def test_padding_moves_no_gradient_and_padding_alone_has_no_loss():
     features, output, scores, evidence, part = parts()
     mixture = mixture_of(scores, evidence, part)
-    blockwise_cross_entropy(features, output.weight, TARGETS, 0.1, mixture).smoothed.backward()
+    blockwise_cross_entropy(features, output.weight, TARGETS, SMOOTH, mixture).smoothed.backward()
     for given in (features, scores, evidence):
         assert (given.grad[REAL].abs().amax(-1) > 0).all()
         assert torch.equal(given.grad[~REAL], torch.zeros_like(given.grad[~REAL]))
     empty = blockwise_cross_entropy(
-        features, output.weight, torch.zeros_like(TARGETS), 0.1, mixture
+        features, output.weight, torch.zeros_like(TARGETS), SMOOTH, mixture
     )
     assert [part.item() for part in empty] == [0] * 5
 
@@ -112,11 +117,11 @@ def test_padding_moves_no_gradient_and_padding_alone_has_no_loss():
 def test_under_autocast_to_bfloat16_it_stays_close_and_sums_in_float32():
     features, output, scores, evidence, part = parts(torch.float32)
     exact = blockwise_cross_entropy(
-        features, output.weight, TARGETS, 0.1, mixture_of(scores, evidence, part)
+        features, output.weight, TARGETS, SMOOTH, mixture_of(scores, evidence, part)
     ).smoothed
     with torch.autocast("cpu", torch.bfloat16):
         rough = blockwise_cross_entropy(
-            features, output.weight, TARGETS, 0.1, mixture_of(scores, evidence, part)
+            features, output.weight, TARGETS, SMOOTH, mixture_of(scores, evidence, part)
         ).smoothed
     assert rough.dtype == torch.float32
     torch.testing.assert_close(rough, exact, rtol=0.01, atol=0.0)

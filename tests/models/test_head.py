@@ -7,6 +7,7 @@ from seqattn import ops
 from seqattn.models.head import DecoderOutput, Head, PointerHead
 from seqattn.ops import layers
 from seqattn.ops.cpu import onednn
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.ops.layers import packed
 from tests.builders import padded, randomised
 
@@ -50,7 +51,7 @@ def test_probabilities_sum_to_one_and_are_those_of_the_logits(head):
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_the_loss_is_that_of_the_log_probabilities_in_value_and_gradient(head, smoothing):
     output, source = output_of(), head.source_tokens(SOURCES)
-    ours = head.loss(output, TARGETS, source, smoothing)
+    ours = head.loss(output, TARGETS, source, LossTerms(label_smoothing=smoothing))
     log_probabilities, real = head.log_probabilities(output, source), TARGETS != 0
     nll = -log_probabilities.gather(2, TARGETS[..., None])[..., 0][real].sum()
     expected = (1 - smoothing) * nll - smoothing * log_probabilities.mean(-1)[real].sum()

@@ -19,6 +19,7 @@ from seqattn.generation import GreedySearch, LengthLimit
 from seqattn.generation.beam import candidates
 from seqattn.generation.processors import NoRepeatNgram
 from seqattn.generation.stepper import Stepper
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.tokens import BOS
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.optim import adamw
@@ -77,7 +78,7 @@ def test_a_training_step_reads_no_number_back(meta, name):
     model = MODELS[name]().to(meta).train()
     with padded_right(), operations():
         sides = (batch.source, batch.target_input, batch.target_output)
-        loss = model.loss(*sides, 0.1, tokens=batch.target_tokens)
+        loss = model.loss(*sides, LossTerms(label_smoothing=0.1), tokens=batch.target_tokens)
     loss.smoothed.backward()
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     torch.nn.utils.clip_grad_norm_(parameters, 1.0)

@@ -6,6 +6,7 @@ import torch
 from seqattn.attention.scores import AdditiveScore
 from seqattn.ops import add_linear
 from seqattn.ops.cpu import onednn
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from tests.operations import operations
 
@@ -24,7 +25,9 @@ def test_the_loss_of_many_tokens_takes_few_launches(meta, tokens):
     weight = torch.empty(32_000, 512, device=meta, requires_grad=True)
     targets = torch.ones(tokens // 50, 50, dtype=torch.long, device=meta)
     with operations() as names:
-        blockwise_cross_entropy(features, weight, targets, 0.1, tokens=tokens)
+        blockwise_cross_entropy(
+            features, weight, targets, LossTerms(label_smoothing=0.1), tokens=tokens
+        )
     assert names.total() < 40 * (1 + tokens / 4096)
 
 
@@ -32,7 +35,13 @@ def test_the_loss_adds_its_products_in_one_pass(meta):
     features = torch.empty(4, 5, 6, device=meta, requires_grad=True)
     targets = torch.ones(4, 5, dtype=torch.long, device=meta)
     with operations() as names:
-        blockwise_cross_entropy(features, torch.empty(11, 6, device=meta), targets, 0.1, tokens=20)
+        blockwise_cross_entropy(
+            features,
+            torch.empty(11, 6, device=meta),
+            targets,
+            LossTerms(label_smoothing=0.1),
+            tokens=20,
+        )
     assert names["addmm_"] == 1
 
 

@@ -19,6 +19,7 @@ from seqattn.ops import drop, tanh_
 from seqattn.ops.cpu.flash_attention import flash_attention
 from seqattn.ops.cpu.onednn import _Linear, _Product
 from seqattn.ops.cpu.short_attention import short_attention
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.tasks.halving import BatchLoss, by_halves
 from tests.pages import ROOT
@@ -71,7 +72,7 @@ RIGHT = {
 REFUSED = {
     "_Entmax": (lambda x: entmax(x, torch.tensor(1.5)), (3, 5)),
     "_Known": (
-        lambda x, w: blockwise_cross_entropy(x, w, torch.ones(2, 5).long(), 0.1).smoothed,
+        lambda x, w: blockwise_cross_entropy(x, w, torch.ones(2, 5).long(), LossTerms()).smoothed,
         (2, 5, 7),
         (9, 7),
     ),

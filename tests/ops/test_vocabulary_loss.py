@@ -5,13 +5,14 @@ import torch
 import torch.nn.functional as F
 
 from seqattn.ops import vocabulary_loss as loss_module
-from seqattn.ops.cross_entropy import cross_entropy
+from seqattn.ops.cross_entropy import LossTerms, cross_entropy
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy, places
 from tests.builders import padded
 
 B, T, D, V = 2, 5, 6, 11
 TARGETS = padded([[4, 10, 7, 3], [5, 5, 6, 8, 3]])
 REAL = TARGETS != 0
+SMOOTH = LossTerms(label_smoothing=0.1)
 
 
 def layer(dtype=torch.float64):
@@ -66,7 +67,9 @@ def test_in_float32_value_and_gradients_are_those_of_float64(blocks, r_drop):
     features, targets = features[:1].repeat(2, 1, 1) + features, TARGETS[:1].repeat(2, 1)
     for kind in (torch.float64, torch.float32):
         inputs = [part.detach().to(kind).requires_grad_() for part in (features, output.weight)]
-        loss = blockwise_cross_entropy(*inputs, targets, 0.1, r_drop=r_drop)
+        loss = blockwise_cross_entropy(
+            *inputs, targets, LossTerms(label_smoothing=0.1, r_drop=r_drop)
+        )
         found.append((loss.smoothed, loss.nll, *torch.autograd.grad(loss.smoothed, inputs)))
     for exact, single in zip(*found, strict=True):
         torch.testing.assert_close(single.double(), exact, rtol=1e-5, atol=1e-5)
@@ -79,7 +82,7 @@ def test_of_logits_that_tie_the_first_alone_is_said(blocks, tied):
     features, output = torch.ones(B, T, D, dtype=torch.float64), layer()
     output.weight.zero_()
     output.weight[list(tied)] = 1.0
-    ours = blockwise_cross_entropy(features, output.weight, TARGETS, 0.1)
+    ours = blockwise_cross_entropy(features, output.weight, TARGETS, SMOOTH)
     assert ours.correct == ((min(tied) == TARGETS) & REAL).sum()
     assert ours.correct == cross_entropy(output(features), TARGETS, 0.1).correct
 
@@ -89,7 +92,9 @@ def test_blockwise_cross_entropy_is_pytorchs_in_value_and_gradient(blocks, smoot
     output = layer()
     features = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
     inputs = (features, *output.parameters())
-    ours = blockwise_cross_entropy(features, output.weight, TARGETS, smoothing)
+    ours = blockwise_cross_entropy(
+        features, output.weight, TARGETS, LossTerms(label_smoothing=smoothing)
+    )
     smoothed, nll, correct = expected(output(features), smoothing)
     torch.testing.assert_close(ours.smoothed, smoothed, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(ours.nll, nll.detach(), rtol=1e-12, atol=1e-12)
@@ -106,14 +111,14 @@ def test_blocks_are_as_many_as_the_vocabulary_asks_for(monkeypatch):
     targets = torch.randint(1, V, (10, 100))
     features = torch.randn(10, 100, D, dtype=torch.float64)
     output = layer()
-    whole = blockwise_cross_entropy(features, output.weight, targets, 0.1)
+    whole = blockwise_cross_entropy(features, output.weight, targets, SMOOTH)
     rows = []
     block = loss_module._block
     monkeypatch.setattr(loss_module, "_BLOCK_NUMBERS", 1)
     monkeypatch.setattr(
         loss_module, "_block", lambda x, *rest: rows.append(len(x)) or block(x, *rest)
     )
-    blocked = blockwise_cross_entropy(features, output.weight, targets, 0.1)
+    blocked = blockwise_cross_entropy(features, output.weight, targets, SMOOTH)
     assert rows == [256] * 3 + [232]
     torch.testing.assert_close(blocked, whole)
 
@@ -121,7 +126,7 @@ def test_blocks_are_as_many_as_the_vocabulary_asks_for(monkeypatch):
 def test_without_gradients_the_value_is_the_same():
     output, features = layer(), torch.randn(B, T, D, dtype=torch.float64)
     with torch.no_grad():
-        quiet = blockwise_cross_entropy(features, output.weight, TARGETS, 0.1)
+        quiet = blockwise_cross_entropy(features, output.weight, TARGETS, SMOOTH)
     assert not quiet.smoothed.requires_grad
     torch.testing.assert_close(quiet.smoothed, expected(output(features), 0.1)[0].detach())
 
@@ -132,7 +137,7 @@ def test_a_weight_shared_with_the_features_gets_both_gradients():
         hidden = torch.randn(B, T, V, dtype=torch.float64)
     gradients = []
     for loss in (
-        lambda x: blockwise_cross_entropy(x, output.weight, TARGETS, 0.1).smoothed,
+        lambda x: blockwise_cross_entropy(x, output.weight, TARGETS, SMOOTH).smoothed,
         lambda x: expected(output(x), 0.1)[0],
     ):
         (gradient,) = torch.autograd.grad(loss(hidden @ output.weight), output.weight)
@@ -143,20 +148,20 @@ def test_a_weight_shared_with_the_features_gets_both_gradients():
 def test_padding_moves_neither_the_loss_nor_a_gradient():
     output = layer()
     features = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
-    first = blockwise_cross_entropy(features, output.weight, TARGETS, 0.1).smoothed
+    first = blockwise_cross_entropy(features, output.weight, TARGETS, SMOOTH).smoothed
     (gradient,) = torch.autograd.grad(first, features)
     assert torch.equal(gradient[~REAL], torch.zeros(1, D, dtype=torch.float64))
     changed = features.detach().clone()
     changed[~REAL] = 1e6
     assert torch.equal(
-        blockwise_cross_entropy(changed, output.weight, TARGETS, 0.1).smoothed, first
+        blockwise_cross_entropy(changed, output.weight, TARGETS, SMOOTH).smoothed, first
     )
 
 
 def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient():
     output = layer()
     features = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
-    ours = blockwise_cross_entropy(features, output.weight, torch.zeros_like(TARGETS), 0.1)
+    ours = blockwise_cross_entropy(features, output.weight, torch.zeros_like(TARGETS), SMOOTH)
     assert [part.item() for part in ours] == [0] * 5
     ours.smoothed.backward()
     for gradient in (features.grad, output.weight.grad):
@@ -166,7 +171,7 @@ def test_a_batch_of_padding_alone_has_no_loss_and_no_gradient():
 def test_logits_far_apart_give_no_infinity():
     output = layer(dtype=torch.float32)
     features = 1e4 * torch.randn(B, T, D)
-    ours = blockwise_cross_entropy(features, output.weight, TARGETS, 0.1).smoothed
+    ours = blockwise_cross_entropy(features, output.weight, TARGETS, SMOOTH).smoothed
     exact = expected(output.double()(features.double()), 0.1)[0]
     torch.testing.assert_close(ours.double(), exact.detach(), rtol=1e-5, atol=0.0)
 
@@ -177,7 +182,7 @@ def test_under_autocast_to_bfloat16_it_stays_close_and_sums_in_float32(blocks):
     inputs = (features, *output.parameters())
     smoothed, nll, _ = expected(output(features), 0.1)
     with torch.autocast("cpu", torch.bfloat16):
-        ours = blockwise_cross_entropy(features, output.weight, TARGETS, 0.1)
+        ours = blockwise_cross_entropy(features, output.weight, TARGETS, SMOOTH)
     assert ours.smoothed.dtype == torch.float32
     torch.testing.assert_close(ours.smoothed, smoothed, rtol=0.01, atol=0.0)
     torch.testing.assert_close(ours.nll, nll.detach(), rtol=0.01, atol=0.0)
@@ -194,7 +199,7 @@ def test_under_autocast_to_float16_no_gradient_overflows():
     weight = torch.randn(70_000, 4, requires_grad=True)
     targets = torch.tensor([[5, 6, 69_999]])
     with torch.autocast("cpu", torch.float16):
-        loss = blockwise_cross_entropy(features, weight, targets, 0.0).smoothed
+        loss = blockwise_cross_entropy(features, weight, targets, LossTerms()).smoothed
     loss.backward()
     wanted = weight.detach().mean(dim=0) - weight.detach()[targets[0]]
     torch.testing.assert_close(features.grad[0], wanted, rtol=1e-2, atol=1e-2)
@@ -209,7 +214,7 @@ def test_places_are_those_that_a_look_would_find():
 
 def test_second_derivatives_are_refused_and_not_wrong():
     features = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
-    loss = blockwise_cross_entropy(features, layer().weight, TARGETS, smoothing=0.1).smoothed
+    loss = blockwise_cross_entropy(features, layer().weight, TARGETS, SMOOTH).smoothed
     with pytest.raises(RuntimeError, match="this loss has no second derivatives"):
         torch.autograd.grad(loss, features, create_graph=True)
 
@@ -224,7 +229,7 @@ def test_in_half_precision_the_products_of_batches_have_few_shapes(monkeypatch):
         features = torch.randn(1, length, D, requires_grad=True)
         with torch.autocast("cpu", torch.bfloat16):
             loss = blockwise_cross_entropy(
-                features, output.weight, torch.full((1, length), 3), 0.1
+                features, output.weight, torch.full((1, length), 3), SMOOTH
             ).smoothed
         loss.backward()
         assert features.grad.isfinite().all()

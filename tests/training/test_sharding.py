@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from seqattn.attention.experts import auxiliary_losses
 from seqattn.errors import UserError
 from seqattn.generation import GreedySearch
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.optim import adamw
 from seqattn.training.schedules import constant
 from seqattn.training.sharding import shard
@@ -71,7 +72,9 @@ def loss_of(model, seed):
         return -sum(score.log_softmax(dim=1)[:, 1].sum() for score in scores[:2])
     one = batch(seed)
     with auxiliary_losses(model) as losses:
-        total = model.loss(one.source, one.target_input, one.target_output, 0.1).smoothed
+        total = model.loss(
+            one.source, one.target_input, one.target_output, LossTerms(label_smoothing=0.1)
+        ).smoothed
     return total + sum(part.loss for part in losses)
 
 
@@ -135,7 +138,7 @@ class Searching(Seq2SeqTask):
 
 def task_of(model, eps=1e-9):
     optimizer = partial(adamw, lr=1e-2, weight_decay=0.1, eps=eps)
-    return Searching(model, Optimization(optimizer, constant(0), 0.1))
+    return Searching(model, Optimization(optimizer, constant(0), label_smoothing=0.1))
 
 
 class Failing(Callback):

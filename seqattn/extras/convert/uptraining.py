@@ -10,6 +10,7 @@ from lightning import seed_everything
 from seqattn.bundle.nodes import PARTIAL, build
 from seqattn.bundle.text_bundle import TextBundle
 from seqattn.data.module import Seq2SeqData
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.schedules import constant
 from seqattn.training.task_options import task_class
 from seqattn.training.tasks.seq2seq import Seq2SeqTask
@@ -46,8 +47,7 @@ def uptrain(bundle: TextBundle, data: Any, steps: int, device: str, cache_dir: s
         Optimization(
             build(config["optimizer"], "optimizer"),
             lambda step: peak * rise(step),
-            config["task"]["label_smoothing"],
-            r_drop=config["task"].get("r_drop", 0.0),
+            **{name: x for name, x in config["task"].items() if name in LossTerms().terms()},
         ),
     )
     on_cpu = device == "cpu"

@@ -1,7 +1,7 @@
 """Training and validation of any encoder-decoder on pairs of texts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -12,7 +12,7 @@ from seqattn.generation import Generator
 from seqattn.metrics.means import TokenScores
 from seqattn.metrics.text import Scorer
 from seqattn.models.base import Seq2SeqModel
-from seqattn.ops.cross_entropy import TokenLoss
+from seqattn.ops.cross_entropy import LossTerms, TokenLoss
 from seqattn.tokens import PAD
 from seqattn.training.tasks.base import SummedTask
 from seqattn.training.tasks.halving import BatchLoss
@@ -67,18 +67,20 @@ class Seq2SeqTask(SummedTask):
         validation: TextValidation | None = None,
     ) -> None:
         super().__init__(model, optimization, TokenScores(), validation)
+        self._one_pass = replace(optimization, r_drop=0.0)
         if not (model.feeds_itself or optimization.teacher_forcing.whole):
             raise UserError(
                 "task.teacher_forcing below 1 needs a recurrent model, such as model=rnn; leave "
                 "it at schedule=constant start=1"
             )
 
-    def loss(self, batch: Batch, teacher_forcing: float = 1.0, r_drop: float = 0.0) -> TokenLoss:
-        """Sums over the real target tokens of a batch, R-Drop as `Seq2SeqModel.loss`."""
-        smoothing = self.optimization.label_smoothing
+    def loss(
+        self, batch: Batch, teacher_forcing: float = 1.0, terms: LossTerms | None = None
+    ) -> TokenLoss:
+        """Sums over the real target tokens of a batch. Args: terms: None for those of one pass."""
         return self.model.loss(
-            batch.source, batch.target_input, batch.target_output, smoothing, teacher_forcing,
-            batch.target_tokens, r_drop,
+            batch.source, batch.target_input, batch.target_output, terms or self._one_pass,
+            teacher_forcing, batch.target_tokens,
         )  # fmt: skip
 
     def training_loss(self, batch: Batch) -> BatchLoss:
@@ -86,7 +88,7 @@ class Seq2SeqTask(SummedTask):
         passes, r_drop = 1, self.optimization.r_drop
         if r_drop:
             passes, batch = 2, batch.twice()
-        sums = self.loss(batch, forcing, r_drop)
+        sums = self.loss(batch, forcing, self.optimization)
         means = {"nll": sums.nll / sums.tokens}
         if r_drop:
             means["divergence"] = sums.divergence / sums.tokens

@@ -8,34 +8,28 @@ from typing import Any, NamedTuple
 
 from torch.optim import Optimizer
 
-from seqattn.checking import CountOrNone, Dropout, NotNegative
+from seqattn.checking import CountOrNone
+from seqattn.ops.cross_entropy import LossTerms
 from seqattn.training.forcing import TeacherForcing
 from seqattn.training.schedules import Schedule
 
 
 @dataclass(frozen=True)
-class Optimization:
-    """How weights move.
+class Optimization(LossTerms):
+    """How weights move, and by which loss.
 
     Args:
         optimizer: makes the optimizer from (model, fused).
         schedule: factor on the learning rate, by optimizer step.
-        label_smoothing: share of a target's probability spread over the vocabulary, from 0 up to
-            but not 1.
         teacher_forcing: share of target tokens that are given, by optimizer step.
-        r_drop: alpha of R-Drop (Liang et al. 2021, arXiv 2106.14448): every batch is read twice,
-            with dropout of its own each time, and the loss of a unit is the mean of both
-            cross-entropies + alpha/2 times the mean of KL(P1 || P2) and KL(P2 || P1), which is half
-            of eq. 4; the paper's is 5 for translation. 0 for reading once.
         seed: of all that is drawn while training, dropout for one: each batch's draws depend on
             the seed, the epoch, its step and its number in the step, and on nothing else.
+        label_smoothing, r_drop: as `LossTerms`.
     """
 
     optimizer: Callable[..., Optimizer]
     schedule: Schedule
-    label_smoothing: Dropout = 0.0
     teacher_forcing: TeacherForcing = field(default_factory=TeacherForcing)
-    r_drop: NotNegative = 0.0
     seed: int = 0
 
 

@@ -37,7 +37,9 @@ def mixture(checkpointing=False):
         balance=Balance(load=0.5, z=0.2),
     )
     model = make_transformer(factory, dropout=0.0, checkpoint_activations=checkpointing)
-    return Logged(model.double().train(), Optimization(no_steps, constant(0), SMOOTHING))
+    return Logged(
+        model.double().train(), Optimization(no_steps, constant(0), label_smoothing=SMOOTHING)
+    )
 
 
 def wanted_gradient(model, several):

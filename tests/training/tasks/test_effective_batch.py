@@ -63,7 +63,7 @@ def no_steps(model, fused):
 
 def task_of(optimizer=no_steps, dtype=torch.float64, kind=Recorded, **config):
     model = make_transformer(dropout=0.0, **config).to(dtype).train()
-    return kind(model, Optimization(optimizer, constant(0), SMOOTHING))
+    return kind(model, Optimization(optimizer, constant(0), label_smoothing=SMOOTHING))
 
 
 def trainer_of(**options):

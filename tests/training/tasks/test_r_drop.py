@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from seqattn.data.span_batch import collate_windows
 from seqattn.ops import vocabulary_loss as loss_module
-from seqattn.ops.cross_entropy import Mixture, cross_entropy
+from seqattn.ops.cross_entropy import LossTerms, Mixture, cross_entropy
 from seqattn.ops.layers import Dropout
 from seqattn.ops.vocabulary_loss import blockwise_cross_entropy
 from seqattn.training.forcing import TeacherForcing
@@ -73,7 +73,8 @@ def test_the_loss_of_pairs_is_the_plain_one_in_value_and_gradient(copies, smooth
         logits = mixture.log_probabilities(logits)
     plain = cross_entropy(logits, TARGETS, smoothing)
     apart = divergence(logits.log_softmax(-1))
-    ours = blockwise_cross_entropy(features, weight, TARGETS, smoothing, mixture, r_drop=ALPHA)
+    terms = LossTerms(label_smoothing=smoothing, r_drop=ALPHA)
+    ours = blockwise_cross_entropy(features, weight, TARGETS, terms, mixture)
     wanted = plain.smoothed + ALPHA / 2 * apart
     torch.testing.assert_close(ours.smoothed, wanted, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(ours.divergence, apart.detach(), rtol=1e-12, atol=1e-12)
@@ -86,9 +87,10 @@ def test_the_loss_of_pairs_is_the_plain_one_in_value_and_gradient(copies, smooth
 
 def test_under_autocast_to_bfloat16_the_divergence_stays_close():
     features, weight = torch.randn(4, T, D), torch.randn(V, D, requires_grad=True)
-    exact = blockwise_cross_entropy(features, weight, TARGETS, 0.1, r_drop=ALPHA)
+    terms = LossTerms(label_smoothing=0.1, r_drop=ALPHA)
+    exact = blockwise_cross_entropy(features, weight, TARGETS, terms)
     with torch.autocast("cpu", torch.bfloat16):
-        rough = blockwise_cross_entropy(features, weight, TARGETS, 0.1, r_drop=ALPHA)
+        rough = blockwise_cross_entropy(features, weight, TARGETS, terms)
     assert rough.divergence.dtype == torch.float32
     torch.testing.assert_close(rough.divergence, exact.divergence, rtol=0.03, atol=0.0)
     gradients = [torch.autograd.grad(one.smoothed, weight)[0] for one in (rough, exact)]
@@ -112,7 +114,7 @@ MODELS = pytest.mark.parametrize(
 
 
 def optimization(alpha=ALPHA):
-    return Optimization(no_steps, constant(0), SMOOTHING, r_drop=alpha)
+    return Optimization(no_steps, constant(0), label_smoothing=SMOOTHING, r_drop=alpha)
 
 
 @MODELS
@@ -179,7 +181,7 @@ def _by_half(x):
 
 def test_a_model_that_reads_its_own_words_takes_part():
     forcing = TeacherForcing(schedule="constant", start=0.5)
-    plan = Optimization(no_steps, constant(0), SMOOTHING, forcing, r_drop=ALPHA)
+    plan = Optimization(no_steps, constant(0), forcing, label_smoothing=SMOOTHING, r_drop=ALPHA)
     task = fit(Logged(recurrent(), plan), sides()[:2])
     assert task.logged["train/divergence"] > 0
     assert all(gradient.isfinite().all() for gradient in task.gradients[0])
