@@ -9,7 +9,7 @@ operation   quick version             serves, on a CPU                   A      
 ----------  ------------------------  ---------------------------------- ------------  ------------
 attention   cpu/short_attention       dropout, any number of keys        1.03 to 1.21  1.10 to 2.4
                                       31 keys; 256 in bf16 and on L      1.03 to 1.05  1.2 to 1.6 o
-            cpu/flash_attention       65 keys or more, in bf16 and on L  off           1.35 to 2.4 o
+            cpu/flash_attention       L: 65 keys or more, as float32     off           1.2 to 1.84 o
             a group's heads as rows   8 queries or fewer, no gradients   1.1 to 1.5 o
 product     cpu/onednn                L: float32, 9 rows or more         off           1.84 to 1.9
 linear      cpu/onednn                L: float32, 2^20 multiplications   off           (both)
@@ -55,11 +55,7 @@ def longest(kind: torch.dtype, dropout: float) -> float:
 
 def tiles_are_quicker(kind: torch.dtype, keys: int) -> bool:
     """Return True if tiles are quicker than PyTorch's attention, for so many keys of a type."""
-    if keys <= 64:
-        return False
-    if kind == torch.bfloat16:
-        return onednn.bf16_is_native()
-    return kind == torch.float32 and onednn.is_quicker()
+    return keys > 64 and kind == torch.float32 and onednn.is_quicker()
 
 
 def attention(
@@ -73,7 +69,7 @@ def attention(
 ) -> Tensor:
     """Return softmax(q keys^T scale + bias) values: (B, H, T, Dh).
 
-    On a CPU without products in bfloat16 it runs in float32, several times as fast.
+    On a CPU scores and softmax are float32; more keys of bfloat16 than `longest` become float32.
 
     Args:
         q: (B, H, T, Dh).
@@ -88,7 +84,8 @@ def attention(
     if at_hand(q) and not is_step:
         plain = bias is None or bias.dtype == torch.bool
         if plain and keys.shape[2] <= longest(q.dtype, dropout):
-            return short_attention(q, keys, values, bias, is_causal, scale, dropout)
+            with torch.autocast("cpu", enabled=False):  # which would round the scores
+                return short_attention(q, keys, values, bias, is_causal, scale, dropout)
         if not dropout and tiles_are_quicker(q.dtype, keys.shape[2]):
             return flash_attention(q, keys, values, bias, is_causal, scale)
     if on_cpu and q.dtype == torch.bfloat16:

@@ -1,10 +1,13 @@
-"""Attention of few queries that share key heads, as in a decoding step, beside PyTorch's."""
+"""Attention by the version that serves, beside PyTorch's."""
+
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from seqattn import ops
+from seqattn.ops.cpu import onednn
 from tests.comparing import close
 
 
@@ -14,7 +17,7 @@ from tests.comparing import close
     "mask", [None, (2, 1, 1, 7), (2, 1, 3, 7), (2, 6, 3, 7), (1, 6, 1, 7), (3, 7)], ids=str
 )
 @pytest.mark.parametrize("kind", ["visible", "added"])
-def test_it_is_pytorchs_attention(groups, rows, mask, kind):
+def test_few_queries_that_share_key_heads_are_pytorchs(groups, rows, mask, kind):
     q = torch.randn(2, 6, rows, 8)
     keys, values = torch.randn(2, 2, groups, 7, 8).unbind()
     bias = None if mask is None else torch.randn(*mask)[..., :rows, :]
@@ -26,3 +29,28 @@ def test_it_is_pytorchs_attention(groups, rows, mask, kind):
     )
     with torch.no_grad():
         close(ops.attention(q, keys, values, bias, False, 0.0, 0.3), want)
+
+
+@pytest.mark.parametrize("keys", [20, 100, 300])
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_in_bfloat16_it_is_as_near_to_the_exact_output_as_pytorchs(
+    monkeypatch, keys, native, autocast
+):
+    monkeypatch.setattr(onednn, "bf16_is_native", lambda: native)
+    inputs = [2 * torch.randn(2, 4, keys, 32, dtype=torch.bfloat16) for _ in range(3)]
+    change = torch.randn(2, 4, keys, 32, dtype=torch.bfloat16)
+
+    def results(call, kind=torch.bfloat16):
+        given = [part.to(kind).requires_grad_() for part in inputs]
+        out = call(*given)
+        return [x.double() for x in (out, *torch.autograd.grad(out, given, change.to(kind)))]
+
+    def ours(*given):
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return ops.attention(*given, None, True, 0.0, 0.2)
+
+    theirs = partial(F.scaled_dot_product_attention, is_causal=True, scale=0.2)
+    exact = results(theirs, torch.float64)
+    for own, other, right in zip(results(ours), results(theirs), exact):
+        assert (own - right).norm() < 1.2 * (other - right).norm()

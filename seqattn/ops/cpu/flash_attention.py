@@ -75,11 +75,11 @@ class _Tiles:
     def scores(self, heads: _Heads, q: Tensor, keys: Tensor, rows: slice, seen: slice) -> Tensor:
         """Of a tile: (heads, rows, keys), in powers of two."""
         with quick_products():
-            scores = q[:, rows].bmm(keys[:, seen].mT).float()
+            scores = q[:, rows].bmm(keys[:, seen].mT)
         if self.bias is not None:
             heads.apart(scores).add_(heads.bias(self.bias, rows, seen))
         elif self.is_causal and seen.stop > rows.start + 1:
-            hidden = torch.full(scores.shape[1:], -torch.inf)
+            hidden = scores.new_full(scores.shape[1:], -torch.inf)
             scores.add_(hidden.triu_(rows.start - seen.start + 1))
         return scores
 
@@ -98,8 +98,8 @@ class _FlashAttention(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         tiles = _Tiles(q, keys, None if bias is None else bias * LOG2_E, is_causal)
-        context = torch.empty(q.shape, dtype=q.dtype)
-        totals = torch.empty(*q.shape[:3], 1)  # log2 of the sums of powers
+        context = torch.empty_like(q)
+        totals = q.new_empty(*q.shape[:3], 1)  # log2 of the sums of powers
         for heads in tiles.groups():
             of_q = heads.of(q) * (scale * LOG2_E)
             of_keys, of_values = heads.of(keys), heads.of(values)
@@ -110,7 +110,7 @@ class _FlashAttention(torch.autograd.Function):
                     known, peak = peak, scores.amax(dim=-1, keepdim=True).maximum(peak)
                     powers = scores.sub_(peak).exp2_()
                     with quick_products():
-                        made = powers.to(q.dtype).bmm(of_values[:, seen])
+                        made = powers.bmm(of_values[:, seen])
                     shrunk = (known - peak).exp2_()
                     total = powers.sum(dim=-1, keepdim=True) + total * shrunk
                     sums = made if len(parts) == 1 else made + sums * shrunk
@@ -131,30 +131,29 @@ class _FlashAttention(torch.autograd.Function):
             plain = partial(_written_out, is_causal=tiles.is_causal, scale=scale)
             inputs = (q, keys, values, constant if learnt is None else learnt)
             return *second_derivatives.gradients(plain, inputs, gradient), None, None
-        found = [torch.empty(part.shape, dtype=part.dtype) for part in (q, keys, values)]
-        of_bias = torch.zeros(tiles.bias.shape) if ctx.needs_input_grad[3] else None
+        found = [torch.empty_like(part) for part in (q, keys, values)]
+        of_bias = torch.zeros_like(tiles.bias) if ctx.needs_input_grad[3] else None
         for heads in tiles.groups():
             own = heads.of(q) * (scale * LOG2_E), heads.of(keys), heads.of(values)
             change, total = heads.of(gradient), heads.of(totals)
-            share = (change.float() * heads.of(context)).sum(dim=-1, keepdim=True)
-            of_q, of_keys, of_values = (torch.zeros(part.shape) for part in own)
+            share = (change * heads.of(context)).sum(dim=-1, keepdim=True)
+            of_q, of_keys, of_values = map(torch.zeros_like, own)
             for rows, parts in tiles.tiles:
                 for seen in parts:
                     scores = tiles.scores(heads, own[0], own[1], rows, seen)
                     powers = scores.sub_(total[:, rows]).exp2_()
                     with quick_products():
-                        of_values[:, seen] += powers.to(q.dtype).mT.bmm(change[:, rows])
-                        of_scores = change[:, rows].bmm(own[2][:, seen].mT).float()
+                        of_values[:, seen] += powers.mT.bmm(change[:, rows])
+                        of_scores = change[:, rows].bmm(own[2][:, seen].mT)
                         of_scores = of_scores.sub_(share[:, rows]).mul_(powers)
                         if of_bias is not None:
                             part = heads.bias(of_bias, rows, seen)
                             part += heads.apart(of_scores).sum_to_size(part.shape)
-                        of_scores = of_scores.to(q.dtype)
                         of_q[:, rows] += of_scores.bmm(own[1][:, seen])
                         of_keys[:, seen] += of_scores.mT.bmm(own[0][:, rows])
             own = of_q.mul_(scale), of_keys.div_(LOG2_E), of_values
             for whole, part in zip(found, own, strict=True):
-                whole[heads.sentences, heads.heads] = heads.apart(part).to(q.dtype)
+                whole[heads.sentences, heads.heads] = heads.apart(part)
         return *found, of_bias, None, None
 
 
@@ -183,12 +182,11 @@ def flash_attention(
     """As `scaled_dot_product_attention`, by products that are quicker on some CPUs.
 
     FlashAttention-2 (Dao 2023, arXiv 2307.08691): scores are made tile by tile and forgotten, in
-    the backward pass once more. Products run in the type of q, the softmax in float32. Time
-    T * S * Dh, memory linear in T and S beside `bias`.
+    the backward pass once more. Time T * S * Dh, memory linear in T and S beside `bias`.
 
     Args:
-        q: (B, H, T, Dh).
-        keys, values: (B, G, S, Dh), G dividing H.
+        q: float32 (B, H, T, Dh).
+        keys, values: float32 (B, G, S, Dh), G dividing H.
         bias: added to the scores, or bool, True = may look; broadcastable to (B, H, T, S), each
             row with something to look at; None for nothing.
         is_causal: query t sees keys up to t alone; without `bias`.

@@ -47,7 +47,7 @@ class SpanSetup(Setup):
         answers = self.bundle.outputs(rows.first(count), replace(search, threshold=1.0), tell)
         if split == "val" and not all(answers.rows.answers):
             self.bundle.config["generation"]["threshold"] = answers.best_threshold()
-        answers = answers.within(self.bundle.config["generation"]["threshold"])
+        answers = answers.within(self.bundle.search().threshold)
         return named(answers.scores(self.run.task.scorer), split)
 
     def samples(self) -> list[tuple[str, str, str]]:
