@@ -89,8 +89,18 @@ def read(path: Path, **how: Any) -> dict[str, Any]:
 
 
 def step_batches(path: Path) -> int:
-    """Batches of an optimizer step, on all ranks, of the run that wrote a checkpoint."""
-    return int(read(path, mmap=True)["step_batches"])
+    """Return the batches of an optimizer step, on all ranks, of the run that wrote a checkpoint.
+
+    Raises:
+        UserError: it has other counters, of an earlier version.
+    """
+    found = read(path, mmap=True)
+    if "validated" not in found:
+        raise UserError(
+            f"{path} was written by another version of seqattn and cannot be resumed; begin a new "
+            f"run with its weights by init_from={path.parents[1]}/model"
+        )
+    return int(found["step_batches"])
 
 
 class CheckpointFiles(CheckpointIO):

@@ -14,7 +14,7 @@ from seqattn.training.options import TrainingOptions
 from seqattn.training.run_directory import has_checkpoint
 from seqattn.training.setting_roles import differences
 
-FORMAT = "seqattn run 4"
+FORMAT = "seqattn run 3"
 Phase = Literal["begin", "go on", "finished"]
 RESULT = "result.yaml"
 """What a finished run came to; it is there when all is done."""

@@ -32,15 +32,8 @@ class Start(NamedTuple):
     bundle: Bundle | None = None
     checkpoint: Path | None = None
     """Of the run that goes on."""
-    regrouped: bool = False
-    """Whether it goes on with another number of batches in a step than it was told before."""
-
-    @property
-    def step_batches(self) -> int | None:
-        """Batches of an optimizer step, where the run has chosen them; None where it is free."""
-        if self.checkpoint is None or self.regrouped:
-            return self.run.loader.step_batches
-        return step_batches(self.checkpoint)
+    step_batches: int | None = None
+    """Batches of an optimizer step, where the run has chosen them; None where it is free."""
 
     def load_weights(self, model: nn.Module, tokenizer: Tokenizer) -> None:
         """Puts the weights of a bundle into a new model, or the vectors of a file, as is asked.
@@ -90,10 +83,13 @@ def start_of(run: TrainingOptions) -> Start:
         before = settings_before(Path(run.run_dir), f"resume={run.resume}")
         _check_resumed(run, before)
         checkpoint = newest_whole(Path(run.run_dir) / "checkpoints", tells=rank() == 0)
-        now = _grouping(run.settings) != _grouping(before)
-        return Start(run, Tokenizer.load(Path(run.run_dir) / "tokenizer"), None, checkpoint, now)
+        regrouped = _grouping(run.settings) != _grouping(before)
+        before_it = step_batches(checkpoint) if checkpoint else None
+        batches = run.loader.step_batches if regrouped else before_it
+        tokenizer = Tokenizer.load(Path(run.run_dir) / "tokenizer")
+        return Start(run, tokenizer, None, checkpoint, batches)
     if run.init_from is None:
-        return Start(run)
+        return Start(run, step_batches=run.loader.step_batches)
     bundle = load_bundle(run.init_from, trust=run.trust)
     if bundle.config.get("quantize"):
         raise UserError(
@@ -109,7 +105,8 @@ def start_of(run: TrainingOptions) -> Start:
             f"(it has {', '.join(found)})"
         )
     theirs = part_of(bundle.config, "tokenizer", run.init_from)
-    return Start(run.changed(tokenizer=theirs), bundle.tokenizer, bundle)
+    run = run.changed(tokenizer=theirs)
+    return Start(run, bundle.tokenizer, bundle, step_batches=run.loader.step_batches)
 
 
 def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -20,6 +20,7 @@ from seqattn.attention.kernels.strided import StridedKernel
 from seqattn.attention.kernels.xca import XCAKernel
 from seqattn.errors import UserError
 from seqattn.positions import ALiBiPosition, Position
+from tests.settings import made
 
 DIM, HEADS = 24, 4
 
@@ -84,7 +85,7 @@ def test_what_cannot_be_causal_is_left_out_and_alone_refused():
     with pytest.raises(UserError, match="no attention of those asked for can run so"):
         suite(attentions={"xca": xca}, causal=[True]).run()
     with pytest.raises(UserError, match="precisions must be"):
-        suite(attentions={"xca": xca}, precisions=["8"])
+        made(AttentionSuite, attentions={"xca": xca}, precisions=["8"])
 
 
 def test_a_length_that_would_need_too_much_memory_is_left_out():
@@ -158,4 +159,4 @@ def test_decoding_reports_every_attention_that_decodes():
     with pytest.raises(UserError, match="none of the attentions asked for decodes"):
         AttentionStepsSuite(attentions={"xca": heads(kernel=XCAKernel)}, **choices).run()
     with pytest.raises(UserError, match="tokens must be a whole number from 20 to"):
-        AttentionStepsSuite(attentions=attentions, tokens=19)
+        made(AttentionStepsSuite, attentions=attentions, tokens=19)

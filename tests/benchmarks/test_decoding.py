@@ -8,6 +8,7 @@ import torch
 from benchmarks.decoding import DecodingSuite
 from seqattn.errors import UserError
 from tests.benchmarks.small import CopyingText, random_rows, shape_of, stand_in
+from tests.settings import made
 
 SUITE = partial(DecodingSuite, corpus=CopyingText(), shape=shape_of, sentences=9, length=5)
 
@@ -54,7 +55,7 @@ def test_all_decode_every_source_longest_first_in_every_round(monkeypatch):
 )
 def test_a_suite_refuses_values_outside_their_bounds(options, message):
     with pytest.raises(UserError, match=message):
-        SUITE(**options)
+        made(SUITE.func, **options)
 
 
 def test_a_profile_names_the_matrix_products_of_a_position():

@@ -17,6 +17,7 @@ from tests.benchmarks.small import (
     stand_in,
 )
 from tests.builders import copy_attention, copy_rest, randomised
+from tests.settings import made
 
 SUITE = partial(TrainingSuite, corpus=CopyingText(), shape=shape_of, max_tokens=[64], seed=1)
 
@@ -104,7 +105,7 @@ def test_a_contest_compares_ours_with_the_others_on_the_same_batches(monkeypatch
 )
 def test_a_suite_refuses_values_outside_their_bounds(options, message):
     with pytest.raises(UserError, match=message):
-        SUITE(**options)
+        made(SUITE.func, **options)
 
 
 def test_a_profile_names_the_matrix_products_of_a_step(capsys):

@@ -21,7 +21,13 @@ from seqattn.errors import Stopped, UserError
 from seqattn.training.agreement import Agreement
 from seqattn.training.averaging import MovingAverage
 from seqattn.training.callbacks import LastValidation
-from seqattn.training.checkpoint_files import CheckpointFiles, checkpoints, newest_whole, weights
+from seqattn.training.checkpoint_files import (
+    CheckpointFiles,
+    checkpoints,
+    newest_whole,
+    step_batches,
+    weights,
+)
 from seqattn.training.checkpoints import Checkpoints
 from seqattn.training.tasks.settings import draw_seed
 from tests.cli.small import place
@@ -396,3 +402,11 @@ def test_epochs_and_steps_name_different_draws():
     ]
     assert len({draw_seed(*one) for one in names}) == len(names)
     assert draw_seed(1, 2) == draw_seed(1, 2) < 2**63
+
+
+def test_a_checkpoint_with_other_counters_is_refused_with_what_takes_its_weights(tmp_path):
+    path = tmp_path / "run" / "checkpoints" / "step-000002-12345678.ckpt"
+    path.parent.mkdir(parents=True)
+    torch.save({"step_batches": 2, "place": [2, 0, 2, True]}, path)
+    with pytest.raises(UserError, match=r"another version of .* by init_from=.*run/model$"):
+        step_batches(path)
