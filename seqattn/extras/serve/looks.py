@@ -61,7 +61,8 @@ class Looks:
         bundle = self.reader.bundle
         own = bundle.search()
         look = looks_into([bundle], own)[0]
-        named = {name: bundle.search(name) for name in bundle.searches}
+        usual = [name for name in bundle.searches if type(bundle.search(name)) is type(own)]
+        searches = [*bundle.searches] if usual else ["own", *bundle.searches]
         name = bundle.path.resolve().parent.name
         run: RunDocument = {
             "title": name,
@@ -74,8 +75,8 @@ class Looks:
         return {
             "run": run,
             "asks": self.asks,
-            "search": next(name for name, one in named.items() if type(one) is type(own)),
-            "searches": list(named),
+            "search": usual[0] if usual else "own",
+            "searches": searches,
             "heads": gate_sizes(bundle.model),
         }
 

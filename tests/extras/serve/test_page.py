@@ -1,10 +1,13 @@
 """The page's documents are the report's, and interventions change them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from seqattn.analysis import capture, intervene
+from seqattn.bundle.choices import choices
 from seqattn.extras.explain.explanations import explain
 from seqattn.extras.report.sentences import looks_into
 from seqattn.tokens import BOS
@@ -171,3 +174,10 @@ def small(bundle):
 def test_what_does_not_fit_spans_is_said_in_one_line(spans, keys, line):
     with client_of(spans) as client:
         assert refusal(client, PATH, **keys).startswith(line)
+
+
+def test_a_search_of_its_own_is_the_first_of_the_page(bundle):
+    mbr = replace(bundle, config={**bundle.config, "generation": choices("generation")["mbr"]})
+    with client_of(mbr) as asked:
+        live = asked.get("/v1/page").json()
+    assert (live["search"], live["searches"][0]) == ("own", "own")
