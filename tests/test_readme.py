@@ -115,7 +115,7 @@ def settings(folder, command):
 
 
 def test_the_readme_is_short():
-    assert len(PAGES["README.md"].splitlines()) <= 130
+    assert len(PAGES["README.md"].splitlines()) <= 110
 
 
 def test_every_choice_of_the_configuration_is_named():
@@ -165,7 +165,10 @@ def test_the_support_table_is_what_the_attentions_declare():
 
 
 def test_there_are_commands_of_each_kind():
-    named = {verb_and_words(command)[0] for command in commands(PROGRAMS, "README.md")}
+    named = {
+        verb_and_words(command)[0]
+        for command in commands(PROGRAMS, "README.md", "data.md", "compare.md", "tasks.md")
+    }
     verbs = {"train", "prepare", "generate", "evaluate", "compare", "analyze", "report", "convert"}
     assert named >= verbs | {"explain", "heads", "probe", "distil", "search", "export", "serve"}
     assert len(TRAININGS) > 20
