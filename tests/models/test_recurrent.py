@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from seqattn.analysis import capture
 from seqattn.errors import UserError
@@ -360,3 +361,21 @@ def test_dropout_falls_on_embeddings_between_layers_and_on_features_in_loop_and_
         # source words, encoder outputs, target words, decoder outputs, features
         assert model.dropout.drop.widths == [10, 12, 10, 14, 10]
     close(*found)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "luong_general"])
+def test_second_derivatives_agree_with_finite_differences(name):
+    model = make_recurrent(name, encoder_dim=14).double()
+    name = "decoder.layers.0.rnn.weight_hh_l0"
+    weight = model.get_parameter(name).detach().requires_grad_()
+    direction = torch.randn_like(weight)
+
+    def slope(shift):
+        inputs = (SOURCES, padded(TARGETS))
+        logits = functional_call(model, {name: weight + shift * direction}, inputs)
+        [gradient] = torch.autograd.grad(logits.square().sum(), weight, create_graph=True)
+        return (gradient * direction).sum()
+
+    curvature = (torch.autograd.grad(slope(0.0), weight)[0] * direction).sum()
+    difference = (slope(1e-4) - slope(-1e-4)).detach() / 2e-4
+    torch.testing.assert_close(curvature, difference, rtol=1e-5, atol=1e-7)
