@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from seqattn import ops
-from seqattn.errors import UserError
 
 
 class KeysValues(NamedTuple):
@@ -55,11 +54,7 @@ class Cache(Protocol):
         """Only these sentences go on. Args: sentences: (B',) rows of the batch axis."""
 
     def crop(self, length: int) -> None:
-        """Forgets all but the first `length` tokens, padding counted.
-
-        Raises:
-            UserError: where the past is not kept token by token (`Abilities.crop` is false).
-        """
+        """Forgets all but the first `length` tokens, padding counted, as `Abilities.crop` says."""
 
     @property
     def nbytes(self) -> int:
@@ -209,7 +204,7 @@ class RowCache(ABC):
         self.select((sentences[:, None] * self.beams + beam).flatten())
 
     def crop(self, length: int) -> None:
-        raise UserError(f"{type(self).__name__} has forgotten what a shorter past would show again")
+        raise NotImplementedError
 
 
 def _taken(buffer: Tensor, slots: Tensor) -> Tensor:

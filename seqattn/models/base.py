@@ -56,11 +56,7 @@ class State(Protocol):
         """Only these sentences go on. Args: sentences: (B',) rows, in the order they keep."""
 
     def crop(self, length: int) -> None:
-        """Forgets all but the first `length` target tokens of each hypothesis.
-
-        Raises:
-            UserError: where it cannot, as `can_crop` says, or there are fewer tokens.
-        """
+        """Forgets all but the first `length` target tokens of each hypothesis."""
 
     @property
     def nbytes(self) -> int:

@@ -9,7 +9,6 @@ from torch import Tensor
 from seqattn.attention.alignment import Annotations, joined_steps
 from seqattn.attention.cache import RowCache
 from seqattn.attention.masks import all_at_hand, real_first
-from seqattn.errors import UserError
 from seqattn.layers.rnn_layer import Hidden
 from seqattn.models.base import State
 from seqattn.models.head import DecoderOutput, SourceTokens
@@ -74,7 +73,7 @@ class RecurrentState(RowCache, State):
             self.source_tokens = self.source_tokens.keep(sentences)
 
     def crop(self, length: int) -> None:
-        raise UserError("a recurrent state cannot forget tokens: it holds its last step alone")
+        raise NotImplementedError
 
     @property
     def nbytes(self) -> int:
@@ -84,8 +83,7 @@ class RecurrentState(RowCache, State):
 
     def advance(self, ids: Tensor) -> TargetRows:
         """How ids (B*K, T) are read, which from now on are part of the past."""
-        if self.begun and not self.cached:
-            raise UserError("a state started with cached=False serves one decode; start another")
+        assert self.cached or not self.begun, "cached=False serves one decode"
         single = self.begun and ids.shape[1] == 1  # a search's own token, never padding
         self.begun = True
         order = active = None

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask, split_group, tokens_begin
-from seqattn.errors import UserError
 from seqattn.models.base import State
 from seqattn.models.head import SourceTokens
 from seqattn.positions.base import Position
@@ -48,12 +47,8 @@ class TransformerState(State):
 
     def crop(self, length: int) -> None:
         if not self.can_crop or self.caches is None:
-            raise UserError(
-                "this state cannot forget tokens: it was started with cached=False, or an "
-                "attention of the decoder has a cache that cannot"
-            )
-        if not 0 <= length <= self.length:
-            raise UserError(f"a state of {self.length} tokens cannot be cropped to {length}")
+            raise NotImplementedError
+        assert 0 <= length <= self.length
         for cache in self.caches:
             cache.crop(length)
         self.length = length
@@ -65,10 +60,8 @@ class TransformerState(State):
 
     def advance(self, ids: Tensor) -> Mask:
         """The mask of self-attention for ids (B*K, T), which from now on are part of the past."""
-        if self.caches is None and self.length:
-            raise UserError("a state started with cached=False serves one decode; start another")
-        if split_group() is not None:
-            raise UserError("a decoder reads whole sequences; leave sequence_parallel for it")
+        assert self.caches is not None or not self.length, "cached=False serves one decode"
+        assert split_group() is None, "a decoder reads whole sequences"
         steps = ids.shape[1]
         real = asking = None if steps == 1 and self.length else ids != PAD
         end = self.length + steps

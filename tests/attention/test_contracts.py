@@ -88,7 +88,7 @@ def test_a_cache_cut_short_goes_on_as_if_it_had_never_gone_further(name):
     x = torch.randn(B * beams, T, DIM)
     decoded(attention, cache, x[:, :5], 0, position)
     if not attention.abilities.crop:
-        with pytest.raises(UserError):
+        with pytest.raises(NotImplementedError):
             cache.crop(3)
         return
     cache.reorder(torch.tensor([[1, 0], [1, 1]]))
@@ -136,13 +136,3 @@ def test_a_number_below_what_an_option_of_a_kernel_takes_is_refused(name, option
     node = changed(choices("attention")[name], {"kernel": {option: low}})
     with pytest.raises(UserError, match=rf"^kernel.{option} must be a .*number .*, got {low}$"):
         build(node)
-
-
-@pytest.mark.parametrize("name", attention_choices())
-def test_what_cannot_decode_says_where_it_fits(name):
-    attention = built(name)
-    if attention.abilities.incremental:
-        return
-    text = f"^{attention.name} cannot decode; it fits an encoder's self-attention$"
-    with pytest.raises(UserError, match=text):
-        attention.make_cache(1)

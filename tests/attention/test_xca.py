@@ -7,7 +7,6 @@ from seqattn.attention.cache import KeysValues
 from seqattn.attention.kernels.base import HeadShape
 from seqattn.attention.kernels.xca import XCAKernel
 from seqattn.attention.masks import Mask
-from seqattn.errors import UserError
 from seqattn.positions import Position, Stack
 from tests.builders import HEAD_DIM, HEADS, causal_mask, full_mask, randomised
 from tests.comparing import close
@@ -71,7 +70,5 @@ def test_a_mask_that_hides_some_keys_from_some_queries_is_refused():
     q, k, v = inputs(HEADS)
     own = Mask(torch.arange(T), torch.arange(T), extra=torch.ones(T, T, dtype=torch.bool))
     for mask in (own, causal_mask(REAL)):
-        with pytest.raises(UserError) as caught:
+        with pytest.raises(AssertionError):
             kernel(q, KeysValues(k, v), mask, NOWHERE)
-        text = "XCAKernel takes no mask but padding: its tokens meet in sums over all"
-        assert str(caught.value) == text

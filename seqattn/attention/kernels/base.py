@@ -11,7 +11,6 @@ from seqattn.attention.base import Abilities
 from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.attention.watched import Watched
-from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
 
@@ -81,13 +80,8 @@ class Kernel(Watched, nn.Module, ABC):
         return source
 
     def make_cache(self, beams: int) -> Cache:
-        """An empty cache for `beams` hypotheses per sentence.
-
-        Raises:
-            UserError: where it is not incremental.
-        """
-        name = type(self).__name__
-        raise UserError(f"{name} cannot decode; it fits an encoder's self-attention")
+        """An empty cache for `beams` hypotheses per sentence, of a kernel that is incremental."""
+        raise NotImplementedError
 
 
 class EncoderKernel(Kernel):
@@ -108,11 +102,8 @@ class EncoderKernel(Kernel):
         cache: Cache | None = None,
         need_weights: bool = False,
     ) -> Attended:
-        name = type(self).__name__
-        if self.only_padding and (mask.causal or mask.extra is not None):
-            raise UserError(f"{name} takes no mask but padding: its tokens meet in sums over all")
-        if mask.causal:
-            raise UserError(f"{name} cannot be causal; it fits an encoder's self-attention")
+        assert not mask.causal, "it fits an encoder's self-attention"
+        assert mask.extra is None or not self.only_padding, "its tokens meet in sums over all"
         return Attended(self.context(query, new, mask, position))
 
 

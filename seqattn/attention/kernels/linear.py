@@ -30,7 +30,6 @@ from seqattn.attention.kernels.parts.scan import (
 )
 from seqattn.attention.masks import Mask
 from seqattn.checking import Count
-from seqattn.errors import UserError
 from seqattn.ops.precision import wide
 from seqattn.positions.base import Position
 
@@ -97,11 +96,7 @@ class LinearKernel(Kernel):
         need_weights: bool = False,
     ) -> Attended:
         assert cache is None or isinstance(cache, RecurrentCache)
-        if mask.extra is not None:
-            raise UserError(
-                f"{type(self).__name__} takes no mask of your own: it sums over keys before it "
-                "meets a query; use attention=mha"
-            )
+        assert mask.extra is None, "it sums over keys before it meets a query"
         beams = query.shape[0] // new.keys.shape[0]
         with torch.autocast(query.device.type, enabled=False):
             q = position.rotate(wide(query), mask.query_positions)

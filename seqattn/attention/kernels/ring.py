@@ -62,14 +62,8 @@ class RingKernel(SoftmaxKernel):
         group = split_group()
         if group is None or group.size() == 1:
             return super()._attend(q, keys, values, mask, position, need_weights, slots)
-        if mask.extra is not None or self.watched:
-            what = "a mask of your own" if mask.extra is not None else "capture or intervene"
-            raise UserError(f"{what} needs whole sequences; leave sequence_parallel for it")
-        if self.written_out:
-            raise UserError(
-                f"{type(self).__name__} changes how weights are made, which needs whole sequences; "
-                "leave sequence_parallel for it"
-            )
+        whole = mask.extra is not None or self.watched or self.written_out
+        assert not whole, "masks of your own, capture and other weights need whole sequences"
         real = mask.real
         if real is None:
             real = torch.ones(len(q), q.shape[2], dtype=torch.bool, device=q.device)
@@ -109,12 +103,10 @@ def sequence_parallel(module: nn.Module, group: dist.ProcessGroup | None = None)
         group: the ranks, in the order of the parts; None for all.
 
     Raises:
-        UserError: without a process group, or for an attention that would see its part alone.
+        UserError: for an attention that would see its part alone.
     """
-    if not dist.is_initialized():
-        raise UserError("sequence_parallel needs torch.distributed.init_process_group first")
     ranks = dist.group.WORLD if group is None else group
-    assert ranks is not None
+    assert ranks is not None, "torch.distributed.init_process_group comes first"
     for name, part in module.named_modules():
         rings = (isinstance(kernel, RingKernel) for kernel in part.modules())
         if isinstance(part, Attention) and not any(rings):

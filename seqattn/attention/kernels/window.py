@@ -20,7 +20,6 @@ from seqattn.attention.kernels.parts.layouts import Band, Layout
 from seqattn.attention.kernels.parts.rolling import Kept, RollingCache
 from seqattn.attention.masks import Mask, real_first
 from seqattn.checking import Count, CountOrNone
-from seqattn.errors import UserError
 from seqattn.positions.base import Position
 
 
@@ -87,9 +86,7 @@ class LocalKernel(BlockwiseKernel):
     ) -> Tensor:
         """Over what the cache holds; a first call of several tokens is a full pass."""
         assert isinstance(cache, RollingCache)
-        if mask.extra is not None:
-            name = type(self).__name__
-            raise UserError(f"a mask of your own cannot be joined while {name} decodes")
+        assert mask.extra is None, "a mask of your own cannot be joined in decoding"
         rows, _, steps, _ = query.shape
         real, order = real_rows(mask.real, rows, steps)
         if cache.length == 0 and steps > 1 and (not self.watched or cache.beams == 1):

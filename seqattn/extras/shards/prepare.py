@@ -54,7 +54,6 @@ from seqattn.storage import file_faults, is_file, user_path, write_whole
 from seqattn.training.setting_roles import role_in
 from seqattn.verbs.made_from import RECORD, MadeFrom, data_contents, digests, say_finished
 
-"""Keys that change nothing of what is made, or are told by contents."""
 _CHUNKS = "chunks.json"
 
 

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from seqattn.attention.cache import BeamSlots
 from seqattn.attention.masks import Mask
-from seqattn.errors import UserError
 
 
 def fold_beams(x: Tensor, beams: int) -> Tensor:
@@ -28,8 +27,7 @@ def fold_mask(mask: Mask, beams: int, slots: BeamSlots) -> Mask:
         beams: K.
         slots: of the cache.
     """
-    if mask.extra is not None:
-        raise UserError("a mask of your own cannot be joined while decoding with several beams")
+    assert mask.extra is None, "a mask of your own cannot be joined in decoding with beams"
     queries, keys, steps = mask.query_positions, mask.key_positions, mask.queries
     (ancestry, tokens), length = slots, mask.keys
     queries = queries.repeat(beams) if queries.dim() == 1 else queries.reshape(-1, beams * steps)

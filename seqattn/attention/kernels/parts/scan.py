@@ -14,7 +14,6 @@ from torch import Tensor
 from seqattn import ops
 from seqattn.attention.cache import KeysValues, RowCache
 from seqattn.attention.kernels.parts.groups import per_group
-from seqattn.errors import UserError
 
 LOWEST = -1e30  # the log scale of nothing: finite, so that the difference of two is 0 and not NaN
 
@@ -216,10 +215,7 @@ class RecurrentCache(RowCache):
 
         To be called before `advance` with their sums, from the first token on.
         """
-        if self._seen is None and self.length:
-            raise UserError(
-                "linear attention keeps no past to show; capture from the first decoded token on"
-            )
+        assert self._seen is not None or not self.length, "capture from the first token on"
         if self._seen is not None:
             keys, values, scale = self._seen
             if scale is not None and new.log_scale is not None:
