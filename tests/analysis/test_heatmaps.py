@@ -8,7 +8,7 @@ import torch
 
 from seqattn.analysis import capture
 from seqattn.analysis.heatmaps import Sentence, attention_heatmaps, question_heatmaps
-from seqattn.analysis.word_alignment import WordAlignment, align
+from seqattn.analysis.word_alignment import WordAlignment, align, aligning
 from tests.analysis.figures import ticks, visible
 from tests.builders import make_transformer
 from tests.models.spans import inputs, make_recurrent, make_transformer_reader
@@ -16,6 +16,12 @@ from tests.models.spans import inputs, make_recurrent, make_transformer_reader
 QUERIES = ["▁Ein", "▁Hund", "</s>"]
 KEYS = ["▁A", "▁d", "og", "▁", "</s>"]
 SOURCE, TARGET = Sentence([4, 5, 6, 7, 3], KEYS), Sentence([8, 9, 3], QUERIES)
+
+
+@pytest.mark.parametrize(("layers", "chosen"), [(1, 0), (2, 1), (3, 1), (6, 4)])
+def test_words_are_aligned_by_the_last_layer_but_one_or_by_the_last_of_two(layers, chosen):
+    weights = torch.rand(layers, 4, 2, 3)
+    torch.testing.assert_close(aligning([*weights]), weights[chosen].mean(dim=0))
 
 
 def test_there_are_three_views_of_every_layer():

@@ -202,6 +202,15 @@ def test_blocks_within_blocks_act_together_and_end_apart():
     assert attention.gates is None
 
 
+def test_gates_of_two_patterns_that_fit_one_attention_are_multiplied():
+    model, name = make_transformer(), "encoder.layers.0.self_attention"
+    gates = {"encoder.*": [1.0, 0.5, 1.0, 2.0], name: [0.0, 0.5, 1.0, 1.0]}
+    with intervene(model, gates=gates):
+        assert model.get_submodule(name).gates.tolist() == [0.0, 0.25, 1.0, 2.0]
+        other = model.get_submodule("encoder.layers.1.self_attention")
+        assert other.gates.tolist() == gates["encoder.*"]
+
+
 def test_names_that_fit_nothing_and_impossible_edits_are_refused():
     model = model_of("linformer")
     told = (

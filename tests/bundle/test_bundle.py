@@ -6,8 +6,10 @@ import pickle
 import pydoc
 import stat
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,11 +20,13 @@ import seqattn
 from seqattn.bundle import files
 from seqattn.bundle.choices import choices
 from seqattn.bundle.files import read_config, write_bundle
+from seqattn.data.base import Texts
 from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.generation import BeamSearch, Generator, GreedySearch, LengthLimit, Sampling
 from seqattn.generation.ensemble import Ensemble
 from seqattn.generation.processors import NoRepeatNgram
+from seqattn.tokens import EOS
 from tests.absent import printed_without
 from tests.bundle.conftest import configuration, corpus, untrained
 from tests.settings import node as as_node
@@ -65,6 +69,19 @@ class Column(list):
 
     def __getitem__(self, number):
         return super().__getitem__(-number)
+
+
+def test_an_output_has_its_end_where_the_model_has_a_position_for_it(loaded):
+    short = replace(loaded, model=SimpleNamespace(max_target_length=3))
+    assert short.ended([4, 5]) == [4, 5, EOS]
+    assert short.ended([4, 5, 6]) == [4, 5, 6]
+    assert loaded.ended([4, 5, 6]) == [4, 5, 6, EOS]
+
+
+def test_tokens_are_counted_with_the_ends_of_outputs(loaded):
+    made = loaded.outputs(Texts(TEXTS, [], [], None), "greedy")
+    found = [best.ids for (best,) in loaded.hypotheses(TEXTS, "greedy")]
+    assert made.tokens == sum(map(len, found)) + len(TEXTS)
 
 
 def test_texts_may_come_one_after_the_other_or_under_other_numbers(loaded):

@@ -68,6 +68,13 @@ def test_a_partial_makes_what_is_nested_in_it_anew_at_each_call():
     assert make(dim=1, scale=4.0).scale == 4.0
 
 
+def test_what_a_partial_is_called_with_comes_before_what_its_node_says():
+    make = build(node("Layer", _partial_=True, part=node("Part", size=7), scale=2.0))
+    assert make(dim=1).scale == 2.0
+    assert make(dim=1, scale=4.0, part=Part(5)).scale == 4.0
+    assert make(dim=1, part=Part(5)).part.size == 5
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [

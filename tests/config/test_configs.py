@@ -216,6 +216,18 @@ def test_what_hydra_can_read_stays_as_it_is_typed():
     assert complete("search", words) == words
 
 
+def test_a_sentence_is_quoted_unless_it_is_quoted_already_or_none_is_given():
+    words = ["text=a, b: c", "target='a, b'", "question=null", "output=a"]
+    found = complete("generate", words)
+    assert found == ["text='a, b: c'", *words[1:]]
+    assert parsed(found[2]).value() is None
+
+
+def test_an_interpolation_is_left_to_hydra_whatever_stands_beside_it():
+    words = ["output=${name}/ünïcødé", "output=${name}'s"]
+    assert complete("search", words) == words
+
+
 def test_a_run_of_another_alphabet_is_found(tmp_path):
     for name in ("ünïcødé", "a=b"):
         (tmp_path / name).mkdir()

@@ -126,9 +126,10 @@ def test_ranks_share_the_batches_of_one_order_step_by_step(home, world):
     assert list(together) == list(alone)
 
 
+@pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("start", [0, 1, 17, 40])
-def test_an_epoch_goes_on_in_its_midst_without_what_was_before(home, start):
-    whole, part = sampler_of(home), sampler_of(home)
+def test_an_epoch_goes_on_in_its_midst_without_what_was_before(home, start, world):
+    whole, part = (sampler_of(home, step_batches=2, rank=world - 1, world=world) for _ in range(2))
     whole.set_epoch(2)
     part.set_epoch(2)
     part.start_batch = start

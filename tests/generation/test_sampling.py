@@ -96,6 +96,14 @@ def test_the_same_seed_gives_the_same_and_another_seed_another():
     assert run(1) != run(2)
 
 
+def test_the_next_seed_draws_nothing_that_another_place_drew():
+    def found(seed):
+        search = Sampling(LengthLimit(0, 6), seed=seed)
+        return {best.ids for (best,) in Generator(TableModel(30), search).generate([[4, 3]] * 20)}
+
+    assert len(found(0) & found(1)) < 3
+
+
 def test_equal_sources_at_different_places_draw_differently():
     found = Generator(TableModel(30), Sampling(LengthLimit(0, 6))).generate([[4, 5, 3]] * 20)
     assert len({best.ids for (best,) in found}) > 15

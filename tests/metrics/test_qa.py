@@ -149,6 +149,13 @@ def test_the_best_threshold_is_that_of_trying_all(seed):
     assert found.value == min(t for t in tried if score(t) > found.score - 1e-9)
 
 
+def test_of_thresholds_that_are_as_good_the_lowest_is_taken():
+    questions = {"a": ["cat"], "b": ["dog"], "c": []}
+    predictions = {"a": "cat", "b": "dog", "c": "cat"}  # answering b and c gains one, loses one
+    found = best_threshold(predictions, questions, {"a": 0.1, "b": 0.5, "c": 0.5})
+    assert (found.value, found.score) == (0.1, pytest.approx(200 / 3))
+
+
 def test_batches_and_ranks_add_up_to_the_scorers_figures():
     rows = drawn()
     whole, left, right = (AnswerScorer().corpus() for _ in range(3))

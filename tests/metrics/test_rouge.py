@@ -89,6 +89,12 @@ def test_intervals_hold_95_of_100_means_of_other_corpora():
     assert 52 <= sum(held) <= 60
 
 
+def test_an_interval_is_as_wide_as_1_96_standard_errors_on_either_side():
+    hypotheses = ["red", "blue"] * 200
+    low, high = RougeScorer(resamples=2000).score(hypotheses, ["red"] * 400)[0].interval
+    assert (low, high) == pytest.approx((50 - 1.96 * 2.5, 50 + 1.96 * 2.5), abs=0.4)
+
+
 def test_intervals_depend_on_the_seed_alone_and_may_be_left_out():
     hypotheses, references = drawn(40)
     first, again, other = (

@@ -31,6 +31,26 @@ def test_few_queries_that_share_key_heads_are_pytorchs(groups, rows, mask, kind)
         close(ops.attention(q, keys, values, bias, False, 0.0, 0.3), want)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 6])
+def test_few_queries_of_a_whole_target_see_nothing_that_follows_them(groups):
+    q = torch.randn(2, 6, 5, 8)
+    keys, values = torch.randn(2, 2, groups, 5, 8).unbind()
+    want = F.scaled_dot_product_attention(
+        q, keys, values, is_causal=True, scale=0.3, enable_gqa=True
+    )
+    with torch.no_grad():
+        close(ops.attention(q, keys, values, None, True, 0.0, 0.3), want)
+
+
+def test_products_that_are_exact_stay_so_under_autocast():
+    x, y = torch.randn(2, 9, 16), torch.randn(2, 16, 7)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = ops.exact_product(x, y)
+        from_half = ops.exact_product(x.bfloat16(), y.bfloat16())
+    close(found, x @ y)
+    close(from_half, x.bfloat16().float() @ y.bfloat16().float())
+
+
 @pytest.mark.parametrize("keys", [20, 100, 300])
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("autocast", [False, True])

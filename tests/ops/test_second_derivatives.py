@@ -143,15 +143,28 @@ def test_second_derivatives_agree_with_finite_differences(function, shapes):
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.usefixtures("either_cpu")
+@pytest.mark.parametrize(("function", "shapes"), cases(RIGHT))
+def test_a_gradient_is_the_same_where_another_is_to_follow(function, shapes):
+    inputs = inputs_of(shapes)
+    ours, theirs = (
+        torch.autograd.grad(function(*inputs).sin().sum(), inputs, create_graph=more)
+        for more in (True, False)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
 @WAYS
-@pytest.mark.parametrize("mask", ["none", "causal", "hidden", "learnt"])
+@pytest.mark.parametrize("mask", ["none", "causal", "hidden", "added", "learnt"])
 def test_those_of_flash_attention_are_pytorchs(mask, twice):
     inputs = inputs_of(((2, 4, 5, 6), (2, 2, 5, 6), (1, 4, 5, 5)))
     hidden = torch.rand(2, 1, 5, 5) < 0.3
     hidden[..., 0] = False
 
     def attend(attention, q, keys, bias):
-        bias = bias if mask == "learnt" else ~hidden if mask == "hidden" else None
+        added = bias.detach() if mask == "added" else None
+        bias = bias if mask == "learnt" else ~hidden if mask == "hidden" else added
         extra = {} if bias is None else {"attn_mask": bias}
         values = 0.5 * keys + 1
         if attention is flash_attention:

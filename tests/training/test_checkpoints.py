@@ -1,6 +1,7 @@
 """Checkpoints: what is on the disk after whatever happened, and going on from there."""
 
 import errno
+import math
 import multiprocessing
 import os
 import random
@@ -344,6 +345,16 @@ def test_the_last_two_stay_and_the_weights_that_they_list(tmp_path, keeping):
     for step in content(tmp_path, 3 * BATCHES)["kept"]:
         found = torch.load(weights(tmp_path, step), weights_only=True)
         assert found["state_dict"].keys() == {"weight"}
+
+
+def test_a_validation_that_is_no_number_is_the_worst_whenever_it_came(tmp_path):
+    class Unsure(Watcher):
+        def on_validation_epoch_end(self):
+            self.log("val/loss", math.nan if self.global_step == BATCHES else 1.0)
+
+    train(tmp_path, at=Unsure(), keeping=("val/loss", "min", 1), max_epochs=3)
+    assert content(tmp_path, BATCHES)["kept"] == [BATCHES]
+    assert content(tmp_path, 3 * BATCHES)["kept"] == [2 * BATCHES]
 
 
 def cut(path, share):

@@ -55,6 +55,14 @@ def test_figures_of_another_beginning_are_dropped(tmp_path):
     assert rows(tmp_path) == [{"loss": "2.0", "step": "0"}]
 
 
+def test_a_file_that_is_begun_anew_by_the_same_logger_has_a_header(tmp_path):
+    logger = CSVFile(str(tmp_path))
+    logger.log_metrics({"loss": 1.0, "bleu": 3.0}, 0)
+    logger.resume(0)  # where a training goes back to its start
+    logger.log_metrics({"loss": 2.0}, 0)
+    assert rows(tmp_path) == [{"loss": "2.0", "step": "0"}]
+
+
 def test_tensorboard_shows_each_step_once(tmp_path, monkeypatch):
     # files of one second are read in the order of a count's digits, where 10 comes before 9
     monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(10))
@@ -85,6 +93,16 @@ def test_tensorboard_shows_the_settings_as_a_text(tmp_path):
     [event] = EventAccumulator(logger.log_dir).Reload().Tensors("settings/text_summary")
     assert event.step == 4
     text = "```yaml\nmodel:\n  dim: 16\nparameters: 7\n```"
+    assert event.tensor_proto.string_val[0].decode() == text
+
+
+def test_tensorboard_shows_each_cell_of_a_table_on_one_line_and_in_its_column(tmp_path):
+    logger = TensorBoardRun(str(tmp_path), "tensorboard", version=0)
+    logger.show_table("samples", [["step", "1"], ["7", "a | b\nc"]], 6)
+    logger.finalize("success")
+    [event] = EventAccumulator(logger.log_dir).Reload().Tensors("samples/text_summary")
+    assert event.step == 6
+    text = "| step | 1 |\n| --- | --- |\n| 7 | a \\| b c |"
     assert event.tensor_proto.string_val[0].decode() == text
 
 

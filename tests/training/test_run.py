@@ -215,6 +215,15 @@ def test_a_run_that_diverges_twice_stops(capfd, corpus, tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "model").exists()
 
 
+def test_settings_say_the_precision_and_how_many_ranks_were_started(monkeypatch):
+    alone = checked_training("trainer=cpu").settled()
+    assert alone.settings["trainer"]["precision"] == alone.trainer.precision == 32
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
+    started = checked_training("trainer=cpu", "run_dir=x").settled()
+    assert started.settings["trainer"]["devices"] == started.trainer.devices == 2
+
+
 @pytest.mark.parametrize(
     ("asked", "before", "given"), [(3, 2, 3), (None, 2, 2), (None, 8, 4), (None, None, 4)]
 )

@@ -18,6 +18,7 @@ class Inner:
     steps: int = 1
     rate: Dropout = 0.0
     workers: Annotated[int | None, Role.NOTE] = None
+    shown: Annotated[Dropout, Role.NOTE] = 0.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Part:
 NODE = {
     "_target_": f"{__name__}.Part",
     "plain": 1, "shape": 1, "end": 1, "score": {"_target_": "of.others.Score", "n": 1},
-    "note": "a", "inner": {"steps": 1, "rate": 0.1, "workers": 2}, "of_no_field": 1,
+    "note": "a", "inner": {"steps": 1, "rate": 0.1, "workers": 2, "shown": 0.1}, "of_no_field": 1,
 }  # fmt: skip
 
 
@@ -44,7 +45,8 @@ def test_a_value_has_the_role_of_its_field_or_of_what_it_is_part_of():
     assert roles == {
         "_target_": "STEP", "plain": "STEP", "shape": "SHAPE", "end": "END",
         "score._target_": "SCORE", "score.n": "SCORE", "note": "NOTE", "inner.steps": "MACHINE",
-        "inner.rate": "STEP", "inner.workers": "NOTE", "of_no_field": "STEP",
+        "inner.rate": "STEP", "inner.workers": "NOTE",
+        "inner.shown": "NOTE", "of_no_field": "STEP",
     }  # fmt: skip
 
 
@@ -54,6 +56,13 @@ def test_runs_differ_by_the_roles_that_are_looked_at(role):
     named = {"STEP": "plain=1", "SHAPE": "shape=1", "END": "end=1", "NOTE": "note=a"}
     expected = [f"data.{named[role.name]}"] if role.name in named else []
     assert differences({"data": NODE}, {"data": other}, {role}) == expected
+
+
+def test_keys_on_one_side_alone_differ_from_a_value_on_the_other():
+    theirs, ours = {"data": {"head": {"words": 2}}}, {"data": {"head": None}}
+    assert differences(theirs, ours, {Role.STEP}) == ["data.head={...}"]
+    assert differences(ours, theirs, {Role.STEP}) == ["data.head=null"]
+    assert differences({"data": {}}, ours, {Role.STEP}) == []  # of an earlier version
 
 
 def test_classes_of_others_are_not_imported():

@@ -13,6 +13,7 @@ from seqattn.tokens import BOS
 from seqattn.verbs.reranking import Reranking
 from seqattn.verbs.tuning import AllFinished, Tuning, grid_of, show
 from tests.bundle.conftest import corpus
+from tests.metrics.error_scorer import ErrorScorer
 from tests.settings import node
 
 SOURCES = [*corpus()[::4], ""]
@@ -94,6 +95,18 @@ def test_means_over_sentences_are_tested_too(bundle):
     assert best.settings == {"limit.extra": 9}
     assert best.p is None
     assert other.p < 0.02
+
+
+def test_the_best_of_errors_has_the_fewest(bundle):
+    sources = corpus()[:12]
+    said = bundle.generate(sources, BeamSearch(LengthLimit(1.0, 9), beam_size=2))
+    split = Texts(sources, said, [[text] for text in said], None)
+    search = node(BeamSearch(LIMIT, beam_size=2))
+    found = Tuning(bundle, search, {"limit.extra": [0, 9]}, ErrorScorer()).run(
+        split, lambda *_: None
+    )
+    assert [trial.settings for trial in found] == [{"limit.extra": 9}, {"limit.extra": 0}]
+    assert found[0].scores[0].value == 0 < found[1].scores[0].value
 
 
 @pytest.mark.parametrize(

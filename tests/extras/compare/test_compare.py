@@ -13,6 +13,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from seqattn.extras.compare import judging
+from seqattn.extras.compare.compared_runs import find_runs
 from seqattn.extras.compare.comparison_files import as_latex, as_markdown, as_page
 from seqattn.extras.compare.judging import MetricFigures, PairFigures, SystemScore
 from seqattn.metrics.text import TextScorer
@@ -202,6 +203,16 @@ def test_another_split_is_refused(tmp_path, capfd):
     )
 
 
+@pytest.mark.parametrize("more", [-0.5, 0.5])
+def test_a_score_that_its_sentences_do_not_give_is_refused(tmp_path, capfd, more):
+    home = write_run(tmp_path / "a", spoilt(0))
+    scores = json.loads((home / "scores.json").read_text())["scores"]
+    scores["BLEU"]["value"] += more
+    change(home, scores=scores)
+    said = refusal(capfd, "compare", f"runs=[{home}]")
+    assert re.match(rf"{home}/sentences.jsonl gives BLEU [\d.]+ and scores.json says ", said)
+
+
 def test_damage_is_named_and_left_out_on_request_alone(tmp_path, capfd):
     good = write_run(tmp_path / "a", spoilt(0))
     bad = write_run(tmp_path / "b", spoilt(1), attention="gqa")
@@ -297,6 +308,9 @@ def test_the_runs_of_a_multirun_are_evaluated_and_an_unfinished_one_is_named(
     change(first, ensemble=["another/model"])  # of which one model's cost says nothing
     assert compare(capfd, f"runs=[{first}]", "rounds=1", f"output={tmp_path}/out").code == 0
     assert cost_in(tmp_path / "out")["parameters"] is None
+    change(first, ensemble=[], rerank={"bundle": "another/model"})
+    assert compare(capfd, f"runs=[{first}]", "rounds=1", f"output={tmp_path}/out").code == 0
+    assert cost_in(tmp_path / "out")["parameters"] is None
     (sweep / "1/result.yaml").unlink()
     said = refusal(capfd, "compare", asked)
     assert said.startswith(f"{sweep}/1 is not finished; go on with it by resume=")
@@ -314,6 +328,7 @@ def test_an_evaluation_of_other_weights_or_of_another_bundle_is_not_a_run_s(swee
     os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns - 1))
     told = f"{run}/evaluation/test is of another {{}} than now; it is taken as it is"
     ended = compare(capfd, f"runs=[{run}]", "evaluate=false")
+    assert ended.code == 0, ended.err
     assert told.format("bundle") in ended.err
     assert f"evaluating {run}/model" in compare(capfd, f"runs=[{run}]").err
     assert "evaluating" not in compare(capfd, f"runs=[{run}]").err
@@ -321,6 +336,7 @@ def test_an_evaluation_of_other_weights_or_of_another_bundle_is_not_a_run_s(swee
     source = next(name for name in made_from if name.endswith("test.en"))
     change(run / "evaluation/test", made_from={**made_from, source: ["1 of other contents"]})
     ended = compare(capfd, f"runs=[{run}]", "evaluate=false")
+    assert ended.code == 0, ended.err
     assert told.format(source) in ended.err
     assert f"evaluating {run}/model" in compare(capfd, f"runs=[{run}]").err
     change(run / "evaluation/test", bundle=f"{run}/int8")
@@ -328,6 +344,12 @@ def test_an_evaluation_of_other_weights_or_of_another_bundle_is_not_a_run_s(swee
     assert "has no evaluation of split=test; set evaluate=true" in said
     ended = compare(capfd, f"runs=[{run}/evaluation/test,{sweep}/0]")
     assert f"bundle differs, too: {run}/int8, None" in ended.out
+
+
+def test_jobs_of_a_multirun_come_in_the_order_in_which_they_were_started(tmp_path):
+    for name in ("10", "9", "2", "logs"):
+        (tmp_path / name).mkdir()
+    assert [path.name for path in find_runs([str(tmp_path)])] == ["2", "9", "10"]
 
 
 def test_a_bundle_is_no_run(trained, capfd):

@@ -61,6 +61,17 @@ def test_what_finished_are_the_hypotheses(searched):
     assert {one.ids for one in found} <= said
 
 
+def test_an_end_is_finished_among_as_many_candidates_as_there_are_beams_and_else_pruned(searched):
+    *_, nodes = searched
+    fates = set()
+    for step in {node.step for node in nodes}:
+        for rank, node in enumerate(node for node in nodes if node.step == step):  # best first
+            if node.token == EOS:
+                assert node.fate == ("finished" if rank < BEAMS else "pruned")
+                fates.add(node.fate)
+    assert fates == {"finished", "pruned"}
+
+
 def test_the_best_nodes_spell_the_output(searched):
     _, _, found, nodes = searched
     document = tree_document(nodes, found[0], lambda ids: [str(token) for token in ids])

@@ -278,7 +278,7 @@ def test_a_finished_preparation_says_so_and_changes_nothing(tmp_path, capsys):
     made = prepare(tmp_path)
     times = {path: path.stat().st_mtime_ns for path in made.home.iterdir()}
     capsys.readouterr()
-    again(tmp_path, workers=2).run()
+    again(tmp_path, workers=2, cache_dir=str(tmp_path / "other")).run()
     said = f"output={made.home} is finished, nothing is left to do\n"
     assert capsys.readouterr()[:] == ("", said)
     assert {path: path.stat().st_mtime_ns for path in made.home.iterdir()} == times
@@ -333,6 +333,7 @@ def test_other_settings_or_files_are_refused(tmp_path, finished):
     ],
 )
 def test_a_refused_preparation_binds_nobody(tmp_path, wrong, why):
+    write_text(tmp_path / "text", "test", PAIRS[::30])
     refused = preparation(tmp_path, **wrong)
     with pytest.raises(UserError, match=why):
         refused.run()
@@ -341,6 +342,7 @@ def test_a_refused_preparation_binds_nobody(tmp_path, wrong, why):
         590,
         {"val": 10},
     )
+    assert not (refused.home / "test.arrow").exists()
 
 
 def test_a_file_that_was_mended_is_read_anew(tmp_path):

@@ -40,7 +40,7 @@ def test_the_mean_over_all_draws_is_exact(p, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_all_of_it_can_be_dropped(dtype):
-    x = torch.ones(1000, dtype=dtype, requires_grad=True)
+    x = torch.ones(COUNT, dtype=dtype, requires_grad=True)
     out = drop(x, 1.0)
     assert torch.equal(out, F.dropout(x, 1.0))
     assert (torch.autograd.grad(out.sum(), x)[0] == 0).all()

@@ -1,15 +1,22 @@
 """What a validation makes outputs of, and how they are scored."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from seqattn.bundle.outputs import Answers
+from seqattn.data.base import Texts
 from seqattn.data.batch import collate
+from seqattn.data.span_batch import Questions
 from seqattn.errors import UserError
 from seqattn.generation.base import Hypothesis
-from seqattn.generation.span_search import SpanSearch
+from seqattn.generation.span_search import Answer, Answered, SpanSearch
 from seqattn.metrics.qa import QaScorer
 from seqattn.metrics.text import TextScorer
 from seqattn.training.task_options import ExtractiveAnswering
 from seqattn.training.tasks.seq2seq import TextValidation
+from seqattn.training.tasks.span_setup import SpanSetup
+from seqattn.training.tasks.text_setup import TextSetup
 from seqattn.verbs.evaluate import Evaluation
 
 
@@ -28,6 +35,36 @@ def test_every_window_of_a_source_has_an_output_of_its_own():
     batch = collate([[4, 5, 3], [6, 3], [7, 3], [8, 9, 3]], [[4, 3]] * 4, index=[1, 1, 2, 0])
     made = [(one.row, one.hypothesis, one.references) for one in plan.samples(batch)]
     assert made == [(1, "4 5 3", ["b"]), (1, "6 3", ["b"]), (0, "8 9 3", ["a"])]
+
+
+@pytest.mark.parametrize(("sentences", "longest"), [(2, 2), (0, 4)])
+def test_only_what_is_scored_has_to_be_read(sentences, longest):
+    bundle = SimpleNamespace(encode=lambda texts: [[[4] * len(text)] for text in texts])
+    scored = {"test": Texts(["a", "bb", "cccc"], [], [], None)}
+    setup = SimpleNamespace(
+        bundle=bundle, scored=scored, final=SimpleNamespace(sentences=sentences)
+    )
+    assert TextSetup.scored_lengths(setup) == {"test": longest}
+
+
+def test_the_threshold_is_found_among_all_answers_whatever_threshold_the_run_has():
+    rows = Questions(["a", "b", "c"], ["?"] * 3, ["x y"] * 3, [["x"], ["y"], []])
+    found = [Answered([Answer(t, 0, 1, 0.3)], p) for t, p in (("x", 0.2), ("y", 0.5), ("y", 0.7))]
+    bundle = SimpleNamespace(
+        config={"generation": {}},
+        outputs=lambda rows, search, _: Answers.of(
+            rows, [one.within(search.threshold) for one in found], 1.0
+        ),
+        search=lambda: SpanSearch(**bundle.config["generation"]),
+    )
+    run = SimpleNamespace(
+        generation=SpanSearch(threshold=0.1), task=SimpleNamespace(scorer=QaScorer())
+    )
+    scores = SpanSetup.scores(
+        SimpleNamespace(bundle=bundle, run=run), "val", rows, None, lambda *_: None
+    )
+    assert bundle.config["generation"] == {"threshold": 0.5}
+    assert scores["val/em"] == 100
 
 
 def test_a_threshold_that_no_answer_would_meet_is_refused(tmp_path):
