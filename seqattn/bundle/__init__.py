@@ -1,1 +1,1 @@
-"""What training leaves behind: a model with its tokenizer and configuration."""
+"""Bundles: a trained model with its tokenizer and configuration."""

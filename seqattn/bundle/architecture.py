@@ -1,4 +1,4 @@
-"""What a model is made from: its shape, an attention for each slot, and a position scheme."""
+"""Choices that define a model: its shape, an attention for each slot, and a position scheme."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,17 +20,17 @@ from seqattn.models.stack import PositionFactory, PositionRefused, Slots
 from seqattn.positions.base import Position, Stack
 
 Attentions = AttentionFactory | Sequence[AttentionFactory]
-"""One attention for all layers of a slot, or several that take turns, layer by layer."""
+"""One attention for all layers of a slot, or several used in turn, layer by layer."""
 Model = Seq2SeqModel | SpanModel
 PARTS = ("model", "attention", "position", *SLOT_NODES)
-"""The nodes of a configuration that a model is made from."""
+"""Configuration nodes that define a model."""
 HEADS = ("num_heads", "num_kv_heads", "dropout", "bias")
-"""What cross-attention takes from the self-attention beside it."""
+"""Arguments that cross-attention copies from the self-attention."""
 _PROBED = 48  # a width that most numbers of heads divide
 
 
 class Vocabularies(NamedTuple):
-    """Sizes of both sides' vocabularies, and whether they are one."""
+    """Vocabulary sizes of both sides, and whether they share one vocabulary."""
 
     source_size: int
     target_size: int
@@ -38,37 +38,37 @@ class Vocabularies(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Vocabularies":
-        """Those of a tokenizer."""
+        """Return the sizes of a tokenizer's vocabularies."""
         return cls(tokenizer.source_size, tokenizer.target_size, tokenizer.joint)
 
 
 class ModelConfig(Protocol):
-    """The shape of a model, which says what the model has a place for."""
+    """Shape of a model, and the slots that it has."""
 
     dim: int
     build: Callable[..., Model]
     output: ClassVar[str]
-    """What comes out of it: text or spans."""
+    """Kind of output: text or spans."""
     attention_type: ClassVar[type]
-    """What its attentions are: `Mixer`, `Attention` or `Alignment`."""
+    """Base class of its attentions: `Mixer`, `Attention` or `Alignment`."""
     uses_positions: ClassVar[bool]
     one_vocabulary: ClassVar[bool]
-    """Whether all that it reads is of the source's."""
+    """True if all its inputs use the source vocabulary."""
 
     @property
     def attentions(self) -> Mapping[str, int]:
-        """How many attentions each slot that it has holds."""
+        """Number of attentions in each of its slots."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model's choices, which must fit each other.
+    """Choices that define a model, and their compatibility checks.
 
     Args:
-        attention: of every slot that has none of its own; cross-attention keeps its heads with
-            the softmax kernel. A list goes through the layers, and again from its start.
-        encoder_attention, decoder_attention, cross_attention: a slot's own.
-        names: what the user chose in each group, for messages.
+        attention: default for every slot; cross-attention takes its number of heads, with the
+            softmax kernel. A list is cycled over the layers.
+        encoder_attention, decoder_attention, cross_attention: override it for one slot.
+        names: the user's choice in each group, for messages.
     """
 
     model: ModelConfig
@@ -81,7 +81,7 @@ class Architecture:
 
     @classmethod
     def of(cls, config: Mapping[str, nodes.Node]) -> "Architecture":
-        """From a configuration with nodes of these names.
+        """Build the parts from a configuration's nodes.
 
         Raises:
             UserError: for a node that cannot be built; see `nodes.build`.
@@ -90,13 +90,13 @@ class Architecture:
         return cls(**nodes.each(nodes.build, chosen, ""), names=config.get("choices") or {})
 
     def check(self, joint: bool = True) -> Model:
-        """Refuses choices that do not fit each other, before any work and without memory.
+        """Check that the choices fit each other, without allocating memory.
 
         Args:
-            joint: whether one vocabulary serves both sides.
+            joint: True if both sides share one vocabulary.
 
         Returns:
-            The model without numbers, over tiny vocabularies.
+            The model on the meta device, with tiny vocabularies.
 
         Raises:
             UserError: naming what would fit.
@@ -105,7 +105,7 @@ class Architecture:
             return self.build(Vocabularies(8, 8, joint))
 
     def build(self, vocabulary: Vocabularies) -> Model:
-        """The model over vocabularies of these sizes.
+        """Build the model for vocabularies of these sizes.
 
         Raises:
             UserError: for choices that do not fit each other.
@@ -126,7 +126,7 @@ class Architecture:
             raise UserError(self._without_position(error)) from error
 
     def _without_position(self, error: PositionRefused) -> str:
-        """In the names of choices, what cannot have the position, and what it can have."""
+        """Return a message with the positions that this attention accepts."""
         several = isinstance(self.attention, Sequence)
         attention, position = error.mixer.name, type(error.position).__name__
         if "attention" in self.names and not (
@@ -135,69 +135,69 @@ class Architecture:
             attention = f"attention={self.names['attention']}"
         if "position" in self.names:
             position = f"position={self.names['position']}"
-        taken = error.mixer.abilities.hooks | {"embed"}
+        hooks = error.mixer.abilities.hooks | {"embed"}
         with unallocated():
             schemes = {
                 name: nodes.build(node)(Stack(_PROBED, 1))
                 for name, node in choices("position").items()
             }
-        fitting = ", ".join(name for name, one in schemes.items() if one.hooks <= taken)
+        fitting = ", ".join(name for name, one in schemes.items() if one.hooks <= hooks)
         return f"{attention} cannot use {position}; it takes {fitting}"
 
     def _layers(self, slot: str) -> list[AttentionFactory]:
-        """A factory for each layer of a slot; those that no layer needs must serve it too."""
+        """Return a factory for each layer of a slot; unused ones are checked, too."""
         name, slots = self._name("model"), self.model.attentions
         own: Attentions | None = getattr(self, f"{slot}_attention")
         key = "attention" if own is None else f"attention@{slot}_attention"
-        given = self.attention if own is None else own
-        given = given if isinstance(given, Sequence) else [given]
-        if len(slots) == 1 and (own is not None or len(given) > 1):
+        attentions = self.attention if own is None else own
+        attentions = attentions if isinstance(attentions, Sequence) else [attentions]
+        if len(slots) == 1 and (own is not None or len(attentions) > 1):
             taken = ", ".join(self.taken())
             raise UserError(
                 f"model={name} has one attention; choose it as attention=NAME, of {taken}"
             )
         if own is not None and slot not in slots:
-            keys = " and ".join(f"attention@{kept}_attention=NAME" for kept in slots)
+            keys = " and ".join(f"attention@{other}_attention=NAME" for other in slots)
             raise UserError(f"model={name} has no {slot}; choose attention=NAME, or {keys}")
-        if not given:
+        if not attentions:
             raise UserError(f"{key} must be one choice or several, got none")
-        if not all(map(self._is_of_kind, given)):
+        if not all(map(self._is_of_kind, attentions)):
             raise self._cannot_use(key)
         if slot == "cross" and own is None and len(slots) > 1:
-            given = [cross_default(attention) for attention in given]
-        chosen = self._name(key) if len(given) == 1 else "NAME"
-        made = [partial(self._serving, attention, slot, chosen) for attention in given]
+            attentions = [cross_default(attention) for attention in attentions]
+        chosen = self._name(key) if len(attentions) == 1 else "NAME"
+        factories = [partial(self._serving, attention, slot, chosen) for attention in attentions]
         count = slots.get(slot, 0)
         with unallocated():
-            for spare in made[count:] if count else ():
+            for spare in factories[count:] if count else ():
                 spare(query_dim=self.model.dim, memory_dim=self.model.dim)
-        return [made[n % len(made)] for n in range(count)]
+        return [factories[n % len(factories)] for n in range(count)]
 
     def _is_of_kind(self, attention: AttentionFactory) -> bool:
-        """Whether an attention is of the model's kind, as far as is known before it is made."""
-        made = _target(attention)
-        return not isinstance(made, type) or issubclass(made, self.model.attention_type)
+        """Return False if a class is known, before it is called, to be of the wrong kind."""
+        kind = _target(attention)
+        return not isinstance(kind, type) or issubclass(kind, self.model.attention_type)
 
     def _cannot_use(self, key: str) -> UserError:
         chosen = f"model={self._name('model')} cannot use {key}={self._name(key)}"
         return UserError(f"{chosen}; it takes {', '.join(self.taken())}")
 
     def taken(self) -> dict[str, list[str]]:
-        """The shipped attentions that the model takes, each with the slots that it can serve."""
+        """Return the shipped attentions that the model accepts, with the slots that each fits."""
         built = {name: nodes.build(node) for name, node in choices("attention").items()}
         with unallocated():
-            made = {
+            modules = {
                 name: attention(query_dim=_PROBED, memory_dim=_PROBED)
                 for name, attention in built.items()
                 if self._is_of_kind(attention)
             }
-        slots = {name: _fitting(one, self.model.attentions) for name, one in made.items()}
+        slots = {name: _fitting(one, self.model.attentions) for name, one in modules.items()}
         return {name: fitting for name, fitting in slots.items() if fitting}
 
     def _serving(
         self, factory: AttentionFactory, slot: str, name: str, query_dim: int, memory_dim: int
     ) -> Any:
-        """An attention that can serve `slot`, or a refusal that names the slots that it fits."""
+        """Build an attention for `slot`, or raise UserError with the slots that it fits."""
         attention = factory(query_dim=query_dim, memory_dim=memory_dim)
         which = f"attention={name}" if name != "NAME" else "this attention"
         kind = self.model.attention_type
@@ -219,28 +219,28 @@ class Architecture:
 
 
 def cross_default(attention: AttentionFactory) -> AttentionFactory:
-    """Cross-attention beside a self-attention: the same heads with the softmax kernel.
+    """Return cross-attention with the heads of a self-attention and the softmax kernel.
 
     Raises:
         UserError: where the self-attention does not say how many heads it has.
     """
-    given = getattr(attention, "keywords", {})
-    if "num_heads" not in given:
+    keywords = getattr(attention, "keywords", {})
+    if "num_heads" not in keywords:
         raise UserError(
             "this attention does not say its num_heads, by which cross-attention would have as "
             "many; choose one by attention@cross_attention=NAME"
         )
-    kept = {name: given[name] for name in HEADS if name in given}
-    heads = {"num_kv_heads": given["num_heads"], **kept}  # where it counts no key heads
+    heads_given = {name: keywords[name] for name in HEADS if name in keywords}
+    heads = {"num_kv_heads": keywords["num_heads"], **heads_given}  # where it counts no key heads
     return partial(MultiHeadAttention, **heads, kernel=partial(SoftmaxKernel))
 
 
 def _target(factory: object) -> object:
-    """The class that a factory makes objects of, or the function that it calls."""
+    """Return the class or function that a factory calls."""
     return getattr(factory, "func", factory)
 
 
 def _fitting(attention: Any, slots: Iterable[str]) -> list[str]:
-    """Those of the slots that an attention can serve; an alignment serves all that it is given."""
+    """Return the slots that an attention fits; an alignment fits all."""
     abilities = getattr(attention, "abilities", None)
     return [slot for slot in slots if abilities is None or abilities.fits(slot)]

@@ -1,4 +1,4 @@
-"""A trained model at work, with the tokenizer and the search that it was made for."""
+"""A trained model for inference, with its tokenizer and search."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from seqattn.bundle.text_bundle import TextBundle
 
 Choice = str | AnySearch | Mapping[str, Node] | None
-"""A search: its name such as "greedy" (the files of `conf/generation`), an object, or a node as
-such a file holds it; None for the bundle's own."""
+"""A search: a name such as "greedy" (the files of `conf/generation`), an object, or a node in the
+form of such a file; None for the bundle's own."""
 
 Asked = Sequence[tuple[str, str]]
 """Questions, each with its context."""
@@ -37,7 +37,7 @@ class Bundle(ABC):
     Args:
         model: in eval mode.
         config: the configuration of its training, as nodes.
-        scores: what it scored then.
+        scores: its scores at the end of training.
     """
 
     model: nn.Module
@@ -47,30 +47,30 @@ class Bundle(ABC):
     path: Path
 
     batches: ClassVar[str]
-    """What its loader makes: pairs or spans."""
+    """Kind of batches that its loader makes: pairs or spans."""
     output: ClassVar[str]
-    """What its model gives, and its search: text or spans."""
+    """Kind of output of its model and search: text or spans."""
     unit: ClassVar[str]
-    """What it reads, in words."""
+    """Description of its inputs."""
     searches: ClassVar[Sequence[str]]
-    """The usual choices of generation."""
+    """Choices of generation that it accepts."""
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.model.parameters())
         return f"{type(self).__name__}({str(self.path)!r}, {size:,} parameters)"
 
     def search(self, generation: Choice = None, **settings: Any) -> Any:
-        """A search: the bundle's own or the chosen one, with some of its settings changed.
+        """Return the bundle's own search or a chosen one, with some settings changed.
 
         Args:
             generation: "greedy", "beam", "sampling", "mbr" or "spans"; an object of
                 `seqattn.generation`; a node such as `conf/generation/beam.yaml`; None for the
                 bundle's own.
-            **settings: of the search, such as beam_size=2; of settings that stand together the
-                changed ones are enough, such as limit={"minimum": 3}. None beside an object.
+            **settings: of the search, such as beam_size=2; nested settings are merged, such as
+                limit={"minimum": 3}. Not allowed with an object.
 
         Raises:
-            UserError: for a search or a setting that is not there, or is not for this bundle.
+            UserError: for an unknown search or setting, or one that does not fit this bundle.
         """
         node: Any = generation
         if isinstance(generation, str):
@@ -83,42 +83,42 @@ class Bundle(ABC):
         if settings and not isinstance(node, Mapping):
             kind = type(node).__name__
             raise UserError(f"a {kind} has its settings; give a name such as beam to change some")
-        made = build(changed(node, settings) if settings else node, "generation")
-        return self._of_kind(made, "generation", "output")
+        search = build(changed(node, settings) if settings else node, "generation")
+        return self._of_kind(search, "generation", "output")
 
     def _of_kind(self, made: Any, name: str, trait: str) -> Any:
-        """What a node made, if it is for such bundles as this."""
+        """Return a part built from a node, after checking that it fits this kind of bundle."""
         needed = getattr(self, trait)
         if getattr(made, trait, None) != needed:
             raise UserError(f"{name} must be of those for {needed}, got a {type(made).__name__}")
         return made
 
     def _loader(self) -> Any:
-        made = build(part_of(self.config, "loader", self.path), "loader")
-        return self._of_kind(made, "loader", "batches")
+        loader = build(part_of(self.config, "loader", self.path), "loader")
+        return self._of_kind(loader, "loader", "batches")
 
     @property
     def asks(self) -> bool:
-        """Whether it reads questions with their contexts, as its task says."""
+        """True if its task reads questions with their contexts."""
         node = self.config.get("task")
         task = import_path(node[TARGET], "task") if isinstance(node, dict) else None
         return getattr(task, "reads", "pairs") == "questions"
 
     def texts(self, use: str) -> "TextBundle":
-        """Return this bundle for a use that needs one of texts.
+        """Return this bundle if it generates text.
 
         Raises:
-            UserError: it is of another kind.
+            UserError: it does not; `use` says what needs it.
         """
         raise UserError(f"{self.path} gives {self.output}; {use} takes a bundle that gives text")
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse a search or a loader that cannot be used, which the files may name."""
+        """Check that the search and the loader named by its files can be used."""
 
     @abstractmethod
     def rows(self, table: Any, split: str) -> Rows:
-        """Return the rows of a split to score on.
+        """Return the rows of a split, for scoring.
 
         Raises:
             UserError: they have no references.
@@ -128,21 +128,21 @@ class Bundle(ABC):
     def outputs(
         self, rows: Any, search: Choice = None, progress: Progress | None = None
     ) -> "Outputs":
-        """Return the best output for each row, and how long it took."""
+        """Return the best output for each row, and the seconds taken."""
 
     @abstractmethod
     def answer_lines(
         self, asked: Asked, search: Choice, count: int, progress: Progress | None
     ) -> list[dict[str, Any]]:
-        """Return answers to questions as plain values by name, `count` for each at most."""
+        """Return answers to questions as plain values by name, at most `count` for each."""
 
     @abstractmethod
     def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":
-        """Return pictures of the attention in one text, or in one question with its context.
+        """Return plots of the attention in one text, or in one question with its context.
 
         Args:
             text: the text or question.
             context: of a question.
-            target: an output of one's own; None for the model's.
-            heads: draw each layer's heads, too.
+            target: an output to use in place of the model's; None for the model's.
+            heads: True to draw each layer's heads, too.
         """

@@ -1,4 +1,4 @@
-"""The model card of a bundle: what others need to know of it, as a page of Markdown."""
+"""Model card of a bundle, a page of Markdown."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,13 +15,13 @@ def model_card(
     scores: Mapping[str, Any],
     cost: Mapping[str, str],
 ) -> str:
-    """The card, with a licence to be filled in.
+    """Return the card, with a licence to be filled in.
 
     Args:
-        document: the bundle's configuration as it is written.
-        sizes: counts by what they count, such as parameters.
-        scores: what is known of its quality, with signatures.
-        cost: what training took, by name; empty where that is not known.
+        document: the bundle's configuration as written to its file.
+        sizes: counts by name, such as parameters.
+        scores: its scores, with signatures.
+        cost: time and steps of training, by name; empty if unknown.
     """
     chosen = dict(document.get("choices") or {})
     name, task = document.get("name", "model"), chosen.get("task", "a task")
@@ -46,13 +46,13 @@ def model_card(
         f"A `{chosen.get('model', 'model')}` for `task={task}`, trained by seqattn "
         f"{__version__}. It has {own}.",
         f'```python\nimport seqattn\n\nmodel = seqattn.load("DIR")\nmodel.{asks}\n```',
-        *(f"## {title}\n\n" + "\n".join(found) for title, found in parts.items()),
+        *(f"## {title}\n\n" + "\n".join(section) for title, section in parts.items()),
     ]
     return "\n".join(lines[:4]) + "\n\n" + "\n\n".join(lines[4:]) + "\n"
 
 
 def _figures(scores: Mapping[str, Any]) -> Iterator[str]:
-    """A table of scores; "val/" are of the validation split, which chose the weights too."""
+    """Yield a table of scores, with a note on those of the validation split."""
     rows = {name: value for name, value in scores.items() if not name.endswith(_SIGNATURE)}
     if rows:
         yield "`val/` is of the validation split, by which the weights were chosen.\n"

@@ -1,6 +1,6 @@
-"""What belongs at each place of a configuration, read from the shipped choices in `conf/`.
+"""Types allowed at each place of a configuration, read from the shipped choices in `conf/`.
 
-A new kernel is one file and one YAML: the YAML's `_target_` is all that is asked here.
+A new kernel needs one file and one YAML, of which only `_target_` is read here.
 """
 
 import re
@@ -14,23 +14,23 @@ from seqattn.places import shipped
 
 SLOTS = ("encoder", "decoder", "cross")
 SLOT_NODES = tuple(f"{slot}_attention" for slot in SLOTS)
-"""What the slots of attention are called, and the nodes of a configuration that fill them."""
+"""Slots of attention, and the configuration nodes that fill them."""
 _ANY = "*"
-"""In a place, any name that a user gives."""
+"""Part of a place that stands for any name chosen by a user."""
 
 
 @cache
 def types() -> dict[str, dict[str, dict[str, Node]]]:
-    """The types that belong at each place, such as `attention.kernel`, by their names.
+    """Return the types allowed at each place, such as `attention.kernel`, by name.
 
-    Each is what a node of it says of itself: its `_target_`, and `_partial_` of a factory.
+    Each is given by the special keys of its nodes: `_target_`, and `_partial_` of a factory.
     """
-    found: dict[str, dict[str, dict[str, Node]]] = {}
+    places: dict[str, dict[str, dict[str, Node]]] = {}
 
     def note(node: Node, place: str) -> dict[str, Node]:
         if isinstance(node, dict) and TARGET in node:
             marks = {key: node[key] for key in (TARGET, PARTIAL) if key in node}
-            found.setdefault(place, {})[node[TARGET].rpartition(".")[2]] = marks
+            places.setdefault(place, {})[node[TARGET].rpartition(".")[2]] = marks
         return {}
 
     for file in sorted(shipped("conf").glob("*/*.yaml")):
@@ -41,11 +41,11 @@ def types() -> dict[str, dict[str, dict[str, Node]]]:
         elif package[1] != "_global_":  # which holds values of other groups
             for part in node.values():
                 remarked(part, f"{package[1]}.{_ANY}", note)
-    return found
+    return places
 
 
 def types_at(place: str) -> dict[str, dict[str, Node]]:
-    """The types that belong at a place, by their names."""
+    """Return the types allowed at a place, by name."""
     group, dot, rest = place.partition(".")
     group = "attention" if group.endswith("_attention") else group
     known, place = types(), f"{group}{dot}{rest}"
@@ -53,21 +53,21 @@ def types_at(place: str) -> dict[str, dict[str, Node]]:
 
 
 def choices(group: str) -> dict[str, Node]:
-    """The nodes of a group's choices by their names, `${.key}` replaced by the key beside it."""
-    found = {}
+    """Return the nodes of a group's choices by name, with `${.key}` resolved."""
+    nodes = {}
     for file in sorted((shipped("conf") / group).glob("[!_]*.yaml")):
         node = yaml.load(file.read_text(encoding="utf-8"), LOADER)
         beside = {f"${{.{key}}}": value for key, value in node.items()}
-        found[file.stem] = {
+        nodes[file.stem] = {
             key: beside.get(value, value) if isinstance(value, str) else value
             for key, value in node.items()
             if key != "defaults"
         }
-    return found
+    return nodes
 
 
 def with_new_keys(group: str, node: Node) -> Node:
-    """A bundle's search or data with the keys that its choice has got since; others as they are."""
+    """Add keys that newer versions of a choice have to a bundle's search or data node."""
     known = choices(group).values() if group in ("generation", "data") else ()
     same = [choice for choice in known if choice.get(TARGET) == node.get(TARGET)]
     return {**(same[0] if same else {}), **node}

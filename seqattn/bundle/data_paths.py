@@ -1,4 +1,4 @@
-"""Where a bundle's data lies: no part of the bundle, but kept by the run that it stands in."""
+"""Paths of a bundle's data, which are kept in its run's directory and not in the bundle."""
 
 from pathlib import Path
 from typing import Any
@@ -8,22 +8,21 @@ from seqattn.errors import UserError
 from seqattn.inputs import read_yaml
 
 MISSING = "???"
-"""In place of a path, which whoever uses the data must give; Hydra asks for it."""
+"""Placeholder for a path that the user must give; Hydra reports it as missing."""
 
 
 def without_paths(data: Node) -> Node:
-    """A source of data without the paths of this machine: its `root`, `files` and absolute ones."""
+    """Return a data node without `root`, `files` and absolute paths."""
     if not isinstance(data, dict):
         return data
     return {key: _hidden(key, value) for key, value in data.items()}
 
 
 def with_paths(data: Node, bundle: Path) -> Node:
-    """The same with the paths of the run that the bundle stands in, as far as they are known.
+    """Return a data node with the paths of the bundle's run, as far as they are known.
 
     Args:
-        bundle: its directory, `RUN/model`; the settings of the run are in `RUN/config.yaml`, of
-            which the paths alone are read.
+        bundle: its directory, `RUN/model`; only paths are read from `RUN/config.yaml`.
     """
     try:
         run = read_yaml(bundle.parent / "config.yaml")

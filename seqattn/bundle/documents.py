@@ -1,8 +1,8 @@
 """A bundle's configuration as a document: plain YAML that names choices and values.
 
-A node says `_type_: SoftmaxKernel`, a name that belongs at its place, and no Python path: so a
-class can move without breaking a bundle, and a bundle cannot ask for anything that is no choice of
-its place. A type of somebody else's package is named by its path and needs to be trusted.
+A node has `_type_: SoftmaxKernel`, a name allowed at its place, and no Python path: so a class can
+move without breaking a bundle, and a bundle can only name choices of that place. A type of a
+third-party package is named by its path and must be trusted.
 """
 
 import math
@@ -21,17 +21,17 @@ from seqattn.inputs import parse_yaml
 
 FORMAT = "seqattn bundle 2"
 CONFIG, WEIGHTS, SCORES = "config.yaml", "model.safetensors", "scores.json"
-"""The files of a bundle beside its vocabulary and its card."""
+"""Files of a bundle, except its vocabulary and its card."""
 Config = dict[str, Node]
-"""The nodes of a run, those with `_target_` as `nodes.build` takes them."""
+"""Nodes of a run by name, in the form that `nodes.build` accepts."""
 KEPT = (
     "name", "seed", "choices", "task", "data", "loader", "tokenizer", "model", "attention",
     "encoder_attention", "decoder_attention", "cross_attention", "position", "optimizer",
     "schedule", "generation", "trainer", "quantize",
 )  # fmt: skip
-"""What of a run's configuration its bundle keeps: what using it or training it further needs."""
+"""Nodes of a run's configuration that its bundle stores, to use it or to train it further."""
 _OF_TRAINING = ("optimizer", "schedule")
-"""What a bundle can be used without: left out where it is of a package that is not trusted."""
+"""Optional nodes, which are left out if they name a package that is not trusted."""
 
 
 def written(config: Mapping[str, Node]) -> str:
@@ -48,13 +48,13 @@ def written(config: Mapping[str, Node]) -> str:
 
 
 def read(text: str, trust: Collection[str] = ()) -> Config:
-    """The configuration of a document; nothing that it names is imported.
+    """Return the configuration of a document, without importing what it names.
 
     Args:
-        trust: packages whose types it may name.
+        trust: third-party packages whose types it may name.
 
     Raises:
-        UserError: for what is no such document, or names what does not belong where it stands.
+        UserError: it is not such a document, or names a type that is not allowed at its place.
     """
     document = parse_yaml(text)
     found = document.pop("format", None) if isinstance(document, dict) else None
@@ -88,7 +88,7 @@ class _Untrusted(UserError):
 
 
 def _check_plain(node: Any, place: str) -> None:
-    """Refuses keys that are no texts, values that are no scalars, and what others would expand."""
+    """Raise UserError for keys that are not strings, non-scalar values and interpolations."""
     if isinstance(node, str) and "${" in node:
         raise UserError(f"{place} must be plain text, got {shown(node)}")
     if isinstance(node, float) and not math.isfinite(node):
@@ -102,7 +102,7 @@ def _check_plain(node: Any, place: str) -> None:
 
 
 def _type(node: Node, place: str) -> dict[str, Node]:
-    """The marks in a document of a node with a target."""
+    """Return the special keys that name a node's type in a document."""
     if not isinstance(node, dict) or TARGET not in node:
         return {}
     path = str(node[TARGET])
@@ -113,7 +113,7 @@ def _type(node: Node, place: str) -> dict[str, Node]:
 
 
 def _target(node: Node, place: str, trust: Collection[str]) -> dict[str, Node]:
-    """The marks by which the type of a document's node is built, if it belongs at its place."""
+    """Return the special keys that build a document's node, if its type is allowed at its place."""
     known = types_at(place)
     marks = [key for key in node if key.startswith("_")] if isinstance(node, dict) else []
     if known and node is not None and TYPE not in marks:

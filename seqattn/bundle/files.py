@@ -1,4 +1,4 @@
-"""The files of a bundle: written whole or not at all, read without running anything of theirs."""
+"""Files of a bundle: written atomically, read without running code from them."""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -32,17 +32,16 @@ def write_bundle(
     cost: Mapping[str, str] | None = None,
     beside: Callable[[Path], object] = lambda directory: None,
 ) -> None:
-    """Writes a bundle whole, or not at all; one that stands there is kept until then.
+    """Write a bundle atomically, in place of an existing one.
 
     Args:
         config: nodes of the run, by name; those in `documents.KEPT` are written.
-        scores: what is known of the model's quality, with signatures.
-        cost: what its training took, by name, for the model card; None where that is not known.
-        beside: writes other files into the directory before it appears.
+        scores: of the model, with signatures.
+        cost: time and steps of training, by name, for the model card; None if unknown.
+        beside: writes further files into the directory before it is renamed into place.
 
     Raises:
-        UserError: where it cannot be written, something else stands there, or the weights are not
-            finite.
+        UserError: it cannot be written, the path holds something else, or weights are not finite.
     """
     document = written(config)
     sizes = {
@@ -78,7 +77,7 @@ def write_bundle(
 
 
 def store_search(path: Path, config: Mapping[str, Node], generation: Node) -> None:
-    """Changes the search of a bundle that stands at `path`, and nothing else.
+    """Replace the search of the bundle at `path`.
 
     Raises:
         UserError: where it cannot be written.
@@ -96,7 +95,7 @@ def _check_finite(model: nn.Module) -> None:
 
 
 def _put(new: Path, path: Path) -> None:
-    """Lets a directory take the place of what stands at `path`, which comes back where it fails."""
+    """Move a directory to `path`, and restore what was there before if that fails."""
     old = new.with_name("old")
     if path.exists():
         path.rename(old)
@@ -110,13 +109,13 @@ def _put(new: Path, path: Path) -> None:
 
 
 def read_config(path: Path, trust: Collection[str] = ()) -> Config:
-    """The configuration that a bundle carries, as nodes; nothing that it names is imported.
+    """Return a bundle's configuration as nodes, without importing what it names.
 
     Args:
-        trust: packages of others whose classes it may name.
+        trust: third-party packages whose classes it may name.
 
     Raises:
-        UserError: where `path` is absent or no bundle, or names what it may not.
+        UserError: `path` is absent or not a bundle, or names a class that is not allowed.
     """
     if not path.is_dir():
         raise UserError(f"there is no bundle at {path}; training writes one to RUN/model")
@@ -133,25 +132,25 @@ def read_config(path: Path, trust: Collection[str] = ()) -> Config:
 
 
 def read_scores(path: Path) -> dict[str, Any]:
-    """What a bundle says of its quality; nothing where it does not.
+    """Return a bundle's scores, empty without a file of scores.
 
     Raises:
-        UserError: where the file is no JSON object of numbers and texts.
+        UserError: the file is not a JSON object of numbers and texts.
     """
     file = path / SCORES
     if not is_file(file):
         return {}
-    found = read_json(file, "a bundle's scores", largest=_LARGEST)
-    if not isinstance(found, dict) or _depth(found) > _DEEPEST:
+    scores = read_json(file, "a bundle's scores", largest=_LARGEST)
+    if not isinstance(scores, dict) or _depth(scores) > _DEEPEST:
         raise UserError(f"{file} must hold a JSON object of numbers and texts; train again")
-    return found
+    return scores
 
 
 def part_of(config: Mapping[str, Node], name: str, path: str | Path) -> Node:
-    """A part of a bundle's configuration; a dot leads into nested ones.
+    """Return a part of a bundle's configuration, of nested ones by a name with dots.
 
     Raises:
-        UserError: where it is not there.
+        UserError: there is none.
     """
     value: Node = config
     for key in name.split("."):
@@ -163,7 +162,7 @@ def part_of(config: Mapping[str, Node], name: str, path: str | Path) -> Node:
 
 
 def _depth(value: Any) -> int:
-    """How many dicts and lists stand within each other."""
+    """Return how deeply dicts and lists are nested."""
     if not isinstance(value, dict | list):
         return 0
     return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)

@@ -1,4 +1,4 @@
-"""Texts, questions and contexts that a bundle is given."""
+"""Input texts, questions and contexts of a bundle."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,14 +6,14 @@ from seqattn.checking import shown
 from seqattn.errors import UserError
 
 Texts = str | Iterable[str]
-"""One, or several."""
+"""One text, or several."""
 
 
 def several(texts: Texts) -> Sequence[str]:
-    """The texts as a list, of which no other order or numbering is known than its own.
+    """Return texts as a list.
 
     Raises:
-        UserError: one is no text.
+        UserError: one is not a text.
     """
     found = [texts] if isinstance(texts, str) else list(texts)
     for number, text in enumerate(found, 1):
@@ -23,7 +23,7 @@ def several(texts: Texts) -> Sequence[str]:
 
 
 def as_many(questions: Texts, contexts: Texts) -> tuple[Sequence[str], Sequence[str]]:
-    """Questions and the context of each."""
+    """Return lists of questions and of the context of each."""
     asked, read = several(questions), several(contexts)
     if len(asked) != len(read):
         raise UserError(f"each of {len(asked)} questions needs a context, got {len(read)}")

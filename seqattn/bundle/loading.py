@@ -1,4 +1,4 @@
-"""From a bundle's files to a model at work."""
+"""Loading of bundles."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from seqattn.ops.int8 import round_weights
 from seqattn.storage import user_path
 
 BUNDLES = {kind.output: kind for kind in (TextBundle, SpanBundle)}
-"""The kind of bundle for each kind of output."""
+"""Class of bundle for each kind of output."""
 
 
 def load_bundle(
@@ -29,11 +29,11 @@ def load_bundle(
     trust: Collection[str] = (),
     ensemble: Sequence[str | Path] = (),
 ) -> Bundle:
-    """Loads a bundle, see `seqattn.load`; its sizes are held against its files before use.
+    """Load a bundle, see `seqattn.load`; its sizes are checked against its files first.
 
     Raises:
-        UserError: where it is absent, foreign or damaged, or names a package that is not trusted;
-            where those of an ensemble have other vocabularies, or do not give text.
+        UserError: it is missing, damaged or not a bundle, or names a package that is not trusted;
+            or members of an ensemble have different vocabularies, or do not generate text.
     """
     if ensemble:
         ensemble = [ensemble] if isinstance(ensemble, str | Path) else ensemble
@@ -48,7 +48,7 @@ def load_bundle(
     if config.get("quantize"):
         round_weights(model)
     try:
-        torch.empty(1, device=device).item()  # meta has no numbers to give
+        torch.empty(1, device=device).item()  # fails on meta, which holds no values
         model.to(torch.device(device)).eval()
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device={device} cannot be used here; use device=cpu") from error
@@ -59,7 +59,7 @@ def load_bundle(
 
 
 def _joined(bundles: Sequence[Bundle]) -> TextBundle:
-    """The first bundle, whose answers are those of all."""
+    """Return the first bundle as an ensemble of all."""
     first, *others = (bundle.texts("an ensemble") for bundle in bundles)
     for other in others:
         found, needed = other.tokenizer.fingerprint, first.tokenizer.fingerprint

@@ -1,7 +1,7 @@
-"""From configuration nodes, which are plain dicts and lists, to objects.
+"""Building of objects from configuration nodes, which are plain dicts and lists.
 
-A node with `_target_: package.Class` is an object of that class, its other keys the arguments of
-the constructor; with `_partial_: true` it is a factory, to be called with what is still missing.
+A node with `_target_: package.Class` describes an object of that class, its other keys the
+constructor's arguments; with `_partial_: true` a factory, called with the remaining arguments.
 """
 
 import difflib
@@ -18,11 +18,11 @@ from seqattn.errors import UserError
 
 TARGET, PARTIAL, TYPE = "_target_", "_partial_", "_type_"
 Node = Any
-"""What YAML can hold: a scalar, a list of nodes, or a dict from texts to nodes."""
+"""A value of YAML: a scalar, a list of nodes, or a dict from texts to nodes."""
 
 
 def build(node: Node, where: str = "") -> Any:
-    """Makes what a node describes.
+    """Build the object that a node describes.
 
     Args:
         node: scalars, lists and dicts, interpolations resolved.
@@ -30,12 +30,12 @@ def build(node: Node, where: str = "") -> Any:
 
     Returns:
         The object of a `_target_`, a `functools.partial` of it where `_partial_` is true, and the
-        same kind of value for everything else. A partial makes the objects nested in it anew at
-        each call, so that layers made by it share nothing.
+        same kind of value for everything else. A partial rebuilds the objects nested in it at
+        each call, so that layers share nothing.
 
     Raises:
-        UserError: for an unknown or missing key, a value that its parameter cannot take, or a
-            `_target_` that is not there; the message names the key.
+        UserError: for an unknown or missing key, a value that its parameter does not accept, or a
+            `_target_` that does not exist; the message names the key.
     """
     if not isinstance(node, Mapping) or TARGET not in node:
         return each(build, node, where)
@@ -54,18 +54,18 @@ def build(node: Node, where: str = "") -> Any:
     for name in named:
         if name not in takes and not takes_all:
             raise UserError(f"there is no key {_join(where, name)}{nearest(name, takes, where)}")
-    given = each(build, named, where)
+    kwargs = each(build, named, where)
     with keys_under(where):
-        check(target, given)
+        check(target, kwargs)
     if not is_factory:
-        return _call(target, (), given, where)
-    factory = _Factory(target, **given)
+        return _call(target, (), kwargs, where)
+    factory = _Factory(target, **kwargs)
     factory.nested, factory.where = named, where
     return factory
 
 
 def build_verb(path: str, settings: Mapping[str, Node]) -> Any:
-    """Build a verb, which keeps the plain settings if it has a field `settings`.
+    """Build a verb, and store the plain settings in its field `settings` if it has one.
 
     Args:
         path: of its class.
@@ -74,26 +74,26 @@ def build_verb(path: str, settings: Mapping[str, Node]) -> Any:
     Raises:
         UserError: as `build`.
     """
-    given = {name: node for name, node in settings.items() if name != TARGET}
-    verb = build({**given, TARGET: path})
-    return replace(verb, settings=given) if hasattr(verb, "settings") else verb
+    kwargs = {name: node for name, node in settings.items() if name != TARGET}
+    verb = build({**kwargs, TARGET: path})
+    return replace(verb, settings=kwargs) if hasattr(verb, "settings") else verb
 
 
 class _Factory(partial[Any]):
-    """A partial that makes the objects nested in it anew at each call."""
+    """A partial that rebuilds the objects nested in it at each call."""
 
     nested: dict[str, Node]
     where: str
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        given = {**each(build, self.nested, self.where), **kwargs}
-        return _call(self.func, args, given, self.where)
+        arguments = {**each(build, self.nested, self.where), **kwargs}
+        return _call(self.func, args, arguments, self.where)
 
 
 def _call(
     target: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], where: str
 ) -> Any:
-    """Calls a target; what it lacks and what it refuses is told by the user's keys."""
+    """Call a target; errors on its arguments name the user's keys."""
     for parameter in list(inspect.signature(target).parameters.values())[len(args) :]:
         variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if parameter.default is parameter.empty and not variable and parameter.name not in given:
@@ -103,7 +103,7 @@ def _call(
 
 
 def each(change: Callable[[Any, str], Any], value: Any, where: str) -> Any:
-    """Lists and mappings with their parts changed, by part and the key that holds it."""
+    """Apply `change(part, key)` to the items of a list or mapping."""
     if isinstance(value, Mapping):
         return {str(name): change(part, _join(where, name)) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -112,9 +112,9 @@ def each(change: Callable[[Any, str], Any], value: Any, where: str) -> Any:
 
 
 def remarked(node: Node, place: str, marks: Callable[[Node, str], dict[str, Node]]) -> Node:
-    """A node with other keys that say what it is: those that `marks` gives for each part.
+    """Return a node with the special keys of each part replaced by those that `marks` returns.
 
-    A list's parts have the place of the list.
+    Items of a list have the place of the list.
     """
     if isinstance(node, list):
         return [remarked(part, place, marks) for part in node]
@@ -126,38 +126,38 @@ def remarked(node: Node, place: str, marks: Callable[[Node, str], dict[str, Node
 
 
 def nearest(wrong: str, options: Iterable[str], where: str = "") -> str:
-    """The end of a message: which of the options was meant, or which there are, all at `where`."""
+    """Return the end of a message: the closest option, or all options, with the prefix `where`."""
     options = list(options)
-    found = difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
-    if found:
-        return f"; did you mean {_join(where, found[0])}?"
+    matches = difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
+    if matches:
+        return f"; did you mean {_join(where, matches[0])}?"
     return f"; it takes {', '.join(options) or 'none'}"
 
 
 def import_path(path: str, where: str = "") -> Callable[..., Any]:
-    """The class or function that a dotted path names.
+    """Import the class or function that a dotted path names.
 
     Raises:
-        UserError: where it is not there, or is neither.
+        UserError: there is none, or it is neither.
     """
     key = _join(where, TARGET)
     parts = path.split(".") if isinstance(path, str) else []
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         raise UserError(f"{key} must name a class as package.Class, got {shown(path)}")
     try:
-        found = pydoc.locate(path)
+        target = pydoc.locate(path)
     except pydoc.ErrorDuringImport as error:
         if isinstance(error.value, UserError):  # a package of an extra is not installed
             raise error.value from None
         raise UserError(f"{key}={path} cannot be imported: {error.value}") from error
     if parts[0] not in sys.modules:
         raise UserError(f"{key}={path} cannot be imported: No module named {parts[0]!r}")
-    if found is None:
+    if target is None:
         home, _, name = path.rpartition(".")
         raise UserError(f"{key}={path}: there is no {name} in {home}")
-    if not callable(found):
+    if not callable(target):
         raise UserError(f"{key}={path} must name a class or a function")
-    return found
+    return target
 
 
 def _join(where: str, name: object) -> str:
@@ -165,10 +165,10 @@ def _join(where: str, name: object) -> str:
 
 
 def changed(node: Mapping[str, Node], settings: Mapping[str, Any]) -> dict[str, Node]:
-    """A node with other settings, those of the nodes in it as well."""
-    found = dict(node)
+    """Return a node with some settings changed, merging nested nodes."""
+    merged = dict(node)
     for name, value in settings.items():
         within = isinstance(value, Mapping) and TARGET not in value
         known = node.get(name)
-        found[name] = changed(known, value) if within and isinstance(known, Mapping) else value
-    return found
+        merged[name] = changed(known, value) if within and isinstance(known, Mapping) else value
+    return merged

@@ -1,4 +1,4 @@
-"""What a bundle makes of the rows of a split, and how long it takes."""
+"""Outputs of a bundle for the rows of a split, with the time taken."""
 
 import json
 from abc import ABC, abstractmethod
@@ -20,10 +20,10 @@ Rank = Callable[[Sequence[str], Found], Found]
 
 @dataclass(frozen=True)
 class Outputs(ABC):
-    """The best output for each row, "" for none, and how many seconds they took."""
+    """Best output for each row, "" for none, and the seconds that all took."""
 
     unit: ClassVar[str]
-    """What a row is, in words."""
+    """Name of the rows, such as sentences."""
 
     rows: Rows
     texts: list[str]
@@ -31,25 +31,25 @@ class Outputs(ABC):
 
     @property
     def rates(self) -> dict[str, float]:
-        """How many were made a second, by what they are."""
+        """Outputs per second, by unit."""
         return {self.unit: len(self.texts) / self.seconds}
 
     def scores(self, scorer: Any) -> list[Any]:
-        """Return how good they are, as a scorer says."""
+        """Return a scorer's scores of the outputs."""
         return list(self.rows.score(scorer, self.texts))
 
     def table(self) -> dict[str, str]:
-        """Return how many there are, as rows of a table."""
+        """Return the number of outputs and the speed, as rows of a table."""
         return {self.unit: f"{len(self.texts):,} ({self.rates[self.unit]:,.1f} a second)"}
 
     @abstractmethod
     def write(self, directory: Path) -> None:
-        """Write the files of an evaluation that this kind of output has."""
+        """Write the evaluation files of this kind of output."""
 
 
 @dataclass(frozen=True)
 class TextOutputs(Outputs):
-    """Texts, and how many target tokens they have with their ends."""
+    """Texts, and the number of their target tokens, end marks counted."""
 
     unit = "sentences"
     rows: Texts
@@ -72,7 +72,7 @@ class TextOutputs(Outputs):
 
 @dataclass(frozen=True)
 class Answers(Outputs):
-    """Answers to questions, with all that a search found."""
+    """Answers to questions, with all answers of the search."""
 
     unit = "questions"
     rows: Questions
@@ -80,25 +80,25 @@ class Answers(Outputs):
 
     @classmethod
     def of(cls, rows: Questions, found: list[Answered], seconds: float) -> "Answers":
-        """Take the best answer to each question."""
+        """Return outputs with the best answer to each question."""
         return cls(rows, [answered.best for answered in found], seconds, found)
 
     @property
     def best(self) -> dict[str, str]:
-        """The best answer to each question by its id, "" for none."""
+        """Best answer to each question by its id, "" for none."""
         return dict(zip(self.rows.ids, self.texts, strict=True))
 
     @property
     def no_answer(self) -> dict[str, float]:
-        """The probability of each question by its id that it has no answer."""
+        """Probability that a question has no answer, by its id."""
         return {n: one.no_answer for n, one in zip(self.rows.ids, self.found, strict=True)}
 
     def within(self, threshold: float) -> "Answers":
-        """Return the same, without answers where none is likelier than a threshold."""
+        """Return a copy without answers where the probability of none exceeds a threshold."""
         return self.of(self.rows, [one.within(threshold) for one in self.found], self.seconds)
 
     def best_threshold(self) -> float:
-        """The probability of no answer above which questions are best left unanswered."""
+        """Return the best threshold on the probability of no answer."""
         from seqattn.metrics.qa import best_threshold  # torchmetrics takes a second to import
 
         gold = dict(zip(self.rows.ids, self.rows.answers, strict=True))
@@ -109,7 +109,7 @@ class Answers(Outputs):
         return {**super().table(), "left unanswered": f"{unanswered:,}"}
 
     def write(self, directory: Path) -> None:
-        """Write what the official scorer reads, and every answer that was asked for."""
+        """Write the files that the official scorer reads, and all answers."""
         write_json(directory / "predictions.json", self.best)
         write_json(directory / "no_answer.json", self.no_answer)
         each = (

@@ -1,4 +1,4 @@
-"""Pictures of where a bundle's attention looks in a text or a question."""
+"""Plots of a bundle's attention in a text or a question."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,35 +22,35 @@ _LONGEST = 400  # tokens of a side; labels of thousands take minutes to draw
 
 
 class Look(NamedTuple):
-    """What an input and its output are, in lines, and figures of the attention by their names."""
+    """Lines of text on an input and its output, and figures of the attention by name."""
 
     lines: list[str]
     figures: dict[str, Figure]
 
 
 def look_at_text(bundle: TextBundle, text: str, target: str | None, heads: bool) -> Look:
-    """Heatmaps of a text and of an output, and the words that they align; see `Bundle.look`."""
+    """Draw heatmaps of a text and an output, and align their words; see `Bundle.look`."""
     output, said, window = target, "target", 0
     if output is None:
         best, window = bundle.best(text)
         [output], said = bundle.tokenizer.decode_target([best.ids]), "output"
-    found = draw_text(bundle, text, output, heads=heads, said=said, window=window)
+    heatmaps = draw_text(bundle, text, output, heads=heads, said=said, window=window)
     lines = [f"source:    {text}", f"{said}:    {output}"]
     windows = len(bundle.encode([text])[0])
     if windows > 1:
         lines.append(f"windows:   {windows}, of which the pictures show number {window + 1}")
-    words = found.alignment
+    words = heatmaps.alignment
     if words is not None and words.links:
         pairs = zip(words.target, words.links, strict=True)
         links = ", ".join(f"{target} ← {words.source[place]}" for target, place in pairs)
         lines += [f"looked at: {links}", f"alignment: {words.pharaoh()}"]
-    if found.without:
-        lines.append(f"no weights: {', '.join(found.without)} attention mixes without them")
-    return Look(lines, found.figures)
+    if heatmaps.without:
+        lines.append(f"no weights: {', '.join(heatmaps.without)} attention mixes without them")
+    return Look(lines, heatmaps.figures)
 
 
 def look_at_question(bundle: SpanBundle, question: str, context: str, heads: bool) -> Look:
-    """Heatmaps of a question on its context; see `Bundle.look`."""
+    """Draw heatmaps of a question on its context; see `Bundle.look`."""
     best = bundle.answer(question, context)[0].best or "(no answer)"
     lines = [f"question:  {question}", f"answer:    {best}"]
     return Look(lines, draw_question(bundle, question, context, heads))
@@ -66,13 +66,12 @@ def draw_text(
     said: str = "output",
     window: int = 0,
 ) -> Heatmaps:
-    """Heatmaps of a text, as the model reads it, and of an output; see `attention_heatmaps`.
+    """Draw heatmaps of a text, as the model reads it, and an output; see `attention_heatmaps`.
 
-    Of a text in several windows the one of this number is shown, which is counted from 0.
+    For a text in several windows, `window` selects one by its number from 0.
 
     Raises:
-        UserError: where all tokens are to be shown, and are more than a picture can show, or the
-            text is empty.
+        UserError: all tokens are to be shown and a figure cannot hold them, or the text is empty.
     """
     if not text.strip():
         raise UserError('text must hold some words: text="A dog runs."')
@@ -93,20 +92,21 @@ def draw_text(
 def draw_question(
     bundle: SpanBundle, question: str, context: str, heads: bool = False
 ) -> dict[str, Figure]:
-    """Heatmaps of one question on its context; see `question_heatmaps`."""
+    """Draw heatmaps of one question on its context; see `question_heatmaps`."""
     encoder, pieces = bundle.encoder, bundle.tokenizer.source_pieces
     batches = list(encoder([question], [context]))
-    asked, whole = batches[0].question[0].tolist(), encoder.reader.context(context).ids.tolist()
-    names = pieces(whole, cut_words(context).text)
+    question_ids = batches[0].question[0].tolist()
+    context_ids = encoder.reader.context(context).ids.tolist()
+    names = pieces(context_ids, cut_words(context).text)
     windows = [
-        Sentence(whole[first : first + size], names[first : first + size])
+        Sentence(context_ids[first : first + size], names[first : first + size])
         for batch in batches
         for first, size in zip(batch.offset.tolist(), (batch.context != PAD).sum(1), strict=True)
     ]
     device = next(bundle.model.parameters()).device
     return question_heatmaps(
         bundle.model,
-        Sentence(asked, pieces(asked, cut_words(question).text)),
+        Sentence(question_ids, pieces(question_ids, cut_words(question).text)),
         windows,
         (batch.to(device) for batch in batches),
         heads,

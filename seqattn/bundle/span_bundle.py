@@ -34,23 +34,23 @@ class SpanBundle(Bundle):
     def answer(
         self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
     ) -> list[Answered]:
-        """Answers to each question, the likeliest first, with their characters and probabilities.
+        """Return answers to each question, best first, with characters and probabilities.
 
         Args:
             questions: N, or one.
             contexts: the context of each.
             generation, **settings: as `search`, such as answers=3.
         """
-        asked = as_many(questions, contexts)
-        return self.answerer(generation, **settings).answer(*asked)
+        pairs = as_many(questions, contexts)
+        return self.answerer(generation, **settings).answer(*pairs)
 
     def answerer(self, generation: Choice = None, **settings: Any) -> Answerer:
-        """The search over the model. Args: as `search`."""
+        """Return the search bound to the model. Args: as `search`."""
         return Answerer(self.model, self.encoder, self.search(generation, **settings))
 
     @property
     def encoder(self) -> SpanEncoder:
-        """Questions and contexts to batches, as in training."""
+        """Encoder of questions and contexts into batches, as in training."""
         return SpanEncoder(self.tokenizer, self._loader())
 
     @property
@@ -67,16 +67,16 @@ class SpanBundle(Bundle):
         self, rows: Questions, search: Choice = None, progress: Progress | None = None
     ) -> Answers:
         began = time.perf_counter()
-        found = self.answerer(search).answer(rows.questions, rows.contexts, progress)
-        return Answers.of(rows, found, time.perf_counter() - began)
+        answers = self.answerer(search).answer(rows.questions, rows.contexts, progress)
+        return Answers.of(rows, answers, time.perf_counter() - began)
 
     def answer_lines(
         self, asked: Asked, search: Choice, count: int, progress: Progress | None
     ) -> list[dict[str, Any]]:
-        """As `Bundle.answer_lines`, with characters and probabilities; others after the best."""
+        """Return answers, best first, with characters and probabilities; see `Bundle`."""
         questions, contexts = ([pair[side] for pair in asked] for side in (0, 1))
-        found = self.answerer(search).answer(questions, contexts, progress)
-        return [one.plain() for one in found]
+        answers = self.answerer(search).answer(questions, contexts, progress)
+        return [one.plain() for one in answers]
 
     def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":
         from seqattn.bundle.pictures import look_at_question  # Matplotlib takes a second to import

@@ -1,4 +1,4 @@
-"""A bundle that answers in its own words."""
+"""A bundle that generates text."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(repr=False)
 class TextBundle(Bundle):
-    """A bundle that answers in its own words: what `seqattn.load` gives for most tasks.
+    """A bundle that generates text; `seqattn.load` returns it for most tasks.
 
-    `generate` gives the best output for each text, `hypotheses` several with their scores,
-    `answer` answers questions by task=qa_generative. Each takes a search by name or as an object,
-    and settings of it: `generate(texts, "beam", beam_size=2)`.
+    `generate` returns the best output for each text, `hypotheses` several with their scores, and
+    `answer` the answers to questions (task=qa_generative). Each takes a search by name or as an
+    object, and settings of it: `generate(texts, "beam", beam_size=2)`.
 
     Attributes:
         model: the network, a `torch.nn.Module` in eval mode.
-        tokenizer, config, scores, path: its vocabularies, settings, figures and directory.
-        ensemble: other bundles' models that answer with this one, by the mean probability.
+        tokenizer, config, scores, path: its vocabularies, settings, scores and directory.
+        ensemble: other bundles' models, whose probabilities are averaged with this one's.
     """
 
     model: Seq2SeqModel
@@ -56,12 +56,12 @@ class TextBundle(Bundle):
     ) -> list[str]: ...
 
     def generate(self, texts: Texts, generation: Choice = None, **settings: Any) -> str | list[str]:
-        """The best output for each text, or for the one text; an empty text gives an empty one.
+        """Generate the best output for each text; the output for an empty text is empty.
 
-        A model of single lines generates the lines of a text apart, see `lines`.
+        A model of single lines generates the lines of a text separately, see `lines`.
 
         Args:
-            texts: sources, as written: one, or several.
+            texts: raw source texts, one or several.
             generation: a search such as "greedy", see `search`; None for the bundle's own.
             **settings: of the search, such as beam_size=2.
 
@@ -73,14 +73,14 @@ class TextBundle(Bundle):
         """
         read = self.lines(texts)
         generator, windows = self.generator(generation, **settings), self.encode(read.lines)
-        found = generate_from_windows(generator, windows, read.texts)
-        outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in found]))
+        hypotheses = generate_from_windows(generator, windows, read.texts)
+        outputs = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
         return outputs[0] if isinstance(texts, str) else outputs
 
     def answer(
         self, questions: Texts, contexts: Texts, generation: Choice = None, **settings: Any
     ) -> list[str]:
-        """The best answer to each question on its context, of a bundle of task=qa_generative.
+        """Generate the best answer to each question on its context (task=qa_generative).
 
         Args:
             questions: N, or one.
@@ -93,32 +93,32 @@ class TextBundle(Bundle):
     def hypotheses(
         self, texts: Texts, generation: Choice = None, **settings: Any
     ) -> list[list[Hypothesis]]:
-        """Hypotheses for each text, best first, each with `ids`, `score` and `log_probability`.
+        """Return hypotheses for each text, best first, with `ids`, `score` and `log_probability`.
 
         Args: as `generate`, such as n_best=3.
         """
         return generate_from_windows(self.generator(generation, **settings), self.encode(texts))
 
     def best(self, text: str, generation: Choice = None, **settings: Any) -> InWindow:
-        """The best hypothesis for a text, and in which of the windows of `encode` it was found.
+        """Return the best hypothesis for a text, and the number of its window from `encode`.
 
         Args: as `generate`.
         """
-        found = search_windows(self.generator(generation, **settings), self.encode(text))
-        return found[0][0]
+        best = search_windows(self.generator(generation, **settings), self.encode(text))
+        return best[0][0]
 
     def lines(self, texts: Texts) -> TextLines:
-        """Texts as they are generated from: their lines apart, where the model reads one line.
+        """Split texts into lines if the model reads single lines.
 
-        That is a model of pairs (long_sources=drop) whose source vocabulary has no line break.
-        Generate from `lines` of the result, and `join` the outputs.
+        It does if long_sources=drop and the source vocabulary has no line break. Generate from
+        `lines` of the result, and `join` the outputs.
         """
         return TextLines.of(several(texts), self._reads_line)
 
     def encode(self, texts: Texts) -> list[list[list[int]]]:
-        """Source ids of each text as the model reads it, in one part or in several windows.
+        """Return source ids of each text, in one part or in several windows.
 
-        Where the model knows no line breaks they are read as spaces, which standard error tells.
+        If the model knows no line breaks, they are read as spaces, with a note on standard error.
         """
         read = several(texts)
         if self._reads_line or self._line_breaks == "unknown":
@@ -134,17 +134,17 @@ class TextBundle(Bundle):
         return self._line_breaks != "piece" and self._loader().long_sources == "drop"
 
     def ended(self, ids: Sequence[int]) -> list[int]:
-        """An output's ids with the end, but where the model's positions have no room for it."""
+        """Append the end mark to an output's ids, unless they fill the model's positions."""
         return [*ids] if len(ids) == self.model.max_target_length else [*ids, EOS]
 
     def generator(self, generation: Choice = None, **settings: Any) -> Generator:
-        """The search over the model. Args: as `search`."""
-        made: Search = self.search(generation, **settings)
-        return made.over(self.answering)
+        """Return the search bound to the model. Args: as `search`."""
+        search: Search = self.search(generation, **settings)
+        return search.over(self.answering)
 
     @property
     def answering(self) -> Seq2SeqModel | Ensemble:
-        """The model, or the ensemble of it and others."""
+        """The model, or the ensemble of it and other bundles' models."""
         return Ensemble([self.model, *self.ensemble]) if self.ensemble else self.model
 
     def texts(self, use: str) -> "TextBundle":
@@ -166,16 +166,16 @@ class TextBundle(Bundle):
         progress: Progress | None = None,
         rank: Rank | None = None,
     ) -> TextOutputs:
-        """As `Bundle.outputs`. Args: rank: gives the hypotheses of each line in another order."""
+        """Return outputs, see `Bundle`. Args: rank: reorders the hypotheses of each line."""
         began = time.perf_counter()
         read = self.lines(rows.sources)
         encoded = self.encode(read.lines)
-        found = generate_from_windows(self.generator(search), encoded, read.texts, progress)
+        hypotheses = generate_from_windows(self.generator(search), encoded, read.texts, progress)
         if rank is not None:
-            found = rank(read.lines, found)
+            hypotheses = rank(read.lines, hypotheses)
         seconds = time.perf_counter() - began
-        texts = read.join(self.tokenizer.decode_target([best[0].ids for best in found]))
-        tokens = sum(len(best[0].ids) + 1 for best in found)
+        texts = read.join(self.tokenizer.decode_target([best[0].ids for best in hypotheses]))
+        tokens = sum(len(best[0].ids) + 1 for best in hypotheses)
         return TextOutputs(rows, texts, seconds, tokens)
 
     def answer_lines(

@@ -1,4 +1,4 @@
-"""Modules that are made to be looked at, not to be used."""
+"""Modules built for inspection only."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -11,20 +11,20 @@ from torch.overrides import TorchFunctionMode
 
 
 class _NoNumbers(TorchFunctionMode):
-    """Leaves out `normal_`, for which PyTorch would import its compiler: seconds, for nothing."""
+    """Skip `normal_`, for which PyTorch would import its compiler: seconds, for nothing."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
+        arguments = kwargs or {}
         if func in (torch.Tensor.normal_, nn.init.normal_):
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
+            return args[0] if args else arguments["tensor"]
+        return func(*args, **arguments)
 
 
 @contextmanager
 def unallocated() -> Iterator[None]:
-    """Modules made inside take no memory, hold no numbers and say nothing."""
+    """Build modules on the meta device, without memory, values or warnings."""
     logging.disable(logging.WARNING)
     try:
         with torch.device("meta"), _NoNumbers():

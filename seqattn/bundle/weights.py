@@ -1,4 +1,4 @@
-"""A model's weights in a file: without pickle, and held against the model before any is read."""
+"""A model's weights in a file, without pickle and checked against the model before reading."""
 
 import struct
 from collections.abc import Mapping
@@ -16,30 +16,30 @@ from seqattn.errors import UserError
 from seqattn.ops.int8 import Rounded, matrices
 
 _SCALE = ".int8_scale"
-"""What ends the name of a rounded matrix's scales."""
+"""Suffix of the name of a rounded matrix's scales."""
 _LONGEST_HEADER = 1 << 24
 _SPARE = 1 << 30
-"""Bytes that a model may take beside its weights, for tables that are not kept."""
+"""Bytes that a model may take beyond its weights, for tables that are not stored."""
 
 
 class _Wrong(Exception):
-    """A file that does not hold the model's weights, and why."""
+    """Reason why a file does not hold the model's weights."""
 
 
 def save_weights(model: nn.Module, file: Path, form: str, rounded: bool) -> None:
-    """Writes a model's weights without pickle, each shared one once, and the format, `form`.
+    """Write a model's weights without pickle, shared ones once, with the format name `form`.
 
-    Equal weights make equal files, byte for byte.
+    Equal weights give equal files, byte for byte.
 
     Args:
-        rounded: whether `round_weights` rounded the model; its matrices are then written as int8,
+        rounded: True if `round_weights` rounded the model; its matrices are then written as int8,
             each with the scales of its rows.
     """
-    whole = {id(table) for table in matrices(model)} if rounded else set()
+    rounded_ids = {id(table) for table in matrices(model)} if rounded else set()
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) in whole - seen:
+        if id(tensor) in rounded_ids - seen:
             tensors[name], tensors[name + _SCALE] = Rounded.of(tensor.data)
         elif id(tensor) not in seen:
             tensors[name] = tensor.data.contiguous()
@@ -48,13 +48,13 @@ def save_weights(model: nn.Module, file: Path, form: str, rounded: bool) -> None
 
 
 def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies) -> Model:
-    """The model of an architecture with the weights of a file.
+    """Build the model of an architecture and load the weights of a file.
 
-    Names, shapes and memory are compared before any tensor is made.
+    Names, shapes and memory are compared before any tensor is allocated.
 
     Raises:
-        UserError: where the file is absent or damaged, or holds another model's weights or
-            numbers that are not finite.
+        UserError: the file is missing or damaged, or holds another model's weights or values
+            that are not finite.
     """
     if not file.is_file():
         raise UserError(f"{file} is not there; the bundle is incomplete: train again")
@@ -83,14 +83,14 @@ def load_model(file: Path, architecture: Architecture, vocabulary: Vocabularies)
 
 
 def _read(tensors: Any, name: str, scales: set[str]) -> Tensor:
-    """A tensor of the file, of a rounded matrix its numbers times their scales."""
-    found: Tensor = tensors.get_tensor(name)
+    """Return a tensor of the file; a rounded matrix is multiplied by its scales."""
+    tensor: Tensor = tensors.get_tensor(name)
     if name + _SCALE not in scales:
-        return found
+        return tensor
     scale = tensors.get_tensor(name + _SCALE)
-    if found.dtype != torch.int8 or found.dim() != 2 or scale.shape != (len(found), 1):
+    if tensor.dtype != torch.int8 or tensor.dim() != 2 or scale.shape != (len(tensor), 1):
         raise _Wrong(f"{name} and {name}{_SCALE} are no int8 matrix with a scale for each row")
-    return Rounded(found, scale).matrix
+    return Rounded(tensor, scale).matrix
 
 
 def _check(
@@ -99,10 +99,10 @@ def _check(
     shapes: Mapping[str, tuple[int, ...]],
     size: int,
 ) -> None:
-    """Compare a file's tensors with those of the model, of which none is allocated.
+    """Compare a file's tensors with those of the model, on the meta device.
 
     Args:
-        architecture, vocabulary: what the model is made from.
+        architecture, vocabulary: of the model.
         shapes: of the file's tensors, by name.
         size: of the file, in bytes.
 
@@ -127,6 +127,6 @@ def _check(
     for name, tensor in state.items():
         if id(tensor) not in held:
             raise _Wrong(f"it lacks {name}")
-        found = shapes.get(name, tuple(tensor.shape))
-        if found != tuple(tensor.shape):
-            raise _Wrong(f"{name} is {found} in it and {tuple(tensor.shape)} in the model")
+        shape = shapes.get(name, tuple(tensor.shape))
+        if shape != tuple(tensor.shape):
+            raise _Wrong(f"{name} is {shape} in it and {tuple(tensor.shape)} in the model")
