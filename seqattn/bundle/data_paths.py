@@ -31,7 +31,7 @@ def with_paths(data: Node, bundle: Path) -> Node:
     theirs = run.get("data") if isinstance(run, dict) else None
     if not isinstance(theirs, dict) or theirs.get(TARGET) != data.get(TARGET):
         return data
-    return {key: _found(key, value, theirs.get(key)) for key, value in data.items()}
+    return {key: _filled(key, value, theirs.get(key)) for key, value in data.items()}
 
 
 def _hidden(key: str, value: Node) -> Node:
@@ -44,7 +44,7 @@ def _hidden(key: str, value: Node) -> Node:
     return MISSING if is_path or (key == "root" and several) else value
 
 
-def _found(key: str, value: Node, theirs: Any) -> Node:
+def _filled(key: str, value: Node, theirs: Any) -> Node:
     names = theirs.values() if isinstance(theirs, dict) else [theirs]
     each = [name for one in names for name in (one if isinstance(one, list) else [one])]
     if any(name is not None and (not isinstance(name, str) or "${" in name) for name in each):

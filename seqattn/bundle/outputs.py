@@ -76,12 +76,12 @@ class Answers(Outputs):
 
     unit = "questions"
     rows: Questions
-    found: list[Answered]
+    ranked: list[Answered]
 
     @classmethod
-    def of(cls, rows: Questions, found: list[Answered], seconds: float) -> "Answers":
+    def of(cls, rows: Questions, ranked: list[Answered], seconds: float) -> "Answers":
         """Return outputs with the best answer to each question."""
-        return cls(rows, [answered.best for answered in found], seconds, found)
+        return cls(rows, [answered.best for answered in ranked], seconds, ranked)
 
     @property
     def best(self) -> dict[str, str]:
@@ -91,11 +91,11 @@ class Answers(Outputs):
     @property
     def no_answer(self) -> dict[str, float]:
         """Probability that a question has no answer, by its id."""
-        return {n: one.no_answer for n, one in zip(self.rows.ids, self.found, strict=True)}
+        return {n: one.no_answer for n, one in zip(self.rows.ids, self.ranked, strict=True)}
 
     def within(self, threshold: float) -> "Answers":
         """Return a copy without answers where the probability of none exceeds a threshold."""
-        return self.of(self.rows, [one.within(threshold) for one in self.found], self.seconds)
+        return self.of(self.rows, [one.within(threshold) for one in self.ranked], self.seconds)
 
     def best_threshold(self) -> float:
         """Return the best threshold on the probability of no answer."""
@@ -105,7 +105,7 @@ class Answers(Outputs):
         return max(0.0, best_threshold(self.best, gold, self.no_answer).value)
 
     def table(self) -> dict[str, str]:
-        unanswered = sum(not answered.answers for answered in self.found)
+        unanswered = sum(not answered.answers for answered in self.ranked)
         return {**super().table(), "left unanswered": f"{unanswered:,}"}
 
     def write(self, directory: Path) -> None:
@@ -114,7 +114,7 @@ class Answers(Outputs):
         write_json(directory / "no_answer.json", self.no_answer)
         each = (
             {"id": name, "answers": [answer._asdict() for answer in answered.answers]}
-            for name, answered in zip(self.rows.ids, self.found, strict=True)
+            for name, answered in zip(self.rows.ids, self.ranked, strict=True)
         )
         lines = (json.dumps(one, ensure_ascii=False) for one in each)
         write_lines(lines, str(directory / "answers.jsonl"))

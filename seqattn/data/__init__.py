@@ -1,5 +1,5 @@
-"""Text becomes ids, ids become batches.
+"""From texts to ids, and from ids to batches.
 
-Import from the modules: `tokenizer` and `batch` need no `datasets`, so that a bundle can
-generate where only its own requirements are installed.
+Import from the modules: `tokenizer` and `batch` do not need `datasets`, so that a bundle can
+generate with only its own requirements installed.
 """

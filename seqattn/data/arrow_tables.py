@@ -1,4 +1,4 @@
-"""Tables of `datasets`: made once, kept by content, fetched from the hub, all without noise."""
+"""Tables of `datasets`: cached by content, fetched from the hub, without progress bars or logs."""
 
 import hashlib
 import logging
@@ -27,11 +27,11 @@ TEXTS, NUMBERS = pa.list_(TEXT), pa.list_(NUMBER)
 def table_of(
     rows: Iterable[dict[str, Any]], columns: dict[str, Any], content: str, cache_dir: Path | None
 ) -> datasets.Dataset:
-    """A memory-mapped table, made once for the same `content`.
+    """Return a memory-mapped table, cached by `content`.
 
     Args:
-        rows: what `content` decides; not read where the table is there.
-        cache_dir: made if absent; None for the place of `datasets`.
+        rows: determined by `content`; not read if the table is cached.
+        cache_dir: created if absent; None for the cache of `datasets`.
     """
     folder = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
     path = folder / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.arrow"
@@ -40,17 +40,17 @@ def table_of(
     if not is_file(path):
         some, schema = iter(rows), pa.schema(columns)
         with file_faults("write", path), tempfile.TemporaryDirectory(dir=folder) as temporary:
-            whole = Path(temporary) / path.name
-            with whole.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
+            complete = Path(temporary) / path.name
+            with complete.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
                 while batch := list(islice(some, 1000)):
                     writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
-            whole.replace(path)
+            complete.replace(path)
     return datasets.Dataset.from_file(str(path))
 
 
 @contextmanager
 def quiet_datasets(cache_dir: Path | None = None) -> Iterator[None]:
-    """Silences `datasets` and the hub's client for a while, and then leaves them as they were.
+    """Silence `datasets` and the hub's client inside the block.
 
     Raises:
         UserError: a file cannot be written.
@@ -82,10 +82,10 @@ def quiet_datasets(cache_dir: Path | None = None) -> Iterator[None]:
 def hub_table(
     dataset: str, name: str | None, split: str, cache_dir: Path | None
 ) -> datasets.Dataset:
-    """A split of a dataset on the hub. Args: name: its configuration. split: as the hub calls it.
+    """Load a split from the hub. Args: name: its configuration. split: its name on the hub.
 
     Raises:
-        UserError: it cannot be had.
+        UserError: it cannot be loaded.
     """
     cache = None if cache_dir is None else str(cache_dir)
     with quiet_datasets(cache_dir), _hub_faults(dataset, split):
@@ -93,9 +93,7 @@ def hub_table(
 
 
 def hub_stream(dataset: str, name: str | None, split: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of such a split one after the other, without a copy on disk. Args, Raises: as
-    `hub_table`.
-    """
+    """Yield the rows of such a split, without a copy on disk. Args, Raises: as `hub_table`."""
     with quiet_datasets(), _hub_faults(dataset, split):
         yield from datasets.load_dataset(dataset, name, split=split, streaming=True)
 
@@ -106,14 +104,14 @@ def _hub_faults(dataset: str, split: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    # names, configurations, splits, the network, the server: each fails with another type
+    # names, configurations, splits, the network and the server all fail with different types
     except (OSError, ValueError, RuntimeError, LookupError, DatasetsError, HTTPError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"cannot load {dataset} ({split}) from the hub: {reason}") from error
 
 
 def content_digest(table: datasets.Dataset) -> str:
-    """SHA-256 of a table's rows, whatever file they came from."""
+    """Return the SHA-256 of a table's rows, independent of their file."""
     digest = hashlib.sha256()
     for batch in table.iter(batch_size=10_000):
         for side in sorted(batch):
@@ -127,7 +125,7 @@ class Lists:
     """A column of lists of int32, read through numpy views of the memory-mapped file.
 
     Attributes:
-        lengths: (N,) of each list.
+        lengths: (N,) of the lists.
     """
 
     def __init__(self, table: datasets.Dataset, column: str) -> None:
@@ -139,7 +137,7 @@ class Lists:
         self.lengths: Ints = np.concatenate([np.diff(part) for part in offsets])
 
     def fetch(self, rows: Ints) -> list[npt.NDArray[np.int32]]:
-        """The lists of some rows."""
+        """Return the lists of some rows."""
         starts, ends = self._start[rows], self._start[rows] + self.lengths[rows]
         columns = (part.tolist() for part in (self._chunk[rows], starts, ends))
         return [self._values[c][start:end] for c, start, end in zip(*columns, strict=True)]

@@ -1,4 +1,4 @@
-"""What a source of data is, and its rows as plain lists."""
+"""Base classes of data sources, and rows as plain lists."""
 
 import glob
 from abc import ABC, abstractmethod
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
-"""The splits, each with its name on the hub."""
+"""Splits and their usual names on the hub."""
 Files = Mapping[str, str | Sequence[str] | None]
-"""A file for each split, or several, or patterns of names."""
+"""One file, several files or name patterns for each split."""
 
 
 class Source(ABC):
@@ -33,35 +33,35 @@ class Source(ABC):
     """
 
     yields: ClassVar[Literal["pairs", "questions"]] = "pairs"
-    """Pairs of texts, or questions on contexts: so a task knows whether it can use the source."""
+    """Kind of rows, which a task requires: pairs of texts, or questions on contexts."""
 
     @abstractmethod
     def load(self, split: str, cache_dir: Path | None = None) -> "Dataset":
-        """Reads a split.
+        """Load a split.
 
         Args:
-            split: train, val, test, or another that is there.
-            cache_dir: where `datasets` keeps its memory-mapped copy; None for its own place.
+            split: train, val, test, or another that exists.
+            cache_dir: for the memory-mapped copy of `datasets`; None for its default.
 
         Returns:
-            Of pairs, string columns "source" and, where there are targets, "target"; where rows
-            have several references, a column "references" with a list of them, one at least;
-            perhaps an "id". Numbers of characters may stand in "head", of what begins all windows
-            of a long source, and "begin" and "end", of what a window must hold to be trained on,
-            -1 for nothing. Of questions, string columns "id", "question" and "context", and
-            "answers" and "starts": a list of the right answers and one of the characters of the
-            context where they begin, -1 for one that stands nowhere in it, both empty for a
-            question without an answer.
+            For pairs, string columns "source" and, if there are targets, "target"; for rows with
+                several references, a column "references" with a list of at least one; optionally
+                "id". Optional integer columns, in characters: "head", the length of the prefix that
+                begins all windows of a long source; "begin" and "end", of the part that a window
+                must contain to be trained on, -1 for none. For questions, string columns "id",
+                "question" and "context", and lists "answers" and "starts": the right answers, and
+                the character of the context where each begins, -1 if it does not occur there; both
+                are empty for a question without an answer.
 
         Raises:
-            UserError: the split is not there or cannot be read. A split is never another one
-                under its name.
+            UserError: the split does not exist or cannot be read. One split is never substituted
+                for another.
         """
 
     def stream(self, split: str) -> Iterator[tuple[str, str]]:
-        """The pairs of a split one after the other, source and target, as `load` has them.
+        """Yield the pairs (source, target) of a split, as in `load`.
 
-        Nothing is kept of those that were read, and bytes that are no UTF-8 are U+FFFD.
+        Pairs are not stored. Bytes that are not UTF-8 become U+FFFD.
 
         Raises:
             UserError: as `load`.
@@ -72,19 +72,19 @@ class Source(ABC):
         yield from ((row["source"], row["target"]) for row in rows)
 
     def files(self, split: str) -> list[Path]:
-        """The files that a split is read from; none where they are not known."""
+        """Return the files that a split is read from, empty if unknown."""
         return []
 
     def alignments_of(self, split: str) -> Path | None:
-        """The file of a split's word alignments, as `read_links` reads it; None for none."""
+        """Return the file of a split's word alignments, see `read_links`; None without one."""
         return None
 
     def origin(self, split: str) -> str:
-        """What a split is read from: its files, or a dataset of the hub."""
+        """Return where a split is read from: its files, or a dataset of the hub."""
         return type(self).__name__
 
     def report(self) -> list[str]:
-        """Lines on what `load` had to mend or leave out."""
+        """Return lines on what `load` repaired or left out."""
         return []
 
 
@@ -92,10 +92,10 @@ class FileOrHub(Source):
     """Files for each split, or else a dataset on the hub.
 
     Args:
-        files: for each of train, val, test a file, or several, which are read one after the other;
-            a name may be a pattern such as "news*.jsonl", and end in ".gz". Null for none.
+        files: for each of train, val, test a file, or several, which are concatenated; a name may
+            be a pattern such as "news*.jsonl", and end in ".gz". Null for none.
         dataset: a dataset's name on the hub.
-        splits: its own names for train, val, test; those left out keep "train", "validation",
+        splits: its own names for train, val, test; the defaults are "train", "validation",
             "test".
 
     Raises:
@@ -103,17 +103,17 @@ class FileOrHub(Source):
     """
 
     no_test: ClassVar[str] = ""
-    """Why the test file may be absent."""
+    """Reason why the test file may be missing, for the message."""
 
     def __init__(
         self, files: Files | None, dataset: str | None, splits: Mapping[str, str] | None = None
     ) -> None:
-        given = {split: path for split, path in (files or {}).items() if path is not None}
-        for split in (*given, *(splits or {})):
+        paths = {split: path for split, path in (files or {}).items() if path is not None}
+        for split in (*paths, *(splits or {})):
             if split not in HUB_SPLITS:
                 raise UserError(f"split must be one of {', '.join(HUB_SPLITS)}, got {split!r}")
         self.paths: dict[str, list[Path]] = {}
-        for split, named in given.items():
+        for split, named in paths.items():
             names = [named] if isinstance(named, str) else named
             strings = isinstance(names, Sequence) and all(n and isinstance(n, str) for n in names)
             if not strings or not names:
@@ -123,31 +123,31 @@ class FileOrHub(Source):
         self.hub_splits = {**HUB_SPLITS, **(splits or {})}
 
     def origin(self, split: str) -> str:
-        """What a split is read from.
+        """Return where a split is read from.
 
         Raises:
-            UserError: there is no such split, or its file for testing is not there.
+            UserError: there is no such split, or its test file is missing.
         """
         known = self.paths or self.hub_splits
         if split not in known:
             raise UserError(f"the {split} split must have a file, got {', '.join(known)}")
         if self.dataset is not None:
             return f"{self.dataset} ({self.hub_splits[split]})"
-        path, *more = self.found(split)
+        path, *more = self.paths_of(split)
         if split == "test" and self.no_test and not is_file(path):
             raise UserError(f"the test split needs {path}, which does not exist; {self.no_test}")
         return several([path, *more])
 
     def files(self, split: str) -> list[Path]:
-        return self.found(split) if split in self.paths else []
+        return self.paths_of(split) if split in self.paths else []
 
-    def found(self, split: str) -> list[Path]:
-        """A split's files, patterns resolved, in the order in which they are read."""
-        return [path for given in self.paths[split] for path in matching(given)]
+    def paths_of(self, split: str) -> list[Path]:
+        """Return a split's files in reading order, with patterns expanded."""
+        return [path for pattern in self.paths[split] for path in matching(pattern)]
 
 
 def several(paths: Sequence[Path]) -> str:
-    """Names files in a message: all of them, or the first and how many more."""
+    """Name files in a message: all of them, or the first and the number of others."""
     first, *more = map(str, paths)
     return (
         f"{first} and {len(more):,} more files" if len(more) > 1 else " and ".join([first, *more])
@@ -155,34 +155,34 @@ def several(paths: Sequence[Path]) -> str:
 
 
 def matching(path: Path) -> list[Path]:
-    """The files that a pattern such as "news*.jsonl" names, sorted; of a plain name that alone.
+    """Return the sorted files that match a pattern such as "news*.jsonl", or a plain name itself.
 
     Raises:
         UserError: there is none.
     """
     if not glob.has_magic(str(path)) or is_file(path):
         return [path]
-    # not `Path.glob`, which takes neither whole paths nor "**.jsonl"
-    found = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
-    if not found:
+    # not `Path.glob`, which accepts neither absolute paths nor "**.jsonl"
+    files = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
+    if not files:
         raise UserError(f"{path} must name a file at least, there is none")
-    return found
+    return files
 
 
 class Rows(Protocol):
-    """Rows of a split as they came, of any kind."""
+    """Raw rows of a split, of any kind."""
 
     @property
     def sources(self) -> Sequence[str]:
-        """What is read: texts, or questions."""
+        """Input texts, or questions."""
 
     @property
     def contexts(self) -> Sequence[str | None]:
-        """What each question is about; None for a text."""
+        """Context of each question; None for a text."""
 
     @property
     def references(self) -> Sequence[Sequence[str]]:
-        """The right outputs of each row."""
+        """Right outputs of each row."""
 
     def first(self, count: int | None) -> Self:
         """Return the first `count` rows; None for all."""
@@ -192,19 +192,19 @@ class Rows(Protocol):
 
 
 class Texts(NamedTuple):
-    """`Rows` of pairs as they came, nothing left out."""
+    """`Rows` of raw pairs, nothing left out."""
 
     sources: list[str]
     targets: list[str]
-    """Empty where the split has only sources."""
+    """Empty if the split has only sources."""
     references: list[list[str]]
-    """One or more for each source, the target alone where there are no others; empty without."""
+    """One or more for each source, by default the target; empty without targets."""
     ids: list[str] | None
-    """What names each row; None where nothing does."""
+    """Id of each row; None without ids."""
 
     @classmethod
     def of(cls, table: "Dataset") -> "Texts":
-        """Reads the columns "source", "head", "target", "references", "id" where they are there."""
+        """Read the columns "source", "head", "target", "references" and "id", if present."""
         names = table.column_names
         targets = list(table["target"]) if "target" in names else []
         references = [[text] for text in targets]
@@ -218,14 +218,14 @@ class Texts(NamedTuple):
 
     @property
     def contexts(self) -> list[None]:
-        """None for each source."""
+        """None for each source, which has no context."""
         return [None] * len(self.sources)
 
     def first(self, count: int | None) -> "Texts":
         return self.at(range(len(self.sources))[:count])
 
     def at(self, rows: Sequence[int]) -> "Texts":
-        """The rows of these numbers."""
+        """Return the rows with these numbers."""
         columns: Any = (column and [column[row] for row in rows] for column in self)
         return Texts(*columns)
 

@@ -17,21 +17,21 @@ BatchT = TypeVar("BatchT", bound="Tensors")
 
 @dataclass(frozen=True)
 class Tensors:
-    """A batch, whose tensors are moved together, and cut together along their rows."""
+    """A batch whose tensors are moved and split along the rows together."""
 
     counts: ClassVar[Mapping[str, str]]
-    """Its numbers of tokens, and the ids (B, L) that each is of."""
+    """Attributes that count tokens, each with the name of its ids (B, L)."""
 
     def to(self: BatchT, device: torch.device | str, non_blocking: bool = False) -> BatchT:
-        """The same batch on another device."""
+        """Return the batch on another device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self: BatchT) -> BatchT:
-        """The same batch in page-locked memory; `DataLoader(pin_memory=True)` calls it."""
+        """Return the batch in page-locked memory; called by `DataLoader(pin_memory=True)`."""
         return self._each(Tensor.pin_memory)
 
     def halves(self: BatchT) -> list[BatchT]:
-        """The first and the second half of the rows, as wide as now; none of a single row."""
+        """Return two halves of the rows, padding kept; empty for one row."""
         middle = len(getattr(self, next(iter(self.counts.values())))) // 2
         if not middle:
             return []
@@ -39,13 +39,13 @@ class Tensors:
         return [replace(part, **part._counted()) for part in parts]
 
     def twice(self: BatchT) -> BatchT:
-        """All rows, and once more all rows."""
+        """Return all rows twice."""
         numbers = {name: 2 * getattr(self, name) for name in self.counts}
         return replace(self._each(lambda x: torch.cat((x, x))), **numbers)
 
     @property
     def padding_share(self) -> float:
-        """Padded places of what is counted, as a share of all its places (0 to 1)."""
+        """Return the share of padding in the counted ids (0 to 1)."""
         places = sum(getattr(self, of).numel() for of in self.counts.values())
         return 1.0 - sum(getattr(self, name) for name in self.counts) / places
 
@@ -64,11 +64,11 @@ class Batch(Tensors):
 
     Attributes:
         source: (B, S) int64, source ids with the end mark, padded with `PAD`.
-        target_input: (B, T) int64, the begin mark and then the target: what the decoder reads.
-        target_output: (B, T) int64, the target and then the end mark: what it must say.
-        index: (B,) int64, the rows' numbers in the dataset.
-        source_tokens: how many positions of `source` are real.
-        target_tokens: how many positions of `target_output` are real; a loss divides by it.
+        target_input: (B, T) int64, the begin mark and the target: input of the decoder.
+        target_output: (B, T) int64, the target and the end mark: labels.
+        index: (B,) int64, row numbers in the dataset.
+        source_tokens: number of real positions in `source`.
+        target_tokens: number of real positions in `target_output`; a loss divides by it.
     """
 
     counts: ClassVar[Mapping[str, str]] = {
@@ -84,7 +84,7 @@ class Batch(Tensors):
 
 
 def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int] | Ids) -> Batch:
-    """Pads rows of ids into a batch.
+    """Pad rows of ids into a batch.
 
     Args:
         sources: B rows of source ids, each with its end mark.
@@ -92,7 +92,7 @@ def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int]
         index: B row numbers in the dataset.
     """
     target_output = pad_rows(targets)
-    # One place to the right of the output; the end mark is an output only and falls away.
+    # the output shifted right by one; the end mark is never an input
     target_input = np.where(target_output == PAD, PAD, np.roll(target_output, 1, axis=1))
     target_input[:, 0] = BOS
     return Batch(
@@ -106,9 +106,9 @@ def collate(sources: Sequence[Ids], targets: Sequence[Ids], index: Sequence[int]
 
 
 def pad_rows(rows: Sequence[Ids]) -> npt.NDArray[np.int64]:
-    """B rows of ids as an array (B, L), `PAD` where a row has ended; L is the longest's, or 1."""
+    """Pad B rows of ids with `PAD` to an array (B, L), where L is the longest row's length or 1."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     padded = np.full((len(rows), max(1, int(lengths.max()))), PAD, np.int64)
-    # Row-major order of the real places is the order of the concatenated rows.
+    # the real places in row-major order are the concatenated rows
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return padded

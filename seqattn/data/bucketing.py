@@ -1,4 +1,4 @@
-"""Which rows make a batch: similar lengths together, within a budget of tokens."""
+"""Batches of rows of similar length, within a budget of tokens."""
 
 import hashlib
 from collections.abc import Iterator
@@ -14,46 +14,46 @@ from seqattn.errors import UserError
 
 Ints = npt.NDArray[np.integer[Any]]
 
-# Differences of source and target are blurred by so many tokens, or by that share of them. More
-# gives a row other company in each epoch, and pads more: of 100,000 pairs in batches of 4,096
-# tokens 0.5, 0.6, 1 and 1.5 pad 2.8, 3.0, 3.5 and 4.1 %, and of a row's company 60, 55, 40 and
-# 31 % come again; of a million 13 % do.
+# Noise on the difference of source and target length, in tokens or as a share of it. More noise
+# varies batches more between epochs, and pads more: for 100,000 pairs in batches of 4,096 tokens,
+# 0.5, 0.6, 1 and 1.5 pad 2.8, 3.0, 3.5 and 4.1 %, and 60, 55, 40 and 31 % of a row's neighbours
+# are the same in the next epoch; 13 % for a million pairs.
 _BLUR, _RELATIVE_BLUR = 0.5, 1 / 32
 
 
 class BucketSampler(Sampler[list[int]]):
-    """A `DataLoader`'s batches: lists of row numbers, on this rank, in this epoch.
+    """Batch sampler of a `DataLoader`: lists of row numbers for this rank and epoch.
 
-    Rows are grouped into bands by their longer side, laid out from the longest to the shortest; in
-    a band they stand by how much longer one side is, to and fro like a snake, so that neighbours
-    are alike; and batches are cut from that line, each as large as the limits let it be for the
-    longest row of the bands it meets. An epoch blurs the differences, so that rows meet others,
-    while all epochs have batches of the same sizes; no row comes twice and none is left out.
+    Rows are grouped into bands by their longer side, from the longest to the shortest. Within a
+    band they are sorted by the difference of both sides, in alternating directions, so that
+    neighbours are alike. Batches are cut from this sequence, each as large as the limits allow for
+    the longest row of its bands. Each epoch adds noise to the differences, so that rows are grouped
+    anew, while all epochs have the same batch sizes. Every row occurs exactly once.
 
     An epoch is a whole number of optimizer steps of `step_batches` batches each (the fullest are
-    halved for it; where all have one row, those beyond wait for another epoch). Of a step's batches
-    rank r takes every `world`-th from the r-th on, so that the number of ranks changes no step. The
-    order depends on the seed and the epoch alone. Epoch 0 begins with the longest rows, so that
-    what does not fit into memory fails at once.
+    halved for that; if all have one row, the surplus is left for another epoch). Rank r takes every
+    `world`-th batch of a step from the r-th on, so that steps do not depend on the number of ranks.
+    The order depends only on the seed and the epoch. Epoch 0 begins with the longest rows, so that
+    running out of memory shows at once.
 
     Args:
         source_lengths: (N,) tokens of each source, its end mark counted.
         target_lengths: (N,) tokens of each target, its end mark counted.
         seed: of the order; any integer from 0.
         rank: this process, from 0 to `world` - 1.
-        shuffle: False gives the same batches in the same order always, the longest first, and all
-            of them, so that one rank may have a batch more than another.
+        shuffle: False for the same batches in the same order always, longest first, and all of
+            them, so that one rank may have a batch more than another.
         step_batches: batches of an optimizer step, a multiple of `world`; None for `world`.
 
     Attributes:
         epoch: the epoch whose batches come next.
-        sampler: who is told the trainer's epoch; a loader puts itself here, None until then.
-        start_batch: batches that the next iteration leaves out at the start, then 0 again; to
-            go on in the midst of an epoch.
+        sampler: receives the trainer's epoch; set by a loader to itself, None until then.
+        start_batch: batches that the next iteration skips, then 0 again; to resume within an
+            epoch.
 
     Raises:
-        UserError: fewer rows than a step has batches, a number of ranks that does not divide
-            them, or a row that alone exceeds the limits.
+        UserError: fewer rows than batches of a step, a number of ranks that does not divide them,
+            or a single row that exceeds the limits.
     """
 
     def __init__(
@@ -89,24 +89,24 @@ class BucketSampler(Sampler[list[int]]):
 
     @cached_property
     def plan(self) -> str:
-        """Names the batches of all epochs, in 16 hexadecimal digits."""
+        """Digest of the batches of all epochs, 16 hexadecimal digits."""
         digest = hashlib.sha256(self.sizes.tobytes() + self.band.tobytes())
         digest.update(self.difference.astype(np.int64).tobytes())
         digest.update(f"{self.seed} {self.step_batches} {self.shuffle}".encode())
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
-        """This rank's batches in a whole epoch."""
+        """Return the number of this rank's batches in an epoch."""
         return len(range(self.rank, self._count, self.world))
 
     @property
     def on_every_rank(self) -> int:
-        """Batches of an epoch that each rank has at least."""
+        """Least number of batches of an epoch on any rank."""
         return self._count // self.world
 
     @property
     def _count(self) -> int:
-        """Batches of an epoch, on all ranks."""
+        """Number of batches of an epoch, over all ranks."""
         beyond = len(self.sizes) % self.step_batches if self.shuffle else 0
         return len(self.sizes) - beyond
 
@@ -120,7 +120,7 @@ class BucketSampler(Sampler[list[int]]):
             yield batches[number].tolist()
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch; another than the present one begins at its start."""
+        """Set the epoch; a new one begins at its start."""
         if epoch != self.epoch:
             self.epoch, self.start_batch = epoch, 0
 
@@ -152,23 +152,23 @@ def _check_step(batches: int, world: int, rows: int) -> None:
 def batch_count(
     source_lengths: Ints, target_lengths: Ints, rows: Ints, limits: BatchLimits, multiple: int
 ) -> int:
-    """How many batches a `BucketSampler` makes of rows whose lengths alone are known.
+    """Return the number of batches that a `BucketSampler` makes, given only lengths.
 
     Args:
-        source_lengths, target_lengths: (N,) pairs of lengths, each once.
-        rows: (N,) how many rows have them.
-        multiple: of which an epoch's batches are one.
+        source_lengths, target_lengths: (N,) distinct pairs of lengths.
+        rows: (N,) number of rows with each pair.
+        multiple: the number of batches is a multiple of it.
     """
     longer = np.maximum(source_lengths, target_lengths)
     counts, bounds = sizes_of(bands(longer), longer, rows)
     count, total = len(cut(counts, bounds, limits)[0]), int(rows.sum())
-    whole = -(-count // multiple) * multiple
-    return whole if whole <= total else total // multiple * multiple
+    rounded = -(-count // multiple) * multiple
+    return rounded if rounded <= total else total // multiple * multiple
 
 
 def bands(longer: Ints) -> npt.NDArray[np.int64]:
-    """(N,) the band of each row by its longer side, the longest rows' first."""
-    # Bands grow with length, to 1/32 of it: among long documents hardly two are equally long.
+    """Return (N,) the band of each row by its longer side, longest rows first."""
+    # bands widen to 1/32 of the length: long documents seldom have equal lengths
     edges = [0]
     while edges[-1] < int(longer.max()):
         edges.append(edges[-1] + max(1, edges[-1] // 32))
@@ -176,11 +176,11 @@ def bands(longer: Ints) -> npt.NDArray[np.int64]:
 
 
 def sizes_of(band: Ints, longer: Ints, rows: Ints | None = None) -> tuple[list[int], list[int]]:
-    """How many rows each band has, and the longest of them.
+    """Return the number of rows of each band, and the length of its longest row.
 
     Args:
-        band: (N,) as `bands` gives of `longer`.
-        rows: (N,) how many rows each stands for; None for one.
+        band: (N,) from `bands(longer)`.
+        rows: (N,) number of rows that each entry stands for; None for one.
     """
     bounds = np.zeros(int(band.max()) + 1, np.int64)
     np.maximum.at(bounds, band, longer)
@@ -190,12 +190,12 @@ def sizes_of(band: Ints, longer: Ints, rows: Ints | None = None) -> tuple[list[i
 def in_line(
     band: Ints, difference: Ints, generator: np.random.Generator | None
 ) -> npt.NDArray[np.int64]:
-    """(N,) numbers of rows, band by band, in each by difference, to and fro like a snake.
+    """Return (N,) row numbers by band, sorted by difference in alternating directions.
 
     Args:
-        band: (N,) as `bands`.
-        difference: (N,) tokens of the source less those of the target.
-        generator: draws who stands beside whom; None for the same order always.
+        band: (N,) from `bands`.
+        difference: (N,) source length minus target length, in tokens.
+        generator: draws the noise; None for a fixed order.
     """
     blurred = difference.astype(np.float64)
     if generator is not None:
@@ -205,7 +205,7 @@ def in_line(
 
 
 def cut(counts: list[int], bounds: list[int], limits: BatchLimits) -> tuple[list[int], list[int]]:
-    """Cuts the line of bands into batches, each as full as the limits allow."""
+    """Cut the sequence of bands into batches, each as full as the limits allow."""
     sizes: list[int] = []
     lengths: list[int] = []
     rows = length = 0

@@ -1,4 +1,4 @@
-"""Which e-mails go on with a thread that is already known."""
+"""Detection of e-mails that continue a known thread."""
 
 import re
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ _SHARED = 0.2
 
 
 class Threads:
-    """The threads of known e-mails.
+    """Threads of known e-mails.
 
-    Another e-mail shares one with them if its subject is one of theirs (but for case, signs and
-    what marks an answer, such as "RE:"), or if a fifth of its runs of 8 words stand in theirs, as
-    where a mail is quoted, forwarded or sent anew.
+    Another e-mail shares a thread if it has the same subject (ignoring case, punctuation and reply
+    prefixes such as "RE:"), or if a fifth of its 8-word sequences occur in known e-mails, as when
+    an e-mail is quoted, forwarded or sent again.
     """
 
     def __init__(self, documents: Iterable[str], subjects: Iterable[str]) -> None:
@@ -23,7 +23,7 @@ class Threads:
         self._runs = {run for document in documents for run in _runs(document)}
 
     def share(self, document: str, subject: str) -> bool:
-        """Whether an e-mail shares a thread with them."""
+        """Return True if an e-mail shares a thread with the known ones."""
         runs = _runs(document)
         known = sum(run in self._runs for run in runs)
         quotes = known >= max(1, _SHARED * len(runs))

@@ -1,5 +1,5 @@
-"""Signs that sentencepiece keeps for itself: it writes "▁" for a space, and leaves lines with "▅"
-out of its training."""
+"""Escaping of characters reserved by sentencepiece, which writes "▁" for a space and leaves lines
+with "▅" out of its training."""
 
 import re
 
@@ -11,10 +11,10 @@ _SPELT = re.compile(f"{_KEEP}.|[{_SPACE}{_BLOCK}]")
 
 
 def escaped(text: str) -> str:
-    """The text with those signs spelt by others."""
-    return _SPECIAL.sub(lambda found: _ESCAPED[found[0]], text)
+    """Return the text with those characters escaped."""
+    return _SPECIAL.sub(lambda match: _ESCAPED[match[0]], text)
 
 
 def unescaped(text: str) -> str:
-    """The text of which this is the escaped one."""
-    return _SPELT.sub(lambda found: _UNESCAPED.get(found[0], found[0]), text)
+    """Return the original of an escaped text."""
+    return _SPELT.sub(lambda match: _UNESCAPED.get(match[0], match[0]), text)

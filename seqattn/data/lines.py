@@ -1,4 +1,4 @@
-"""Lines of text or of JSON in, lines of text out."""
+"""Reading lines of text or JSON, and writing lines of text."""
 
 import json
 import re
@@ -16,8 +16,8 @@ from seqattn.inputs import read_json, too_long
 from seqattn.storage import file_faults, kind_of, user_path, write_whole
 
 LONGEST = 500_000
-"""Bytes of a line at most; a longer one would be searched for minutes."""
-_AT_ONCE = 1 << 16  # bytes, as many as a pipe holds
+"""Largest line in bytes; a longer one would be searched for minutes."""
+_AT_ONCE = 1 << 16  # bytes, the capacity of a pipe
 _NO_LINES = (".csv", ".tsv", ".parquet", ".zip")
 _QUESTION = 'expected {"question": "...", "context": "..."}'
 
@@ -25,20 +25,19 @@ _QUESTION = 'expected {"question": "...", "context": "..."}'
 def read_texts(
     path: Path | None, data: Mapping[str, Any] | None = None
 ) -> Iterator[list[tuple[int, str]]]:
-    """Texts with the numbers of their lines, empty ones included.
+    """Yield texts with their line numbers, empty ones included.
 
     Args:
-        path: a UTF-8 file of lines; or of objects with a text, one in each line of ".jsonl" or a
-            list of them in ".json": only there can a text have several lines. None for standard
-            input.
-        data: as a `Table` was given them, the source_column, tag_columns and source_mark that make
-            a source of such an object; without a column the first of known data sets is taken.
+        path: a UTF-8 file of lines; or of objects with a text, one per line of ".jsonl" or in a
+            list of ".json": only there can a text have several lines. None for standard input.
+        data: source_column, tag_columns and source_mark of a `Table`, to make a source of such an
+            object; without a column, the first known column name is used.
 
     Returns:
-        A file's texts in one part, those of standard input in parts: what is there at each time.
+        All texts of a file at once; those of standard input in parts, as they arrive.
 
     Raises:
-        UserError: naming the line that is wrong.
+        UserError: a line is invalid; the message names it.
     """
     if path is None or kind_of(path) not in (".jsonl", ".json"):
         yield from _lines(path)
@@ -55,24 +54,24 @@ def read_texts(
         for number, row, where in rows:
             texts = []
             for names in columns:
-                found = [text for name in names if isinstance(text := _nested(row, name), str)]
-                if not found:
+                values = [text for name in names if isinstance(text := _nested(row, name), str)]
+                if not values:
                     raise UserError(f"{where} has no text under {', '.join(names)}; {expected}")
-                texts.append(found[0])
+                texts.append(values[0])
             begin = [str(_nested(row, name) or "") for name in _listed(tags)]
             part.append((number, joined_source(begin, texts, mark or "")))
         yield part
 
 
 def read_questions(path: Path | None) -> Iterator[list[tuple[int, Asked]]]:
-    """Questions with the numbers of their lines, in parts as `read_texts` gives.
+    """Yield questions with their line numbers, in parts as `read_texts`.
 
     Args:
-        path: a file of JSON lines, or in SQuAD's format where it ends in ".json"; None for JSON
-            lines of standard input.
+        path: a file of JSON lines, or in SQuAD's format if it ends in ".json"; None for JSON lines
+            on standard input.
 
     Raises:
-        UserError: naming the line that asks nothing.
+        UserError: a line has no question; the message names it.
     """
     if path is not None and kind_of(path) == ".json":
         yield [*enumerate(read_asked(path), 1)]
@@ -91,17 +90,17 @@ def _question(row: dict[str, Any], where: str) -> Asked:
 
 
 def in_one_line(text: str) -> str:
-    """The text with spaces for its line breaks; all else that Python calls one stays."""
+    """Replace line breaks (only CR and LF) by spaces."""
     return re.sub(r"[\r\n]+", " ", text)
 
 
 def write_lines(lines: Iterable[str], output: str | None) -> None:
-    """To standard output as they come, or to a file that appears when it is whole.
+    """Write lines to standard output as they come, or to a file atomically.
 
-    A file whose name ends in ".gz" is packed, as `opened` reads it.
+    A file whose name ends in ".gz" is compressed.
 
     Raises:
-        UserError: where the file's directory is not there, or standard output is closed.
+        UserError: the file's directory does not exist, or standard output is closed.
     """
     if output is None:
         if sys.stdout is None:
@@ -121,14 +120,14 @@ def write_lines(lines: Iterable[str], output: str | None) -> None:
 
 
 def _packed(parts: Iterable[bytes]) -> Iterator[bytes]:
-    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)  # with the head and end of a gzip file
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)  # in gzip format
     for part in parts:
         yield packer.compress(part)
     yield packer.flush()
 
 
 def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
-    """The numbered lines of a file, or of standard input in parts."""
+    """Yield the numbered lines of a file, or of standard input in parts."""
     if path is not None:
         if kind_of(path) in _NO_LINES:
             raise UserError(
@@ -145,7 +144,7 @@ def _lines(path: Path | None) -> Iterator[list[tuple[int, str]]]:
 
 
 def _typed() -> Iterator[list[bytes]]:
-    """The lines of standard input: whenever asked for, all that are there, at least one."""
+    """Yield the available lines of standard input, at least one at a time."""
     prompt, start, first = sys.stdin.isatty(), b"", 1
     typed: Any = sys.stdin.buffer
     while True:
@@ -166,13 +165,13 @@ def _typed() -> Iterator[list[bytes]]:
 
 
 def _rows(path: Path | None, expected: str) -> Iterator[list[tuple[int, dict[str, Any], str]]]:
-    """Numbered objects and where each stands, in parts; blank lines are passed over."""
+    """Yield numbered objects and their places, in parts; skip blank lines."""
     name = str(path or "standard input")
     if path is not None and kind_of(path) == ".json":
-        found = read_json(path, "a list of objects")
-        if not isinstance(found, list):
+        objects = read_json(path, "a list of objects")
+        if not isinstance(objects, list):
             raise UserError(f"{path} must be a list of objects; {expected}")
-        numbered = [(number, row, f"{name} row {number}") for number, row in enumerate(found, 1)]
+        numbered = [(number, row, f"{name} row {number}") for number, row in enumerate(objects, 1)]
         yield [(number, _checked(row, where, expected), where) for number, row, where in numbered]
         return
     for lines in _lines(path):
@@ -183,7 +182,7 @@ def _rows(path: Path | None, expected: str) -> Iterator[list[tuple[int, dict[str
 def _parsed(line: str, where: str, expected: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-        json.dumps(row, ensure_ascii=False).encode()  # halves of surrogate pairs are no text
+        json.dumps(row, ensure_ascii=False).encode()  # fails for lone surrogates
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not JSON; {expected}") from error
     return _checked(row, where, expected)

@@ -1,4 +1,4 @@
-"""Everything about data that a training run needs, as Lightning data modules."""
+"""Lightning data modules of a training run."""
 
 import os
 from abc import abstractmethod
@@ -23,27 +23,27 @@ from seqattn.data.vocabulary import TokenizerConfig, train_tokenizer
 from seqattn.errors import UserError
 from seqattn.storage import user_path
 
-_FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # of a batch that is looked at, at most; tokens of a side
+_FIRST_ROWS, _FIRST_TOKENS = 16, 2048  # limits of `TextData.first`; tokens of a side
 
 
 class TextData(LightningDataModule):
     """Text for training, validation and evaluation.
 
     The vocabulary is trained on the training split at first use and the splits are tokenised
-    once; both are cached by content. Give the `Trainer` `use_distributed_sampler=False`: the
-    batches are already shared out among the ranks.
+    once; both are cached by content. Set `use_distributed_sampler=False` in the `Trainer`: the
+    batches are already divided among the ranks.
 
     Args:
-        tokenizer_config: the vocabulary to train where no `tokenizer` is given.
-        options: how batches are made; None for the options' defaults.
-        cache_dir: where vocabularies, ids and the memory-mapped text are kept; None for the
-            environment's SEQATTN_CACHE or else ~/.cache/seqattn.
-        tokenizer: a ready tokenizer, to resume or to evaluate a bundle; None to train one.
+        tokenizer_config: settings of the vocabulary to train if `tokenizer` is None.
+        options: settings of batches; None for the defaults.
+        cache_dir: for vocabularies, ids and memory-mapped text; None for the environment's
+            SEQATTN_CACHE or else ~/.cache/seqattn.
+        tokenizer: an existing tokenizer, to resume or to evaluate a bundle; None to train one.
     """
 
     default_options: type[BatchLimits]
     unit: ClassVar[str]
-    """What a split has."""
+    """Kind of rows of a split."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class TextData(LightningDataModule):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary, trained or found in the cache if it is not yet here."""
+        """Vocabulary, trained or loaded from the cache at first use."""
         if self._tokenizer is None and isinstance(self.source, Shards):
             self._tokenizer = self.source.tokenizer
         if self._tokenizer is None:
@@ -75,12 +75,12 @@ class TextData(LightningDataModule):
         return self._tokenizer
 
     def prepare_data(self) -> None:
-        """Fills the caches; Lightning calls it in one process, before the others read them."""
+        """Fill the caches; Lightning calls it in one process, before others read them."""
         for split in ("train", "val"):
             self._dataset(split)
 
     def setup(self, stage: str | None = None) -> None:
-        """Makes the data that `stage` wants ready; a split of nothing usable is a `UserError`."""
+        """Load the splits of `stage`; raise UserError for a split without usable rows."""
         wanted = {"fit": ["train", "val"], "validate": ["val"], None: ["train", "val"]}
         for split in wanted.get(stage, []):
             if split in self._splits:
@@ -94,35 +94,35 @@ class TextData(LightningDataModule):
             self._splits[split] = data
 
     def train_dataloader(self) -> BatchLoader[Any]:
-        """The training batches of this rank, shuffled anew each epoch."""
+        """Return the training batches of this rank, reshuffled each epoch."""
         self.setup("fit")
         return self._loader("train", shuffle=True)
 
     def val_dataloader(self) -> BatchLoader[Any]:
-        """The validation batches of this rank, always the same, the longest first."""
+        """Return the validation batches of this rank in a fixed order, longest first."""
         self.setup("validate")
         return self._loader("val", shuffle=False)
 
     def first(self, split: str) -> Any:
-        """The first rows of a ready split as a batch, whatever batches it is cut into."""
+        """Return the first rows of a loaded split as a batch, independent of its batches."""
         data = self._splits[split]
         longest = np.maximum(data.source_lengths[:_FIRST_ROWS], data.target_lengths[:_FIRST_ROWS])
         padded = np.maximum.accumulate(longest) * np.arange(1, len(longest) + 1)
         return data.batch(range(max(1, int((padded <= _FIRST_TOKENS).sum()))))
 
-    def kept(self, split: str) -> list[int]:
-        """The rows of a ready split that are trained or validated on, each once."""
+    def row_numbers(self, split: str) -> list[int]:
+        """Return the distinct row numbers of a loaded split that are trained or validated on."""
         return np.unique(self._splits[split].rows).tolist()
 
     @property
     def longest(self) -> tuple[int, int]:
-        """Tokens of the longest source (or window) and target (or question), end marks counted."""
-        kept = self._splits.values()
-        source = max((int(data.source_lengths.max()) for data in kept), default=0)
-        return source, max((int(data.target_lengths.max()) for data in kept), default=0)
+        """Length of the longest source (or window) and target (or question), end marks counted."""
+        splits = self._splits.values()
+        source = max((int(data.source_lengths.max()) for data in splits), default=0)
+        return source, max((int(data.target_lengths.max()) for data in splits), default=0)
 
     def report(self) -> list[str]:
-        """Says in a line for each split where it is from, what was left out, and what was cut."""
+        """Return a line for each split on its origin, what was left out, and what was cut."""
         return [
             f"{data.account(split)}; read from {self.source.origin(split)}"
             for split, data in self._splits.items()
@@ -130,11 +130,11 @@ class TextData(LightningDataModule):
 
     @abstractmethod
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
-        """What the vocabulary learns from: texts of the source and of the target side."""
+        """Return source and target texts to train the vocabulary on."""
 
     @abstractmethod
     def _dataset(self, split: str) -> TokenRows[Any]:
-        """What of a split is trained or validated on, its ids made once."""
+        """Return the rows of a split that are trained or validated on, as cached ids."""
 
     def _rows(self, split: str) -> datasets.Dataset:
         rows = self.source.load(split, self.cache_dir / "datasets")
@@ -161,7 +161,7 @@ class Seq2SeqData(TextData):
     unit = "pairs"
 
     def rows(self, split: str) -> Texts:
-        """A split's texts as they came, nothing left out."""
+        """Return the raw texts of a split, nothing left out."""
         return Texts.of(self._rows(split))
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
@@ -185,7 +185,7 @@ class Seq2SeqData(TextData):
 
 
 class SpanData(TextData):
-    """Questions on contexts, which must share a vocabulary; see `TextData`."""
+    """Questions on contexts, with a shared vocabulary; see `TextData`."""
 
     options: SpanOptions
     default_options = SpanOptions
@@ -199,15 +199,15 @@ class SpanData(TextData):
         super().__init__(source, tokenizer_config, *rest, **more)
 
     def rows(self, split: str) -> Questions:
-        """A split as it came, nothing left out."""
+        """Return the raw questions of a split, nothing left out."""
         return Questions.of(self._rows(split))
 
     def encoder(self) -> SpanEncoder:
-        """What turns any questions into batches as those of this data."""
+        """Encoder of any questions into batches like those of this data."""
         return SpanEncoder(self.tokenizer, self.options)
 
     def _learnt_texts(self, rows: datasets.Dataset) -> tuple[Iterable[str], Iterable[str]]:
-        # each different text once, as it is tokenised
+        # each distinct text once, as it is tokenised
         columns = (dict.fromkeys(rows[name]) for name in ("question", "context"))
         questions, contexts = ([cut_words(text).text for text in texts] for texts in columns)
         return questions, contexts

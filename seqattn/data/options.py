@@ -1,4 +1,4 @@
-"""How texts become batches: what fits, what is cut, what is left out."""
+"""Settings of batches: limits, and treatment of long texts."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -12,27 +12,27 @@ from seqattn.errors import UserError
 from seqattn.roles import Role
 
 Length = Annotated[int, Ge(2), Le(10**6)]
-"""Tokens that are read together, the end mark among them."""
+"""Tokens read together, the end mark counted."""
 
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How large a batch may be, and who prepares it.
+    """Limits on the size of a batch, and settings of its preparation.
 
     Args:
         max_tokens: bound on rows x the longest row of either side, marks and padding counted.
         max_rows: bound on rows; None for none.
-        max_square: bound on rows x (longest row of either side) squared, which is what attention
-            weights take in memory; None for none.
-        step_batches: batches of an optimizer step over all ranks, whose number divides it; None
-            for as many as the ranks accumulate together.
-        num_workers: processes that prepare batches; 0 is quick enough.
-        pin_memory: page-locked memory, from which a GPU copies while others compute; None for
-            where training is on a CUDA GPU.
+        max_square: bound on rows x (longest row of either side) squared, the memory of attention
+            weights; None for none.
+        step_batches: batches of an optimizer step over all ranks, a multiple of their number; None
+            for the ranks' accumulated batches.
+        num_workers: processes that prepare batches; 0 is fast enough.
+        pin_memory: use page-locked memory, for copies to a GPU in parallel with computation; None
+            for True if training is on a CUDA GPU.
     """
 
     batches: ClassVar[str]
-    """What a task must learn from to use these options."""
+    """Kind of batches, which a task requires."""
 
     max_tokens: Count = 4096
     max_rows: Count | None = None
@@ -44,10 +44,10 @@ class BatchLimits:
     @property
     @abstractmethod
     def longest_row(self) -> tuple[str, int]:
-        """The key that bounds the length of a row, and tokens of the longest row."""
+        """Key that bounds the length of a row, and the bound in tokens."""
 
     def rows(self, length: int) -> int:
-        """How many rows of `length` tokens fit, 0 if not even one does."""
+        """Return the number of rows of `length` tokens that fit, 0 if one does not."""
         most = self.max_tokens // length
         if self.max_rows is not None:
             most = min(most, self.max_rows)
@@ -56,7 +56,7 @@ class BatchLimits:
         return most
 
     def check_holds(self, length: int, what: str, advice: str = "") -> None:
-        """Refuses limits that do not hold a row of `length` tokens, which is `what`."""
+        """Raise UserError if a row of `length` tokens, described by `what`, does not fit."""
         if self.rows(length) < 1:
             raise UserError(
                 f"max_tokens and max_square must hold {what}, "
@@ -66,25 +66,25 @@ class BatchLimits:
 
 @dataclass(frozen=True)
 class LoaderOptions(BatchLimits):
-    """How batches of pairs are made.
+    """Settings of batches of pairs.
 
     Args:
         max_tokens, max_rows, max_square, step_batches, num_workers, pin_memory: as `BatchLimits`.
         max_length: pairs with more tokens on either side (the end mark counted) are left out.
-        long_sources: what becomes of sources that are too long: "drop" leaves their pairs out,
-            "truncate" keeps their first tokens, "window" makes a pair with the same target of
-            each of their windows, which overlap and are full, the last ending where they end; a
-            head, such as the question on a context, begins them all.
-        max_source_length: tokens of a source that are read at once, the end mark counted, while
-            `max_length` bounds the target; None for `max_length`.
-        window_stride: tokens from one window's first to the next one's; None for half a window.
-        subword_sampling: cut training texts into pieces by chance, anew each epoch. For a unigram
-            vocabulary the power of a segmentation's probability with which it is drawn (0.1 to
-            0.5, lower is more varied); for BPE the share of merges left out (0.1). None for never.
-            Batches may then exceed `max_tokens`, since such pieces are shorter.
+        long_sources: treatment of sources that are too long: "drop" leaves their pairs out,
+            "truncate" keeps their first tokens, "window" pairs each of their windows with the
+            target; windows overlap and are full, and the last ends with the source. A head, such
+            as the question on a context, begins every window.
+        max_source_length: tokens of a source read at once, the end mark counted; `max_length`
+            then bounds only the target. None for `max_length`.
+        window_stride: tokens from the start of one window to the next; None for half a window.
+        subword_sampling: sample the segmentation of training texts, anew each epoch. For a unigram
+            vocabulary, the exponent of a segmentation's probability (0.1 to 0.5, lower is more
+            varied); for BPE, the share of merges left out (0.1). None for no sampling. Batches may
+            then exceed `max_tokens`, since sampled pieces are shorter.
 
     Raises:
-        UserError: a length beyond `max_tokens`, or a stride without windows or beyond them.
+        UserError: a length above `max_tokens`, or a stride without windows or longer than them.
     """
 
     batches: ClassVar[str] = "pairs"
@@ -116,46 +116,46 @@ class LoaderOptions(BatchLimits):
 
     @property
     def source_length(self) -> int:
-        """Tokens of a source that are read at once, the end mark counted."""
+        """Number of tokens of a source read at once, the end mark counted."""
         return self.max_source_length or self.max_length
 
     def head(self, tokens: int) -> int:
-        """Tokens of a head of so many that begin each window: half a window at most."""
+        """Return how many of a head's tokens begin each window: at most half a window."""
         if self.long_sources != "window":
             return 0
         return min(tokens, self.source_length // 2, self.source_length - 2)
 
     def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
-        """The first token, after its head, of each piece of a source.
+        """Return the first token after the head, of each piece of a source.
 
         Args:
-            tokens: of the source, its end mark counted.
-            head: of them, those that begin each piece.
+            tokens: length of the source, the end mark counted.
+            head: number of these that begin each piece.
         """
         beyond = tokens - self.source_length
         if beyond > 0 and self.long_sources == "drop":
             return []
         if beyond <= 0 or self.long_sources == "truncate":
             return [head]
-        room = self.source_length - head - 1
-        stride = min(self.window_stride or max(1, room // 2), room)
+        free = self.source_length - head - 1
+        stride = min(self.window_stride or max(1, free // 2), free)
         return [*range(head, head + beyond, stride), head + beyond]
 
 
 @dataclass(frozen=True)
 class SpanOptions(BatchLimits):
-    """How batches of questions, each with a window of its context, are made.
+    """Settings of batches of questions, each with a window of its context.
 
     Args:
         max_tokens, max_rows, max_square, step_batches, num_workers, pin_memory: as `BatchLimits`;
-            a row is a window and its question.
-        window: tokens of a context that are read together; a longer context is read in windows.
-        stride: tokens from a window's first to the next one's first; windows overlap by the rest.
-        max_question: tokens of a question, the end mark counted; longer ones are left out of
-            training and cut elsewhere.
+                a row is a window and its question.
+            window: tokens of a context read together; a longer context is read in windows.
+            stride: tokens from the start of one window to the next; windows overlap by the rest.
+            max_question: tokens of a question, the end mark counted; longer ones are left out of
+                training, and truncated elsewhere.
 
     Raises:
-        UserError: a stride beyond the window, or a window or question that no batch can hold.
+        UserError: a stride longer than the window, or a window or question that fits no batch.
     """
 
     batches: ClassVar[str] = "spans"
@@ -179,5 +179,5 @@ class SpanOptions(BatchLimits):
         return "window", max(self.window, self.max_question)
 
     def starts(self, tokens: int, head: int = 0) -> Sequence[int]:
-        """The first token of each window of a context, which has no head; one of an empty one."""
+        """Return the first token of each window of a context; an empty one has one window."""
         return range(0, max(0, tokens - self.window) + self.stride, self.stride)

@@ -1,4 +1,4 @@
-"""Texts as ids, the long ones in pieces, the same in training and generation."""
+"""Reading of texts as ids, long ones in pieces, for training and generation alike."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,29 +15,29 @@ Ints = npt.NDArray[np.int64]
 
 
 class Headed(str):
-    """A source whose first `head` characters are read again at the head of all its windows."""
+    """A source whose first `head` characters begin each of its windows."""
 
     head: int
 
     def __new__(cls, text: str, head: int) -> "Headed":
-        made = super().__new__(cls, text)
-        made.head = head
-        return made
+        source = super().__new__(cls, text)
+        source.head = head
+        return source
 
 
 LONGEST_WHOLE = 16_384
-"""Tokens of a source that generation reads whole; attention takes the square of them."""
+"""Longest source, in tokens, that generation reads whole; attention is quadratic in it."""
 
 
 def cut(ids: Sequence[int], options: LoaderOptions, head: int = 0) -> list[list[int]]:
-    """The pieces in which a source (ids with the end mark) is read.
+    """Return the pieces in which a source (ids with the end mark) is read.
 
     Args:
-        head: tokens at its beginning that begin each window too.
+        head: number of its first tokens that begin each window.
 
     Returns:
-        The source as it is where it fits; else no piece, its beginning, or its windows, each
-        piece of `source_length` tokens with an end mark of its own.
+        The source itself if it fits; else no piece, its beginning, or its windows, each piece of
+            `source_length` tokens with an end mark.
     """
     head = options.head(head)
     starts = options.starts(len(ids), head)
@@ -45,7 +45,7 @@ def cut(ids: Sequence[int], options: LoaderOptions, head: int = 0) -> list[list[
 
 
 def piece(ids: Any, options: LoaderOptions, start: int = 0, head: int = 0) -> Any:
-    """A source that fits as it is; else its head, what follows from `start` on, and an end mark."""
+    """Return a source if it fits; else its head, the tokens from `start` on, and an end mark."""
     longest = options.source_length
     if len(ids) <= longest:
         return ids
@@ -56,30 +56,30 @@ def piece(ids: Any, options: LoaderOptions, start: int = 0, head: int = 0) -> An
 def pieces(
     lengths: Ints, options: LoaderOptions | SpanOptions, heads: Ints | None = None
 ) -> tuple[Ints, Ints]:
-    """Lists the pieces in which N texts are read.
+    """List the pieces in which N texts are read.
 
     Args:
-        lengths: (N,) their tokens.
-        heads: (N,) tokens of each that begin all its pieces; None for none.
+        lengths: (N,) in tokens.
+        heads: (N,) number of tokens of each that begin all its pieces; None for none.
 
     Returns:
-        (M,) the text of each piece, in order, and (M,) its first token after the head.
+        (M,) the text number of each piece, in order, and (M,) its first token after the head.
     """
     each = np.zeros_like(lengths) if heads is None else heads
     starts = [options.starts(*pair) for pair in zip(lengths.tolist(), each.tolist(), strict=True)]
     texts = np.repeat(np.arange(len(lengths)), list(map(len, starts)))
-    return texts, np.array([start for found in starts for start in found], np.int64)
+    return texts, np.array([start for row in starts for start in row], np.int64)
 
 
 def read_sources(
     texts: Sequence[str], tokenizer: Tokenizer, options: LoaderOptions
 ) -> list[list[list[int]]]:
-    """The ids of each text in the pieces in which a model reads it when it generates.
+    """Return the ids of each text, in the pieces that a model reads in generation.
 
-    Where the options leave long sources out of training, they are read whole here.
+    Long sources that the options leave out of training are read whole.
 
     Returns:
-        For each text one piece, or its windows; a text of white space has one piece of no ids.
+        For each text one piece, or its windows; a blank text has one piece without ids.
 
     Raises:
         UserError: a text to be read whole has more than `LONGEST_WHOLE` tokens.
@@ -102,9 +102,9 @@ def read_sources(
 
 
 def tokens_before(texts: Sequence[str], places: Sequence[int], tokenizer: Tokenizer) -> list[int]:
-    """How many tokens of each source stand before the word that has one of its characters.
+    """Return the number of tokens of each source before the word at a character.
 
-    No piece crosses the space before a word, so the text up to there has these tokens alone.
+    No piece crosses the space before a word, so the text before it is tokenised alone.
     """
     starts = [max(0, text.rfind(" ", 0, place)) for text, place in zip(texts, places, strict=True)]
     begun = [str(text[:start]) for text, start in zip(texts, starts, strict=True) if start]
@@ -113,12 +113,12 @@ def tokens_before(texts: Sequence[str], places: Sequence[int], tokenizer: Tokeni
 
 
 def question_source(question: str, context: str) -> Headed:
-    """The text from which a model writes an answer; its windows all begin with the question."""
+    """Return the source of a generative answer; all its windows begin with the question."""
     head = f"question: {question} context: "
     return Headed(head + context, len(head))
 
 
 def joined_source(tags: Sequence[str], texts: Sequence[str], mark: str) -> Headed:
-    """A source of several texts with a mark between them, tags in "<>" before them."""
+    """Join several texts with a mark between them, after tags in "<>"."""
     head = "".join(f"<{tag}> " for tag in tags if tag)
     return Headed(head + mark.join(texts), len(head))

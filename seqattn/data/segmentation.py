@@ -1,7 +1,7 @@
 """Sampled segmentations of texts into pieces: subword regularization and BPE-dropout.
 
-sentencepiece samples too, but no seed gives the same pieces in another process: it salts its
-generator anew in each (0.2.3). Here a `random.Random` decides.
+sentencepiece samples, too, but not reproducibly across processes: it salts its generator in each
+(0.2.3). Here a `random.Random` is used.
 """
 
 import math
@@ -16,15 +16,15 @@ import sentencepiece
 
 from seqattn.tokens import UNK
 
-_WORDS = 1 << 16  # remembered: most words of a text are old ones
+_WORDS = 1 << 16  # cached, since most words of a text repeat
 _UNKNOWN_PENALTY = 10.0  # sentencepiece's, below the least likely piece
 
 
 class Segmentation:
-    """Draws segmentations of texts that are normalised by a model.
+    """Sampler of segmentations of normalised texts.
 
-    A text is cut wherever no piece holds both neighbours, and what lies between, a word as a rule,
-    is segmented by itself. Time grows with the square of such a stretch.
+    A text is cut wherever no piece contains both neighbours, and each part, usually a word, is
+    segmented separately. Time is quadratic in the length of a part.
 
     Args:
         alpha: as `Side.sample`.
@@ -33,14 +33,14 @@ class Segmentation:
     def __init__(self, processor: sentencepiece.SentencePieceProcessor, alpha: float) -> None:
         no_text = (processor.is_unknown, processor.is_control, processor.is_unused)
         ids = [n for n in range(processor.get_piece_size()) if not any(is_(n) for is_ in no_text)]
-        self.ids = {processor.id_to_piece(n): n for n in ids}  # those of bytes among them
+        self.ids = {processor.id_to_piece(n): n for n in ids}  # bytes included
         pieces = [n for n in ids if not processor.is_byte(n)]
         self.scores = {processor.id_to_piece(n): processor.get_score(n) for n in pieces}
         self.unknown = min(self.scores.values()) - _UNKNOWN_PENALTY
         self.alpha, self.longest = alpha, max(map(len, self.scores))
         self._joined = {two for piece in self.scores for two in map(add, piece, piece[1:])}
         self._lattice = lru_cache(_WORDS)(self._new_lattice)
-        by_merges = all(score.is_integer() for score in self.scores.values())  # minus their ranks
+        by_merges = all(score.is_integer() for score in self.scores.values())  # minus ranks
         self._numbers = lru_cache(_WORDS)(self._numbers_of)
         self.cut = self.bpe_dropout if by_merges else self.unigram
 
@@ -54,13 +54,15 @@ class Segmentation:
         ]
         if UNK not in ids:
             return ids
-        # as sentencepiece, which joins unknown neighbours
+        # as sentencepiece, which merges adjacent unknowns
         return [n for one, run in groupby(ids) for n in ([UNK] if one == UNK else run)]
 
     def bpe_dropout(self, word: str, random: Random) -> list[str]:
-        """Return pieces by BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267, algorithm 1): at
-        each step every merge is left out with probability `alpha`, and the best of the others is
-        made, until none is left."""
+        """Sample pieces by BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267, algorithm 1).
+
+        At each step every merge is dropped with probability `alpha`, and the best of the others
+        is applied, until none is left.
+        """
         parts = list(word)
         while merges := [
             (-self.scores[two], place)
@@ -72,8 +74,8 @@ class Segmentation:
         return parts
 
     def unigram(self, word: str, random: Random) -> Sequence[str]:
-        """Return pieces drawn with their probability to the power of `alpha` (Kudo 2018, arXiv
-        1804.10959, eq. 5 with l = infinity), by filtering forward and sampling backward."""
+        """Sample pieces with their probability to the power of `alpha` (Kudo 2018, arXiv
+        1804.10959, eq. 5 with l = infinity), by forward filtering and backward sampling."""
         places = [len(word)]
         lattice = self._lattice(word)
         while places[-1]:
@@ -106,7 +108,7 @@ class Segmentation:
             yield text[start:]
 
     def _numbers_of(self, piece: str) -> list[int]:
-        """Return the id of a piece, or of each byte of a character that is none."""
+        """Return the id of a piece, or of each byte of a character without one."""
         if piece in self.scores:
             return [self.ids[piece]]
         return [self.ids.get(f"<0x{byte:02X}>", UNK) for byte in piece.encode()]

@@ -1,4 +1,4 @@
-"""A prepared corpus on disk: shards of ids, a vocabulary, and a manifest that vouches for them."""
+"""A prepared corpus on disk: shards of ids, a vocabulary, and a manifest with digests."""
 
 import io
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from seqattn.storage import digest_of, file_faults, is_file, write_whole
 
 FORMAT: Literal["seqattn shards 1"] = "seqattn shards 1"
 MANIFEST, LENGTHS, TOKENIZER, WORK = "manifest.json", "lengths.npy", "tokenizer", "unfinished"
-"""The files and folders of a prepared corpus beside its shards; `WORK` while it is being made."""
+"""Files and folders of a prepared corpus beside its shards; `WORK` exists during preparation."""
 AGAIN = "give the same seqattn prepare command again"
-"""What mends a prepared corpus."""
+"""Advice for a damaged corpus."""
 SIDES = ("source", "target")
 Ints = npt.NDArray[np.int64]
 
@@ -31,10 +31,10 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*$")]
 
 
 class ShardEntry(BaseModel):
-    """What the manifest says of a file of ids.
+    """Manifest entry of a file of ids.
 
-    `name`, `sha256` and `bytes` of the file; `pairs` in it; `source_tokens` and `target_tokens` of
-    all of them, end marks counted; `lengths`: its rows in `LENGTHS`.
+    `name`, `sha256` and `bytes` of the file; number of `pairs`; total `source_tokens` and
+    `target_tokens`, end marks counted; `lengths`: its number of rows in `LENGTHS`.
     """
 
     name: FileName
@@ -47,7 +47,7 @@ class ShardEntry(BaseModel):
 
 
 class SplitEntry(BaseModel):
-    """What the manifest says of a file of texts, to validate or test on."""
+    """Manifest entry of a file of texts, for validation or test."""
 
     name: FileName
     sha256: str
@@ -55,10 +55,10 @@ class SplitEntry(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a prepared corpus holds.
+    """Contents of a prepared corpus.
 
-    `settings` and `contents` (sizes and digests of files) are what it was made with and from, as
-    in `MadeFrom`, `counts` the pairs that were read and left out, by reason.
+    `settings` and `contents` (sizes and digests of input files) are those of `MadeFrom`; `counts`
+    are numbers of pairs read and left out, by reason.
     """
 
     format: Literal["seqattn shards 1"]
@@ -71,18 +71,18 @@ class Manifest(BaseModel):
     train: list[ShardEntry]
     splits: dict[str, SplitEntry]
 
-    def write(self, home: Path) -> None:
-        """Writes it, which makes a directory a prepared corpus."""
-        write_whole(home / MANIFEST, self.model_dump_json(indent=1).encode())
+    def write(self, directory: Path) -> None:
+        """Write the manifest, which completes a prepared corpus."""
+        write_whole(directory / MANIFEST, self.model_dump_json(indent=1).encode())
 
     @property
     def pairs(self) -> int:
-        """Pairs to train on."""
+        """Number of training pairs."""
         return sum(shard.pairs for shard in self.train)
 
 
 def read_manifest(root: Path) -> Manifest:
-    """The manifest of a prepared corpus.
+    """Read the manifest of a prepared corpus.
 
     Raises:
         UserError: the directory holds none, or an unfinished one.
@@ -100,12 +100,12 @@ def read_manifest(root: Path) -> Manifest:
 
 
 def is_whole(path: Path, sha256: str) -> bool:
-    """Whether a file is there, as it was written."""
+    """Return True if a file exists and has this digest."""
     return is_file(path) and digest_of(path) == sha256
 
 
 def check_whole(path: Path, sha256: str) -> None:
-    """Refuses a file that is not there, or not as it was written."""
+    """Raise UserError for a file that is missing or damaged."""
     if not is_whole(path, sha256):
         raise UserError(f"{path} is missing or damaged; {AGAIN}")
 
@@ -114,7 +114,7 @@ class Shard:
     """Rows of ids, read through numpy views of the memory-mapped file that `ids_file` wrote.
 
     Raises:
-        UserError: it is not there, or is no such file.
+        UserError: it is missing, or not such a file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -129,27 +129,27 @@ class Shard:
         return len(self._offsets[0]) - 1
 
     def lengths(self) -> list[npt.NDArray[np.int32]]:
-        """(N,) tokens of each source and (N,) of each target, end marks counted."""
+        """Return (N,) lengths of the sources and (N,) of the targets, end marks counted."""
         return [np.diff(offsets) for offsets in self._offsets]
 
     def is_below(self, sizes: Sequence[int]) -> bool:
-        """True if ids are those of vocabularies of the sizes of both sides."""
+        """Return True if all ids are within vocabularies of these sizes, one for each side."""
         pairs = zip(self._values, sizes, strict=True)
         return all(ids.min(initial=0) >= 0 and ids.max(initial=0) < size for ids, size in pairs)
 
     def rows(self, side: int, rows: Ints) -> list[Any]:
-        """The ids of some rows. Args: side: 0 for the source, 1 for the target."""
+        """Return the ids of some rows. Args: side: 0 for the source, 1 for the target."""
         offsets, values = self._offsets[side], self._values[side]
         ends = zip(offsets[rows].tolist(), offsets[rows + 1].tolist(), strict=True)
         return [values[start:end] for start, end in ends]
 
 
 open_shard = lru_cache(maxsize=256)(Shard)
-"""A shard that stays open."""
+"""Open a shard, cached."""
 
 
 def _holds_ids(table: pa.RecordBatch) -> bool:
-    """True if both sides are lists of whole numbers, and nothing is absent."""
+    """Return True if both sides are lists of integers without nulls."""
     if not set(SIDES) <= set(table.schema.names):
         return False
     columns = [table.column(side) for side in SIDES]
@@ -165,7 +165,7 @@ def _holds_ids(table: pa.RecordBatch) -> bool:
 
 
 def read_batch(path: Path) -> pa.RecordBatch:
-    """The one batch of an Arrow file, memory-mapped.
+    """Return the only batch of an Arrow file, memory-mapped.
 
     Raises:
         UserError: it is not there or damaged.
@@ -178,7 +178,7 @@ def read_batch(path: Path) -> pa.RecordBatch:
 
 
 def arrow_file(columns: dict[str, pa.Array], notes: dict[str, str] | None = None) -> pa.Buffer:
-    """An Arrow file with one batch. Args: notes: kept in its schema."""
+    """Return an Arrow file with one batch. Args: notes: metadata of its schema."""
     batch = pa.record_batch(columns)
     batch = batch.replace_schema_metadata(notes or {})
     sink = pa.BufferOutputStream()
@@ -188,11 +188,11 @@ def arrow_file(columns: dict[str, pa.Array], notes: dict[str, str] | None = None
 
 
 def ids_file(lengths: list[Ints], ids: list[npt.NDArray[Any]]) -> pa.Buffer:
-    """A shard: lists of the sources' and the targets' ids.
+    """Return a shard: lists of the ids of sources and targets.
 
     Args:
-        lengths: (N,) of each source, and (N,) of each target.
-        ids: of all sources one after the other, and of all targets.
+        lengths: (N,) of the sources, and (N,) of the targets.
+        ids: of all sources concatenated, and of all targets.
     """
     columns = {}
     for side, each, flat in zip(SIDES, lengths, ids, strict=True):
@@ -202,7 +202,7 @@ def ids_file(lengths: list[Ints], ids: list[npt.NDArray[Any]]) -> pa.Buffer:
 
 
 def histogram(lengths: list[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
-    """(E, 3) source length, target length, rows that have both; each pair of lengths once."""
+    """Return (E, 3) source length, target length and number of rows, for each pair of lengths."""
     source, target = (each.astype(np.int64) for each in lengths)
     width = int(target.max(initial=0)) + 1
     pairs, rows = np.unique(source * width + target, return_counts=True)
@@ -210,7 +210,7 @@ def histogram(lengths: list[npt.NDArray[Any]]) -> npt.NDArray[np.int32]:
 
 
 def describe_shard(path: Path) -> tuple[ShardEntry, npt.NDArray[np.int32]]:
-    """What the manifest says of a shard, and its histogram.
+    """Return the manifest entry of a shard, and its histogram.
 
     Raises:
         UserError: it is not there or damaged.
@@ -225,19 +225,19 @@ def describe_shard(path: Path) -> tuple[ShardEntry, npt.NDArray[np.int32]]:
     return entry, table
 
 
-def write_lengths(home: Path, table: npt.NDArray[np.int32]) -> str:
-    """Writes the histograms of all shards; gives the file's SHA-256."""
+def write_lengths(directory: Path, table: npt.NDArray[np.int32]) -> str:
+    """Write the histograms of all shards; return the file's SHA-256."""
     sink = io.BytesIO()
     np.save(sink, table)
-    write_whole(home / LENGTHS, sink.getvalue())
-    return digest_of(home / LENGTHS)
+    write_whole(directory / LENGTHS, sink.getvalue())
+    return digest_of(directory / LENGTHS)
 
 
 def read_lengths(home: Path, manifest: Manifest) -> npt.NDArray[np.int32]:
-    """The histograms of all shards, (E, 3) as `histogram` gives them, one after the other.
+    """Read the concatenated histograms of all shards, (E, 3) as from `histogram`.
 
     Raises:
-        UserError: the file is damaged, or the manifest counts other rows.
+        UserError: the file is damaged, or does not match the manifest.
     """
     path = home / LENGTHS
     check_whole(path, manifest.lengths_sha256)
@@ -259,9 +259,9 @@ def read_lengths(home: Path, manifest: Manifest) -> npt.NDArray[np.int32]:
     return table
 
 
-def write_split(home: Path, split: str, texts: pa.Table) -> SplitEntry:
-    """Writes texts to validate or test on, as `datasets` reads them."""
-    path, texts = home / f"{split}.arrow", texts.replace_schema_metadata(None)
+def write_split(directory: Path, split: str, texts: pa.Table) -> SplitEntry:
+    """Write texts for validation or test, in the format of `datasets`."""
+    path, texts = directory / f"{split}.arrow", texts.replace_schema_metadata(None)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, texts.schema) as writer:
         writer.write_table(texts)
@@ -269,9 +269,10 @@ def write_split(home: Path, split: str, texts: pa.Table) -> SplitEntry:
     return SplitEntry(name=path.name, sha256=digest_of(path), rows=len(texts))
 
 
-def damaged_files(home: Path, manifest: Manifest) -> list[Path]:
-    """The files of a prepared corpus that are not there, or not as they were written."""
+def damaged_files(directory: Path, manifest: Manifest) -> list[Path]:
+    """Return the files of a prepared corpus that are missing or damaged."""
     digests = {entry.name: entry.sha256 for entry in manifest.train}
     digests |= {entry.name: entry.sha256 for entry in manifest.splits.values()}
     digests[LENGTHS] = manifest.lengths_sha256
-    return [home / name for name, sha256 in digests.items() if not is_whole(home / name, sha256)]
+    files = {directory / name: sha256 for name, sha256 in digests.items()}
+    return [path for path, sha256 in files.items() if not is_whole(path, sha256)]

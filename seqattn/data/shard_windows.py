@@ -1,9 +1,8 @@
-"""The order of batches of corpora in shards: a window of shards at a time, planned by length.
+"""Batch order of sharded corpora: several shards (a window) are loaded and batched together.
 
-Which shards make a window never changes, so that the batches of a window are as many in every
-epoch; the order of windows and what of a window makes a batch are decided by (seed, pass, window).
-All numbers of batches follow from the lengths that the manifest's file holds, so that a place in an
-epoch is found without reading what comes before it.
+Windows are fixed, so that each has the same number of batches in every epoch; the order of windows
+and the batches of a window depend on (seed, pass, window). Numbers of batches follow from the
+stored lengths, so that a run resumes within an epoch without reading what comes before.
 """
 
 import hashlib
@@ -24,19 +23,19 @@ from seqattn.storage import digest_of, is_file
 
 
 class ShardedCorpus:
-    """The training pairs of a prepared directory, as options let them be read.
+    """Training pairs of a prepared directory, as read with some options.
 
     Args:
-        window: shards that are in play at once.
-        first: the number of its first pair among those of all corpora.
-        sizes: of the vocabularies of source and target.
+        window: number of shards that are batched together.
+        first: index of its first pair among those of all corpora.
+        sizes: vocabulary sizes of source and target.
 
     Attributes:
-        firsts: the number of each shard's first pair among those of all corpora.
-        digest: names the rows that are read.
+        firsts: index of each shard's first pair among those of all corpora.
+        digest: of the rows that are read.
 
     Raises:
-        UserError: a file is not there, or is not as long as the manifest says.
+        UserError: a file is missing, or does not have the size in the manifest.
     """
 
     def __init__(
@@ -59,28 +58,28 @@ class ShardedCorpus:
         read = (options.max_length, options.source_length, options.long_sources, window)
         shas = [entry.sha256 for entry in self.entries]
         self.digest = hashlib.sha256(f"{read} {shas}".encode()).hexdigest()
-        # as equal as can be, so that the last window is not a small one
+        # windows of nearly equal size, so that the last one is not small
         self.windows = max(1, -(-len(self.entries) // window))
         self._bounds = [len(self.entries) * n // self.windows for n in range(self.windows + 1)]
 
     def lengths(self, window: int) -> npt.NDArray[np.int64]:
-        """(3, E) source length, target length, and how many rows of the window have both."""
+        """Return (3, E) source length, target length and number of rows of a window with both."""
         start, stop = (self._parts[self._bounds[n]] for n in (window, window + 1))
         return self._table[start:stop].T.astype(np.int64)
 
     def histogram(self, window: int) -> npt.NDArray[np.int64]:
-        """As `lengths`, of those tokens that are read of the rows that are trained on."""
-        found = self.lengths(window)
-        found = found[:, self._readable(found[0], found[1])]
-        found[0] = np.minimum(found[0], self.options.source_length)
-        return found
+        """Return `lengths` of the training rows, with sources truncated as they are read."""
+        lengths = self.lengths(window)
+        lengths = lengths[:, self._readable(lengths[0], lengths[1])]
+        lengths[0] = np.minimum(lengths[0], self.options.source_length)
+        return lengths
 
     def read(self, window: int) -> list[Ints]:
-        """The rows of a window that are trained on, its files checked.
+        """Return the training rows of a window, after checking its files.
 
         Returns:
-            (N,) their numbers among all of all corpora, and (N,) each the tokens that are read of
-            source and target, end marks counted.
+            (N,) their indices among the pairs of all corpora, and (N,) each the number of tokens
+                read of source and target, end marks counted.
         """
         parts = []
         for number in range(self._bounds[window], self._bounds[window + 1]):
@@ -96,9 +95,9 @@ class ShardedCorpus:
             part = self._table[self._parts[number] : self._parts[number + 1]]
             if not np.array_equal(histogram([source, target]), part):
                 raise UserError(f"{self.paths[number]} is not what {LENGTHS} says; {AGAIN}")
-            kept = np.flatnonzero(self._readable(source, target))
-            clipped = np.minimum(source[kept], self.options.source_length)
-            parts.append((kept + self.firsts[number], clipped, target[kept]))
+            selected = np.flatnonzero(self._readable(source, target))
+            clipped = np.minimum(source[selected], self.options.source_length)
+            parts.append((selected + self.firsts[number], clipped, target[selected]))
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def _readable(self, source: Ints, target: Ints) -> npt.NDArray[np.bool_]:
@@ -108,13 +107,13 @@ class ShardedCorpus:
 
 
 class Passes:
-    """Batches of one corpus, pass after pass without end.
+    """Batches of one corpus, in endless passes over it.
 
     Args:
-        step_batches: the batches of every window are a multiple of it.
+        step_batches: the number of batches of every window is a multiple of it.
 
     Raises:
-        UserError: a row that alone exceeds the limits, or a window with fewer rows than batches.
+        UserError: a single row exceeds the limits, or a window has fewer rows than batches.
     """
 
     def __init__(
@@ -133,11 +132,11 @@ class Passes:
         self.counts = np.array(counts)
 
     def __len__(self) -> int:
-        """The batches of one pass."""
+        """Return the number of batches of one pass."""
         return int(self.counts.sum())
 
     def batches(self, first: int) -> Iterator[Ints]:
-        """The places of each batch from the first-th on, counted over all passes."""
+        """Yield the row indices of each batch from number `first` on, counted over all passes."""
         begin, start = divmod(first, len(self))
         for number in count(begin):
             order = np.random.default_rng([self.seed, number]).permutation(len(self.counts))
@@ -162,16 +161,16 @@ class Passes:
 
 
 class WindowSampler(Sampler[list[int]]):
-    """A `DataLoader`'s batches of corpora in shards; plays the part of a `BucketSampler`.
+    """Batch sampler of sharded corpora, with the interface of `BucketSampler`.
 
-    An epoch has as many batches as one pass over each corpus; of these each corpus has its share,
-    in an order that is drawn anew each epoch. A corpus goes on in an epoch where it stood at the
-    end of the one before, and begins anew when all of it was seen.
+    An epoch has as many batches as one pass over each corpus. Each corpus gets its share of them,
+    in an order drawn anew each epoch. A corpus continues where the previous epoch ended, and
+    restarts after a full pass.
 
     Args:
-        weights: of each corpus, its share of an epoch's batches times any number; None for as many
-            batches as it has.
-        seed, rank, world: as `BucketSampler`, and so are all attributes.
+        weights: relative share of each corpus in an epoch's batches; None for its number of
+            batches.
+        seed, rank, world: as `BucketSampler`, like all attributes.
     """
 
     def __init__(
@@ -191,7 +190,7 @@ class WindowSampler(Sampler[list[int]]):
 
     @cached_property
     def plan(self) -> str:
-        """Names the batches of all epochs, in 16 hexadecimal digits."""
+        """Digest of the batches of all epochs, 16 hexadecimal digits."""
         digest = hashlib.sha256(f"{self.counts} {self.seed} {self.step_batches}".encode())
         for one in self.passes:
             limits = (one.limits.max_tokens, one.limits.max_rows, one.limits.max_square)
@@ -199,7 +198,7 @@ class WindowSampler(Sampler[list[int]]):
         return digest.hexdigest()[:16]
 
     def __len__(self) -> int:
-        """This rank's batches in a whole epoch, as many as every other's."""
+        """Return the number of batches of an epoch, equal on all ranks."""
         return sum(self.counts) // self.world
 
     on_every_rank = property(__len__)
@@ -220,20 +219,20 @@ class WindowSampler(Sampler[list[int]]):
                 yield batch.tolist()
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the epoch; another than the present one begins at its start."""
+        """Set the epoch; a new one begins at its start."""
         if epoch != self.epoch:
             self.epoch, self.start_batch = epoch, 0
 
 
 def _rounded(batches: list[int], weights: Sequence[float] | None) -> list[int]:
-    """Shares of the sum of all batches by weight, each of one at least."""
+    """Distribute the total number of batches by weight, at least one to each corpus."""
     if weights is None:
         return batches
     total = sum(batches)
     exact = np.array(weights, np.float64) / sum(weights) * total
-    found = np.maximum(1, np.floor(exact)).astype(int)
-    most_short = np.argsort(found - exact, kind="stable")
-    found[most_short[: max(0, total - found.sum())]] += 1
-    while found.sum() > total:  # tiny shares were raised to one
-        found[np.argmax(np.where(found > 1, found - exact, -np.inf))] -= 1
-    return found.tolist()
+    shares = np.maximum(1, np.floor(exact)).astype(int)
+    most_short = np.argsort(shares - exact, kind="stable")
+    shares[most_short[: max(0, total - shares.sum())]] += 1
+    while shares.sum() > total:  # tiny shares have been raised to one
+        shares[np.argmax(np.where(shares > 1, shares - exact, -np.inf))] -= 1
+    return shares.tolist()

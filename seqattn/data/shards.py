@@ -1,4 +1,4 @@
-"""Prepared corpora as a source: trained on from shards, validated on texts."""
+"""Prepared corpora as a source: shards for training, texts for validation."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -30,14 +30,14 @@ from seqattn.errors import UserError
 from seqattn.storage import file_faults, user_path
 
 Weights = Callable[[Sequence[int]], Sequence[float] | None]
-"""From how many batches each corpus has to its weight."""
+"""Function from the numbers of batches of the corpora to their weights."""
 
 
 class ShardRows(TokenRows[Batch]):
-    """Pairs in shards; `source_lengths` and `target_lengths` are the longest of each window's rows.
+    """Pairs in shards; `source_lengths` and `target_lengths` are the longest of each window.
 
     Raises:
-        UserError: options that need the texts, or places in them.
+        UserError: options that need texts, or positions in them.
     """
 
     def __init__(
@@ -52,21 +52,21 @@ class ShardRows(TokenRows[Batch]):
         self._firsts = np.concatenate([one.firsts[:-1] for one in corpora])
         self._total = sum(entry.pairs for one in corpora for entry in one.entries)
         windows = [(one, window) for one in corpora for window in range(one.windows)]
-        kept = [one.histogram(window) for one, window in windows]
-        self._kept = sum(int(rows.sum()) for *_, rows in kept)
-        longest = [found[:2].max(axis=1, initial=0) for found in kept]
+        histograms = [one.histogram(window) for one, window in windows]
+        self._selected = sum(int(rows.sum()) for *_, rows in histograms)
+        longest = [lengths[:2].max(axis=1, initial=0) for lengths in histograms]
         self.source_lengths, self.target_lengths = np.stack(longest, axis=1)
         self._cut = 0
         if options.long_sources == "truncate":
-            found = (one.lengths(window) for one, window in windows)
+            lengths = (one.lengths(window) for one, window in windows)
             self._cut = sum(
                 int(n[(s > options.source_length) & (t <= options.max_length)].sum())
-                for s, t, n in found
+                for s, t, n in lengths
             )
 
     def __len__(self) -> int:
-        """How many numbers the pairs have, those that are left out too; 0 where all are."""
-        return self._total if self._kept else 0
+        """Return the number of all pairs, left out ones included; 0 if all are left out."""
+        return self._total if self._selected else 0
 
     def sampler(self, limits: BatchLimits, **order: Any) -> WindowSampler:
         longest = max(int(self.source_lengths.max()), int(self.target_lengths.max()))
@@ -83,10 +83,10 @@ class ShardRows(TokenRows[Batch]):
         rows = numbers - self._firsts[shards]
         sources, targets = np.empty(len(rows), object), np.empty(len(rows), object)
         for shard in np.unique(shards).tolist():
-            found = np.flatnonzero(shards == shard)
+            members = np.flatnonzero(shards == shard)
             for side, texts in enumerate((sources, targets)):
-                ids = open_shard(self._paths[shard]).rows(side, rows[found])
-                for at, row in zip(found.tolist(), ids, strict=True):
+                ids = open_shard(self._paths[shard]).rows(side, rows[members])
+                for at, row in zip(members.tolist(), ids, strict=True):
                     texts[at] = row
         read = [piece(ids, self.options) for ids in sources]
         return collate(read, list(targets), numbers)
@@ -96,31 +96,31 @@ class ShardRows(TokenRows[Batch]):
         return "raise loader.max_length"
 
     def account(self, split: str) -> str:
-        left, options = self._total - self._kept, self.options
-        told = f"kept all {self._total:,} {split} pairs"
+        left, options = self._total - self._selected, self.options
+        report = f"kept all {self._total:,} {split} pairs"
         if left:
-            told = f"left out {left:,} of {self._total:,} {split} pairs, which are longer than "
-            told += f"{options.max_length} tokens"
+            report = f"left out {left:,} of {self._total:,} {split} pairs, which are longer than "
+            report += f"{options.max_length} tokens"
         if self._cut:
-            told += f"; cut {self._cut:,} sources to their first {options.source_length} tokens"
-        return told
+            report += f"; cut {self._cut:,} sources to their first {options.source_length} tokens"
+        return report
 
 
 class Shards(Source):
-    """Corpora that `seqattn prepare` made, which may be larger than memory.
+    """Corpora from `seqattn prepare`, which may be larger than memory.
 
     Args:
         root: a prepared directory, or several with one vocabulary, whose batches are mixed.
-            Validation and test texts are those of the first.
-        weights: of each directory, its share of the batches times any number; None for shares by
-            `temperature`.
-        temperature: T of shares that go with size ** (1 / T) (Arivazhagan 2019, arXiv 1907.05019,
-            section 4.2), where sizes are in batches: 1 sees each pair once an epoch, more favours
-            small directories.
-        window: shards of a directory that are in play at once.
+                Validation and test texts are those of the first.
+            weights: relative share of each directory in the batches; None for shares by
+                `temperature`.
+            temperature: T of shares proportional to size ** (1 / T) (Arivazhagan 2019, arXiv
+                1907.05019, section 4.2), with sizes in batches: 1 sees each pair once an epoch,
+                more favours small directories.
+            window: number of shards of a directory that are batched together.
 
     Raises:
-        UserError: weights that do not go with the directories.
+        UserError: weights that do not match the directories.
     """
 
     def __init__(
@@ -144,33 +144,33 @@ class Shards(Source):
 
     @cached_property
     def manifests(self) -> list[Manifest]:
-        """What each directory holds.
+        """Manifest of each directory.
 
         Raises:
-            UserError: one is not prepared, or has another vocabulary than the first.
+            UserError: one is not prepared, or its vocabulary differs from the first one's.
         """
-        found = [read_manifest(root) for root in self.roots]
-        for root, manifest in zip(self.roots, found, strict=True):
-            if manifest.fingerprint != found[0].fingerprint:
+        manifests = [read_manifest(root) for root in self.roots]
+        for root, manifest in zip(self.roots, manifests, strict=True):
+            if manifest.fingerprint != manifests[0].fingerprint:
                 raise UserError(
                     f"data.root={root} has another vocabulary than {self.roots[0]}; prepare it "
                     f"with vocabulary={self.roots[0]}"
                 )
-        return found
+        return manifests
 
     @property
     def tokenizer_config(self) -> TokenizerConfig:
-        """The settings of the vocabulary that the shards were made with."""
+        """Settings of the vocabulary of the shards."""
         return self.manifests[0].tokenizer
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary that the shards were made with."""
+        """Vocabulary of the shards."""
         manifest = self.manifests[0]  # first, to say that a directory is none of ours
-        found = Tokenizer.load(self.roots[0] / TOKENIZER)
-        if found.fingerprint != manifest.fingerprint:
+        tokenizer = Tokenizer.load(self.roots[0] / TOKENIZER)
+        if tokenizer.fingerprint != manifest.fingerprint:
             raise UserError(f"{self.roots[0] / TOKENIZER} is another than the manifest's; {AGAIN}")
-        return found
+        return tokenizer
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         root, splits = self.roots[0], self.manifests[0].splits
@@ -200,10 +200,10 @@ class Shards(Source):
         return str(self.roots[0] / entry.name) if entry else f"{self.roots[0]} ({split})"
 
     def rows(self, tokenizer: Tokenizer, options: LoaderOptions) -> ShardRows:
-        """The pairs to train on, as ids.
+        """Return the training pairs as ids.
 
         Raises:
-            UserError: a shard is missing, another vocabulary, or options that need the texts.
+            UserError: a shard is missing, the vocabulary differs, or options need the texts.
         """
         if tokenizer.fingerprint != self.manifests[0].fingerprint:
             raise UserError(
@@ -217,7 +217,7 @@ class Shards(Source):
         return ShardRows(corpora, options, self.weights)
 
     def weights(self, sizes: Sequence[int]) -> list[float] | None:
-        """The weight of each directory. Args: sizes: the batches of each."""
+        """Return the weight of each directory. Args: sizes: its number of batches."""
         if self._weights is not None or self.temperature == 1:
             return self._weights
         return [(size / max(sizes)) ** (1 / self.temperature) for size in sizes]

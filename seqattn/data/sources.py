@@ -21,18 +21,18 @@ from seqattn.storage import file_faults, is_file, user_path
 class ParallelText(Source):
     """Two line-aligned text files for each split, `ROOT/NAME.SUFFIX`, one sentence a line.
 
-    Where one is not there, `ROOT/NAME.SUFFIX.gz` is read.
+    If one does not exist, `ROOT/NAME.SUFFIX.gz` is read.
 
-    Every line is kept, an empty one too: training leaves pairs with an empty side out and says
-    how many, and evaluation answers an empty source with an empty line.
+    Every line is kept, empty ones included: training leaves out pairs with an empty side and
+    reports their number, and evaluation writes an empty line for an empty source.
 
     Args:
         root: the directory.
-        source_suffix: ends the names of the source files, such as "en".
-        target_suffix: ends those of the target files; None where there are only sources.
-        train, val, test: the files' names without the suffix; of several, read one after the
-            other, a list, and of those that match a pattern, such as "news*".
-        alignments: a file with the word alignments of the split that is explained, see
+        source_suffix: suffix of the source files, such as "en".
+        target_suffix: suffix of the target files; None if there are only sources.
+        train, val, test: file names without the suffix; a list, or a pattern such as "news*",
+            for several files, which are concatenated.
+        alignments: a file with word alignments of the split to be explained, see
             `seqattn.data.word_links.read_links`; None for none.
     """
 
@@ -58,7 +58,7 @@ class ParallelText(Source):
         digests = [digest for paths in files for digest in self._scan(split, paths)]
         pairs = chain.from_iterable(zip(*map(read_lines, paths), strict=True) for paths in files)
         rows = (dict(zip(self.suffixes, pair, strict=True)) for pair in pairs)
-        # the content names the cache, not the path: a changed file is read anew
+        # cached by content, not by path: a changed file is read again
         content = " ".join([*self.suffixes, *digests])
         return table_of(rows, dict.fromkeys(self.suffixes, TEXT), content, cache_dir)
 
@@ -78,7 +78,7 @@ class ParallelText(Source):
         return several(self.files(split))
 
     def _scan(self, split: str, paths: Sequence[Path]) -> Sequence[str]:
-        """The digests of the files of both sides, which have as many lines."""
+        """Return the digests of both sides' files; raise UserError if their line counts differ."""
         lines, digests = zip(*map(scan_text, paths), strict=True)
         if len(set(lines)) > 1:
             said = " and ".join(f"{path} has {n:,}" for path, n in zip(paths, lines, strict=True))
@@ -88,7 +88,7 @@ class ParallelText(Source):
         return digests
 
     def _files(self, split: str) -> list[list[Path]]:
-        """A split's files, which are there: for each name those of both sides."""
+        """Return a split's existing files: for each name those of both sides."""
         if split not in self.names:
             raise UserError(f"split must be one of {', '.join(self.names)}, got {split!r}")
         with file_faults("read", self.root):
@@ -105,17 +105,17 @@ class ParallelText(Source):
         ]
 
     def _matching(self, pattern: str) -> list[str]:
-        """The names without suffix that a pattern stands for, by the source's files."""
+        """Return the names without suffix that match a pattern, from the source files."""
         end = f".{self.suffixes['source']}"
         by_name = any(is_file(self.root / f"{pattern}{end}{packed}") for packed in ("", ".gz"))
         magic = glob.has_magic(pattern) and not by_name
-        found = self._found(f"{pattern}{end}") if magic else [pattern]
-        if not found:
+        names = self._glob(f"{pattern}{end}") if magic else [pattern]
+        if not names:
             raise UserError(f"{self.root} has no file {pattern}{end}")
-        return [name.removesuffix(end) for name in found]
+        return [name.removesuffix(end) for name in names]
 
-    def _found(self, pattern: str) -> list[str]:
-        """The names of files, packed or not, that a pattern stands for, without ".gz"."""
+    def _glob(self, pattern: str) -> list[str]:
+        """Return the names without ".gz" of files that match a pattern, compressed or not."""
         names = [
             name.removesuffix(".gz")
             for packed in ("", ".gz")
@@ -138,15 +138,15 @@ class Multi30k(ParallelText):
     """Multi30k (Elliott 2016, arXiv 1605.00459): image captions.
 
     Args:
-        root: a directory with train.en train.de val.* test_2016_flickr.*, and perhaps other test
-            sets; None to take `bentrevett/multi30k` from the hub (English and German).
-        source: the source language's suffix or, on the hub, column.
-        target: the target's.
-        test: which test set is the test split, such as test_2017_flickr or test_2017_mscoco.
+        root: a directory with train.en train.de val.* test_2016_flickr.*, and optionally other
+            test sets; None to load `bentrevett/multi30k` from the hub (English and German).
+        source: suffix (on the hub, column) of the source language.
+        target: suffix of the target language.
+        test: name of the test set, such as test_2017_flickr or test_2017_mscoco.
         alignments: as `ParallelText`.
 
     Raises:
-        UserError: for another test set than the hub's without a root.
+        UserError: for a test set that the hub does not have, without a root.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class DemoTranslation(ParallelText):
     """The bundled English-German sentences, written by a grammar: see the head of its files.
 
     Args:
-        alignments: as `ParallelText`; None for those of the grammar, which val and test have.
+        alignments: as `ParallelText`; None for the grammar's own, of val and test.
     """
 
     def __init__(self, alignments: Annotated[str | None, Role.NOTE] = None) -> None:

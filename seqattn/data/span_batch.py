@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Questions(NamedTuple):
-    """`Rows` of questions as they came: `answers` lists the right ones of each, perhaps none."""
+    """`Rows` of raw questions; `answers` lists the right ones of each, or none."""
 
     ids: list[str]
     questions: list[str]
@@ -37,17 +37,17 @@ class Questions(NamedTuple):
 
     @classmethod
     def of(cls, table: "Dataset") -> "Questions":
-        """Reads the columns "id", "question", "context" and "answers"."""
+        """Read the columns "id", "question", "context" and "answers" of a table."""
         return cls(*(list(table[name]) for name in ("id", "question", "context", "answers")))
 
     @property
     def sources(self) -> list[str]:
-        """The questions."""
+        """Texts of the questions."""
         return self.questions
 
     @property
     def references(self) -> list[list[str]]:
-        """The right answers of each question."""
+        """Right answers of each question."""
         return self.answers
 
     def first(self, count: int | None) -> "Questions":
@@ -60,14 +60,14 @@ class Questions(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A question and the part of its context that is read with it.
+    """A question and the window of its context that is read with it.
 
     Attributes:
         question: with its end mark.
-        context: the whole of it, of which the tokens from `start` up to `stop` are read.
-        answers: tokens of the context, of each right answer that the window holds, that which
-            counts first; None where the right answers stand nowhere in the context.
-        row: the question's number.
+        context: the full context; tokens from `start` up to `stop` are read.
+        answers: token spans of the right answers in the window, the main one first; None if the
+            right answers do not occur in the context.
+        row: number of the question.
     """
 
     question: ReadText
@@ -85,21 +85,20 @@ class SpanBatch(Tensors):
     Attributes:
         question: (B, Q) int64 ids with the end mark.
         context: (B, S) int64 ids of the window, S at least 1.
-        match: (B, S, 21) float32, how each token's word meets the question, as `match_words` says,
-            and what else is known of it, as `word_clues`.
-        characters: (B, W, L) int64, as `spell_words`, of each different word of the question and
-            the window; the first has none.
-        question_words: (B, Q) the number among them of each token's word; 0 for the end mark.
+        match: (B, S, 21) float32, features of each token's word, from `match_words` and
+            `word_clues`.
+        characters: (B, W, L) int64, from `spell_words`, of the distinct words of the question and
+            the window; the first word is empty.
+        question_words: (B, Q) the index of each token's word there; 0 for the end mark.
         context_words: (B, S) the same.
-        answers: (B, N, 2) the places where each right answer starts and ends, itself included, S
-            where the window holds none, and -1 beyond a row's last; -1 alone where they are not
-            known, which counts for no loss.
+        answers: (B, N, 2) first and last position of each right answer, S if the window holds
+            none, padded with -1; all -1 if the answers are unknown, which adds no loss.
         begins: (B, S) the character of the context where each token begins.
-        ends: (B, S) the character after its last; its beginning where it stands for none.
+        ends: (B, S) the character after its last; equal to `begins` for an empty token.
         offset: (B,) the window's first token in its context.
         index: (B,) the questions' numbers.
-        context_tokens: real tokens of all windows.
-        question_tokens: real tokens of all questions.
+        context_tokens: number of real tokens in all windows.
+        question_tokens: number of real tokens in all questions.
     """
 
     counts: ClassVar[Mapping[str, str]] = {
@@ -122,22 +121,22 @@ class SpanBatch(Tensors):
 
     @property
     def start(self) -> Tensor:
-        """(B,) the place where the first answer starts; S where the window holds none."""
+        """(B,) first position of the first answer; S if the window holds none."""
         return self.answers[:, 0, 0]
 
     @property
     def end(self) -> Tensor:
-        """(B,) the place where it ends, itself included; S where the window holds none."""
+        """(B,) last position of the first answer; S if the window holds none."""
         return self.answers[:, 0, 1]
 
     @property
     def windows(self) -> int:
-        """B."""
+        """Number of windows, B."""
         return int(self.index.shape[0])
 
 
 def collate_windows(windows: Sequence[Window]) -> SpanBatch:
-    """Pads B windows into a batch."""
+    """Pad B windows into a batch."""
     parts = [(window.context, slice(window.start, window.stop)) for window in windows]
     context = pad_rows([text.ids[part] for text, part in parts])
     match = np.zeros((*context.shape, len(MATCHES) + len(CLUES)), np.float32)
@@ -146,7 +145,7 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
     spans[:, 0] = context.shape[1]
     words, known = [], {}
     for row, (window, (text, part)) in enumerate(zip(windows, parts, strict=True)):
-        read = id(text), id(window.question)  # which the windows of a question share
+        read = id(text), id(window.question)  # shared by the windows of a question
         if read not in known:
             question = window.question
             about = match_words(text.words, question.words), word_clues(text, question)
@@ -179,10 +178,10 @@ def collate_windows(windows: Sequence[Window]) -> SpanBatch:
 
 
 def _numbered(window: Window) -> tuple[list[str], Ints, Ints]:
-    """A row's different words, "" first; the number among them of each token's word, of both."""
-    asked, read = window.question, window.context
-    theirs = [*asked.words, ""]  # the end mark's
-    question = [theirs[word] for word in asked.word.tolist()]
+    """Return a row's distinct words, "" first, and each token's word index, for both sides."""
+    question_text, read = window.question, window.context
+    theirs = [*question_text.words, ""]  # the end mark's
+    question = [theirs[word] for word in question_text.word.tolist()]
     context = [read.words[word] for word in read.word[window.start : window.stop].tolist()]
     numbers = {word: number for number, word in enumerate(dict.fromkeys(["", *question, *context]))}
     sides = (np.array([numbers[w] for w in side], np.int64) for side in (question, context))
@@ -190,9 +189,9 @@ def _numbered(window: Window) -> tuple[list[str], Ints, Ints]:
 
 
 class SpanEncoder:
-    """Reads any questions on any contexts into batches; needs no data set.
+    """Encoder of any questions and contexts into batches, without a data set.
 
-    A question that is too long is cut.
+    Questions that are too long are truncated.
     """
 
     def __init__(self, tokenizer: Tokenizer, options: SpanOptions) -> None:
@@ -200,14 +199,14 @@ class SpanEncoder:
         self.options = options
 
     def __call__(self, questions: Sequence[str], contexts: Sequence[str]) -> Iterator[SpanBatch]:
-        """The windows of N questions, each on its context, the longest first.
+        """Yield the windows of N questions, each on its context, longest first.
 
         Returns:
-            Batches whose `index` is a question's number from 0; a question's windows follow each
-            other, though a batch may end between them.
+            Batches with `index` the question's number from 0; a question's windows are consecutive,
+                but may span batches.
 
         Raises:
-            UserError: there are not as many contexts as questions.
+            UserError: the numbers of questions and contexts differ.
         """
         if len(questions) != len(contexts):
             raise UserError(

@@ -1,4 +1,4 @@
-"""What a context's words look like, and how well the words around them meet a question."""
+"""Features of a context's words: their shape, and matches with a question around them."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -11,7 +11,7 @@ from seqattn.data.span_text import STEM, Floats, Ints, ReadText
 SHAPES = ("capital", "capitals", "digits", "year", "sign", "opening")
 NEAR = ("before", "after", "before, far", "after, far", "around")
 CLUES = (*SHAPES, "rarity", "place", "covered", "behind", "run", "match", *NEAR)
-"""What `word_clues` says of a word."""
+"""Names of the features from `word_clues`."""
 _DECAYS = (0.5, 0.85, 0.97)
 _RAREST = 9.0  # log of the last number of a vocabulary of 8,000
 _LONGEST_RUN = 5
@@ -19,24 +19,24 @@ Bools = npt.NDArray[np.bool_]
 
 
 def word_clues(context: ReadText, question: ReadText) -> Floats:
-    """Says what a reader without lexical knowledge can know of each of W words of a context.
+    """Compute features of the W words of a context that need no lexical knowledge.
 
-    Words are alike where their first letters in lower case are. A matched word weighs the square of
-    its rarity, over the root of its occurrences in the context: a sliding window's weights by
-    inverse frequency (Richardson et al. 2013, MCTest; Rajpurkar et al. 2016, arXiv 1606.05250,
-    section 5.1), with frequencies that the vocabulary's order stands for (Zipf's law).
+    Words match if their first letters in lower case do. The weight of a matched word is the square
+    of its rarity, divided by the root of its occurrences in the context: a sliding window's weights
+    by inverse frequency (Richardson et al. 2013, MCTest; Rajpurkar et al. 2016, arXiv 1606.05250,
+    section 5.1), with frequencies approximated by the vocabulary's order (Zipf's law).
 
     Returns:
-        (W, 17) as `CLUES` names them: six shapes, each 0 or 1; rarity; place in the context, 0 to
-        1; the share of the question's weight that the word's sentence holds, and that share less
-        the best sentence's; how long a run of the question's words it is part of; its own weight if
-        it is matched; and the weights of matched words before it, after it and on both sides, which
-        fall off with distance.
+        (W, 17) in the order of `CLUES`: six shapes, each 0 or 1; rarity; position in the context, 0
+            to 1; the share of the question's weight in the word's sentence, and that share minus
+            the best sentence's; length of the run of question words that it is part of; its own
+            weight if matched; and the weights of matched words before it, after it and on both
+            sides, decaying with distance.
     """
-    words, asked = context.words, question.words
+    words, question_words = context.words, question.words
     if not words:
         return np.zeros((0, len(CLUES)), np.float32)
-    stems, theirs = ([word[:STEM].lower() for word in text] for text in (words, asked))
+    stems, theirs = ([word[:STEM].lower() for word in text] for text in (words, question_words))
     sentences = _sentences(words)
     rarity = _rarity(context)
     numbers = {stem: number for number, stem in enumerate(dict.fromkeys((*stems, *theirs)))}
@@ -58,15 +58,16 @@ def word_clues(context: ReadText, question: ReadText) -> Floats:
 
 
 def _rarity(text: ReadText) -> Floats:
-    """(W,) the logarithms of the numbers of each word's pieces, about 1 for a rare piece."""
+    """Return (W,) the summed log ids of each word's pieces, about 1 for a rare piece."""
     real = text.word < len(text.words)
     logs = np.log1p(text.ids[real]) / _RAREST
     return np.bincount(text.word[real], logs, len(text.words)).clip(max=2.0).astype(np.float32)
 
 
 def _sentences(words: Sequence[str]) -> Ints:
-    """(W,) the number of the sentence that each word is in: one ends before a capital letter after
-    a full stop, unless a single letter stands before that.
+    """Return (W,) the sentence number of each word.
+
+    A sentence ends at a full stop before a capital letter, unless the stop follows a single letter.
     """
     ends = [
         at > 1 and words[at - 1] in ".!?" and words[at][0].isupper() and len(words[at - 2]) > 1
@@ -76,7 +77,7 @@ def _sentences(words: Sequence[str]) -> Ints:
 
 
 def _held(sentences: Ints, alike: Bools, weights: Floats) -> Floats:
-    """(W,) the share of the question's weight that words of the same sentence hold."""
+    """Return (W,) the share of the question's weight in the sentence of each word."""
     first = np.flatnonzero(np.diff(sentences, prepend=-1))
     inside = np.logical_or.reduceat(alike, first, axis=0)  # (sentences, Q)
     share: Floats = (inside @ weights / max(weights.sum(), 1e-6))[sentences]
@@ -84,7 +85,7 @@ def _held(sentences: Ints, alike: Bools, weights: Floats) -> Floats:
 
 
 def _runs(alike: Bools) -> Ints:
-    """(W,) the length, up to 5, of the longest run of the question's words that each is part of."""
+    """Return (W,) the length, up to 5, of the longest run of question words around each word."""
     lengths, begun = np.zeros(len(alike), np.int64), alike
     for length in range(1, _LONGEST_RUN + 1):
         starts = np.flatnonzero(begun.any(axis=1))
@@ -94,21 +95,21 @@ def _runs(alike: Bools) -> Ints:
 
 
 def _near(weight: Floats) -> list[Floats]:
-    """(W,) each, as `NEAR` names them: what falls off with the words between, in logarithms."""
+    """Return log sums, (W,) each in the order of `NEAR`, of weights that decay with distance."""
     sides = [side for decay in _DECAYS[:2] for side in _faded(weight, decay)]
     around = np.add(*_faded(weight, _DECAYS[2]))
     return [np.log1p(near) for near in (*sides, around)]
 
 
 def _faded(weight: Floats, decay: float) -> tuple[Floats, Floats]:
-    """(W,) each: the weights before each word and after it, times `decay` for each step there."""
+    """Return (W,) each: sums of the weights before and after each word, with `decay` per step."""
 
     def before(weights: list[float]) -> Floats:
         sums = accumulate(weights[:-1], lambda held, new: decay * (held + new), initial=0.0)
         return np.fromiter(sums, np.float32, len(weights))
 
-    given = weight.tolist()
-    return before(given), before(given[::-1])[::-1]
+    weights_list = weight.tolist()
+    return before(weights_list), before(weights_list[::-1])[::-1]
 
 
 def _shapes(words: Sequence[str], sentences: Ints) -> list[Ints]:

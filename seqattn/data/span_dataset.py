@@ -1,4 +1,4 @@
-"""Questions on contexts as rows of ids, kept by content, and fetched in windows."""
+"""Questions on contexts as rows of ids, cached by content and fetched in windows."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,26 +17,26 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 
 _CONTEXT = {"tokens": NUMBERS, "words": TEXT}
-# the row of its context, whether it has an answer, and the first answer's tokens, -1 for none
-_ANSWERED = {None: 0, True: 1, False: -1}  # by whether one of its answers stands in the context
+# row of its context, whether it has an answer, and tokens of the first answer, -1 for none
+_ANSWERED = {None: 0, True: 1, False: -1}  # by whether one of its answers occurs in the context
 _NUMBERS = ("context", "answered", "first", "last", "exact")
-# first and last token of each of its different answers, the first answer's first
+# first and last token of each distinct answer, in order
 _QUESTION = {**_CONTEXT, **dict.fromkeys(_NUMBERS, NUMBER), "spans": NUMBERS}
 
 
 def tokenize_questions(
     rows: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
-    """The ids of every question and context, from the cache if they met the tokenizer before.
+    """Return the ids of all questions and contexts, cached by content and tokenizer.
 
     Args:
         rows: columns "question", "context", "answers" and "starts".
 
     Returns:
-        Questions, and contexts, of which each stands there once; memory-mapped.
+        Questions, and distinct contexts; memory-mapped.
 
     Raises:
-        UserError: an answer that does not stand where its start says.
+        UserError: an answer that does not occur at its start.
     """
     rows = rows.select_columns(["question", "context", "answers", "starts"])
     content = f"spans-4 {content_digest(rows)} {tokenizer.fingerprint}"
@@ -54,10 +54,10 @@ def tokenize_questions(
             spans = _answers(f"question {place}", row, context)
             first = spans[0] if spans else TokenSpan(-1, -1, False)
             answered = max(row["starts"]) >= 0 if row["answers"] else None
-            found = map(int, (number, _ANSWERED[answered], *first))
-            asked = dict(zip(_NUMBERS, found, strict=True))
+            values = map(int, (number, _ANSWERED[answered], *first))
+            statistics = dict(zip(_NUMBERS, values, strict=True))
             places = [token for span in dict.fromkeys(s[:2] for s in spans) for token in span]
-            yield {**_row(reader.question(row["question"])), **asked, "spans": places}
+            yield {**_row(reader.question(row["question"])), **statistics, "spans": places}
 
     return table_of(read_questions(), _QUESTION, f"{content} questions", cache_dir), contexts
 
@@ -67,8 +67,8 @@ def _row(read: ReadText) -> dict[str, Any]:
 
 
 def _answers(name: str, row: dict[str, Any], context: ReadText) -> list[TokenSpan]:
-    """The tokens of a question's answers, without those for which no token stands."""
-    found = []
+    """Return the token spans of a question's answers, without answers that have no token."""
+    spans = []
     for answer, start in zip(row["answers"], row["starts"], strict=True):
         if start < 0:
             continue
@@ -78,33 +78,33 @@ def _answers(name: str, row: dict[str, Any], context: ReadText) -> list[TokenSpa
                 f"{name}: the answer {answer!r} must stand at character {start} of its "
                 f"context, there is {text!r}"
             )
-        found.append(find_span(context, *trimmed(answer, start)))
-    return [span for span in found if span is not None]
+        spans.append(find_span(context, *trimmed(answer, start)))
+    return [span for span in spans if span is not None]
 
 
 class _Texts:
-    """Texts as ids, fetched from a memory-mapped table."""
+    """Texts as ids in a memory-mapped table."""
 
     def __init__(self, table: datasets.Dataset) -> None:
-        self._tokens = Lists(table, "tokens")  # ids, begins, ends and word one after the other
+        self._tokens = Lists(table, "tokens")  # ids, begins, ends and word, concatenated
         self._words = table.data.column("words")
         self.lengths = self._tokens.lengths // 4
 
     def fetch(self, rows: Ints) -> list[ReadText]:
-        found = []
+        texts = []
         for tokens, row in zip(self._tokens.fetch(rows), rows.tolist(), strict=True):
             ids, begins, ends, word = tokens.reshape(4, -1)
-            found.append(ReadText(ids, begins, ends, word, self._words[row].as_py().split()))
-        return found
+            texts.append(ReadText(ids, begins, ends, word, self._words[row].as_py().split()))
+        return texts
 
 
 class SpanDataset(TokenRows[SpanBatch]):
-    """A split's windows.
+    """Windows of a split.
 
     Args:
-        questions, contexts: as `tokenize_questions` gives.
-        drops: whether questions that are too long, and those without a token on either side, are
-            left out (training); else long ones are cut and all are read (validation).
+        questions, contexts: from `tokenize_questions`.
+        drops: True to leave out questions that are too long or have an empty side (training);
+            False to truncate long ones and read all (validation).
     """
 
     def __init__(
@@ -119,52 +119,52 @@ class SpanDataset(TokenRows[SpanBatch]):
         self._context, self._answered, self._first, self._last, exact = (
             questions.data.column(name).to_numpy() for name in _NUMBERS
         )
-        asked, tokens = self._questions.lengths, self._contexts.lengths[self._context]
-        long, empty = asked > options.max_question, (asked == 1) | (tokens == 0)
-        kept = np.flatnonzero(~(long | empty)) if drops else np.arange(len(asked))
-        place, self.starts = pieces(tokens[kept], options)
-        self.rows = kept[place]
+        sizes, tokens = self._questions.lengths, self._contexts.lengths[self._context]
+        long, empty = sizes > options.max_question, (sizes == 1) | (tokens == 0)
+        selected = np.flatnonzero(~(long | empty)) if drops else np.arange(len(sizes))
+        place, self.starts = pieces(tokens[selected], options)
+        self.rows = selected[place]
         self._stops = np.minimum(self.starts + options.window, tokens[self.rows])
         first, last = self._first[self.rows], self._last[self.rows]
         holds = (first >= 0) & (self.starts <= first) & (last < self._stops)
         self.source_lengths = self._stops - self.starts
-        self.target_lengths = np.minimum(asked[self.rows], options.max_question)
-        found, held = np.sum(self._first[kept] >= 0), len(np.unique(self.rows[holds]))
-        inexact = np.sum((self._answered[kept] > 0) & (exact[kept] == 0))
-        self._total = len(asked)
+        self.target_lengths = np.minimum(sizes[self.rows], options.max_question)
+        answered, held = np.sum(self._first[selected] >= 0), len(np.unique(self.rows[holds]))
+        inexact = np.sum((self._answered[selected] > 0) & (exact[selected] == 0))
+        self._total = len(sizes)
         self._spans = Lists(questions, "spans")
-        self._told = [
+        self._counts = [
             (long.sum(), f"{'left out' if drops else 'cut'}: the question is too long"),
             (empty.sum(), "have an empty side" + (", left out" if drops else "")),
             (inexact, "have an answer within a token, which is taken whole"),
-            (found - held, "have a first answer that no window holds"),
-            (np.sum(self._answered[kept] < 0), "have no answer in their context, and no loss"),
+            (answered - held, "have a first answer that no window holds"),
+            (np.sum(self._answered[selected] < 0), "have no answer in their context, and no loss"),
         ]
 
     def batch(self, places: Sequence[int]) -> SpanBatch:
         return collate_windows(self.windows(places))
 
     def windows(self, places: Sequence[int]) -> list[Window]:
-        """Some windows. Args: places: B numbers from 0 to N - 1."""
+        """Return some windows. Args: places: B numbers from 0 to N - 1."""
         rows = self.rows[np.asarray(places)]
         questions = self._questions.fetch(rows)
         contexts = self._contexts.fetch(self._context[rows])
         spans = [tokens.reshape(-1, 2).tolist() for tokens in self._spans.fetch(rows)]
         windows = []
         rows_read = zip(places, rows.tolist(), questions, contexts, spans, strict=True)
-        for place, row, asked, read, found in rows_read:
+        for place, row, question_text, read, answer_spans in rows_read:
             start, stop = int(self.starts[place]), int(self._stops[place])
-            answers = [TokenSpan(a, b, True) for a, b in found if start <= a and b < stop]
+            answers = [TokenSpan(a, b, True) for a, b in answer_spans if start <= a and b < stop]
             known = answers if self._answered[row] >= 0 else None
-            question = asked.cut(self.options.max_question)
+            question = question_text.cut(self.options.max_question)
             windows.append(Window(question, read, start, stop, known, row))
         return windows
 
     @property
     def advice(self) -> str:
-        long = self._told[0][0]
+        long = self._counts[0][0]
         return "raise loader.max_question" if long else "give questions with text on both sides"
 
     def account(self, split: str) -> str:
         line = f"{self._total:,} {split} questions in {len(self):,} windows"
-        return "; ".join([line, *(f"{count:,} {words}" for count, words in self._told if count)])
+        return "; ".join([line, *(f"{count:,} {words}" for count, words in self._counts if count)])

@@ -1,4 +1,4 @@
-"""Texts as words and as ids that know their characters, and answers as runs of such ids."""
+"""Texts as words and as ids with character offsets, and answers as spans of ids."""
 
 import unicodedata
 from collections import Counter
@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float32]
 
 MATCHES = ("exact", "lower", "stem", "frequency")
-"""What `match_words` says of a word."""
+"""Names of the features from `match_words`."""
 STEM = 5
 _SPELT = 16
 _CODES = 511
@@ -27,11 +27,11 @@ class Cut(NamedTuple):
     """A text cut into words.
 
     Attributes:
-        text: the words with one space between them, which is what is tokenised.
-        words: each of them.
-        starts: (W,) where each begins in `text`.
-        places: (characters of `text` + 1,) where each character stands in the original text; that
-            of a space between words, and the last, is where the word before it ends.
+        text: the words joined by single spaces; this is tokenised.
+        words: the words.
+        starts: (W,) offset of each word in `text`.
+        places: (characters of `text` + 1,) offset of each character in the original text; for a
+            space between words, and the last entry, the end of the word before it.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Cut(NamedTuple):
 
 
 def cut_words(text: str) -> Cut:
-    """Cuts a text into runs of letters, runs of digits, and single other signs.
+    """Split a text into runs of letters, runs of digits, and other single characters.
 
     Letters keep their combining marks; an ideograph is a word of its own, as in BERT's basic
     tokenizer (Devlin et al. 2019, arXiv 1810.04805).
@@ -65,7 +65,7 @@ def cut_words(text: str) -> Cut:
 
 @lru_cache(maxsize=1 << 16)
 def _kind(letter: str) -> str:
-    if letter.isspace() or letter == "▁":  # sentencepiece's own sign for a space
+    if letter.isspace() or letter == "▁":  # sentencepiece's character for a space
         return "space"
     category = unicodedata.category(letter)
     if category == "Nd":
@@ -76,17 +76,16 @@ def _kind(letter: str) -> str:
 
 
 def match_words(context: Sequence[str], question: Sequence[str]) -> Floats:
-    """Says how each of W words of a context meets a question (Chen et al. 2017, arXiv 1704.00051).
+    """Match the W words of a context with a question (Chen et al. 2017, arXiv 1704.00051).
 
     Returns:
-        (W, 4) as `MATCHES` names them: 1 where the word is one of the question's, where it is in
-        lower case, and where its first letters in lower case are (a stem for any language that
-        changes words at their ends); and its share among the context's words in lower case, over
-        the largest share there.
+        (W, 4) in the order of `MATCHES`: 1 if the word is in the question exactly, in lower case,
+            or by its first letters in lower case (a stem in languages that inflect word endings);
+            and its frequency in the context in lower case, divided by the largest one.
     """
     lower = [word.lower() for word in context]
-    asked = [word.lower() for word in question]
-    exact, folded, stems = set(question), set(asked), {word[:STEM] for word in asked}
+    others = [word.lower() for word in question]
+    exact, folded, stems = set(question), set(others), {word[:STEM] for word in others}
     counts = Counter(lower)
     most = max(counts.values(), default=1)
     columns: list[Iterable[float]] = [
@@ -99,12 +98,12 @@ def match_words(context: Sequence[str], question: Sequence[str]) -> Floats:
 
 
 def spell_words(rows: Sequence[Sequence[str]]) -> Ints:
-    """(B, W, L) the code points of words modulo 511, plus 1; 0 beyond a word's end.
+    """Return (B, W, L) code points of words modulo 511, plus 1; 0 beyond a word's end.
 
     Args:
-        rows: B lists of up to W words, of each of which the first 16 characters are read (L is the
-            longest's length, at least 1). Rare signs may share a number, as in CANINE's hashing
-            (Clark et al. 2022, arXiv 2103.06874).
+        rows: B lists of up to W words; the first 16 characters of each are read (L is the longest
+            length, at least 1). Rare characters may collide, as in CANINE's hashing (Clark et
+            al. 2022, arXiv 2103.06874).
     """
     longest = max((len(word) for row in rows for word in row), default=1)
     spelt = np.zeros((len(rows), max(map(len, rows)), min(max(longest, 1), _SPELT)), np.int64)
@@ -120,8 +119,8 @@ class ReadText(NamedTuple):
     Attributes:
         ids: (S,) without marks.
         begins: (S,) the character of the original text where each begins.
-        ends: (S,) the character after its last; its beginning where it stands for none.
-        word: (S,) the number of the word that each belongs to.
+        ends: (S,) the character after its last; equal to `begins` for an empty token.
+        word: (S,) the index of the word of each id.
         words: the W words.
     """
 
@@ -132,16 +131,16 @@ class ReadText(NamedTuple):
     words: list[str]
 
     def cut(self, longest: int) -> "ReadText":
-        """The text's first tokens and its last, `longest` in all; a short one as it is."""
+        """Truncate to `longest` tokens, keeping the last one (the end mark)."""
         if len(self.ids) <= longest:
             return self
-        kept = [*range(longest - 1), -1]
+        selected = [*range(longest - 1), -1]
         ids, begins, ends, word, words = self
-        return ReadText(ids[kept], begins[kept], ends[kept], word[kept], words)
+        return ReadText(ids[selected], begins[selected], ends[selected], word[selected], words)
 
 
 class TokenSpan(NamedTuple):
-    """From the first to the last token of an answer; `exact` if they hold it and nothing more."""
+    """First and last token of an answer; `exact` if they cover it exactly."""
 
     first: int
     last: int
@@ -149,17 +148,17 @@ class TokenSpan(NamedTuple):
 
 
 class TextReader:
-    """Reads questions and contexts by the source side of a tokenizer.
+    """Reader of questions and contexts, with the source side of a tokenizer.
 
-    Texts are cut into words, numbers and signs first, so that no piece reaches over the border of
-    an answer that is made of whole words.
+    Texts are first split into words, numbers and punctuation, so that no piece crosses the border
+    of an answer of whole words.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
     def context(self, text: str) -> ReadText:
-        """A context's ids, without marks."""
+        """Return the ids of a context, without marks."""
         cut = cut_words(text)
         ids, offsets = self.tokenizer.source_offsets([cut.text])[0]
         spans = np.array(offsets, np.int64).reshape(-1, 2)
@@ -172,17 +171,18 @@ class TextReader:
         )
 
     def question(self, text: str) -> ReadText:
-        """A question's ids, with the end mark after them."""
+        """Return the ids of a question, with the end mark."""
         ids, begins, ends, word, words = self.context(text)
         begins, ends = (np.append(places, len(text)) for places in (begins, ends))
         return ReadText(np.append(ids, EOS), begins, ends, np.append(word, len(words)), words)
 
 
 def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
-    """The smallest run of tokens that covers the characters from `start` up to `end`, exclusive;
-    None where no token stands for any of them.
+    """Return the smallest token span over the characters from `start` up to `end`, exclusive.
+
+    None if no token covers any of them.
     """
-    # tokens that stand for nothing can neither begin nor end an answer
+    # empty tokens can neither begin nor end an answer
     meets = np.flatnonzero((text.begins < end) & (text.ends > start) & (text.ends > text.begins))
     if len(meets) == 0:
         return None
@@ -192,6 +192,6 @@ def find_span(text: ReadText, start: int, end: int) -> TokenSpan | None:
 
 
 def trimmed(answer: str, start: int) -> tuple[int, int]:
-    """Where an answer that stands at `start` begins and ends, spaces around it left out."""
+    """Return the start and end of an answer at `start`, without surrounding spaces."""
     begin = start + len(answer) - len(answer.lstrip())
     return begin, max(begin, start + len(answer.rstrip()))

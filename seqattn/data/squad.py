@@ -1,4 +1,4 @@
-"""Questions on contexts, in SQuAD's format or from the hub, to be answered by spans or in words."""
+"""Questions on contexts, from SQuAD files or the hub, for extractive or generative answers."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,23 +27,23 @@ _COLUMNS |= {"starts": pa.list_(pa.int64())}
 
 
 class Squad(FileOrHub):
-    """Questions that a part of their context answers, or nothing (Rajpurkar et al. 2016 and 2018).
+    """Questions with answers in their context, or none (Rajpurkar et al. 2016 and 2018).
 
     SQuAD v1.1 and v2.0 files (arXiv 1606.05250, 1806.03822), or a dataset of the hub with the same
-    columns. An answer that does not stand where the data says, but elsewhere in the context, is
-    moved to the nearest place. Training leaves out an answer that stands nowhere, a question that
-    loses all its answers so, and a question or context of white space. In val and test all stay:
-    outputs are compared with an answer that stands nowhere as a text, and the loss passes over a
-    question that has no other. `report` counts all this.
+    columns. An answer at a wrong offset is moved to its nearest occurrence in the context. Training
+    leaves out an answer that does not occur there, a question whose answers are all left out, and a
+    blank question or context. In val and test all are kept: an answer that does not occur in the
+    context is only compared as a text, and a question with no other adds no loss. `report` counts
+    all this.
 
     Args:
-        root: a directory with `train.json`, `dev.json` (val) and perhaps `test.json`; SQuAD's own
-            test set is not public.
-        files: for some of train, val, test, in place of those of `root`, as `FileOrHub`.
-        dataset: instead of both, a dataset's name on the hub, such as "rajpurkar/squad_v2".
+        root: a directory with `train.json`, `dev.json` (val) and optionally `test.json`; SQuAD's
+            own test set is not public.
+        files: override those of `root` for some of train, val, test, as `FileOrHub`.
+        dataset: name of a dataset on the hub in place of both, such as "rajpurkar/squad_v2".
 
     Raises:
-        UserError: files and a dataset or neither, or an unknown split.
+        UserError: both files and a dataset or neither, or an unknown split.
     """
 
     yields = "questions"
@@ -60,9 +60,9 @@ class Squad(FileOrHub):
                 f"dataset={dataset}; set what is not meant to null"
             )
         if root is not None:
-            found = {split: [user_path(root) / name] for split, name in _FILES.items()}
-            self.paths = {**found, **self.paths}
-        self._told: dict[str, list[str]] = {}
+            paths = {split: [user_path(root) / name] for split, name in _FILES.items()}
+            self.paths = {**paths, **self.paths}
+        self._counts: dict[str, list[str]] = {}
 
     def load(self, split: str, cache_dir: Path | None = None) -> datasets.Dataset:
         origin = self.origin(split)
@@ -71,31 +71,31 @@ class Squad(FileOrHub):
         table = table_of(mended(questions, origin), columns, f"questions-3 {content}", cache_dir)
         events = {name: table.data.column(name).to_numpy() for name in EVENTS}
         left_out = (events["empty"] | events["unfounded"]) * (split == "train")
-        kept = left_out == 0
-        told = [f"{len(table):,} {split} questions", *_told(events, kept, split == "train")]
-        if not kept.any():
+        selected = left_out == 0
+        told = [f"{len(table):,} {split} questions", *_counted(events, selected, split == "train")]
+        if not selected.any():
             raise UserError(f"{origin} must hold questions, {', '.join(told)}")
-        self._told[split] = told
+        self._counts[split] = told
         table = table.select_columns(list(_COLUMNS))
-        table = table if kept.all() else table.select(np.flatnonzero(kept))
-        if split != "train" or not events["unplaced"][kept].any():
+        table = table if selected.all() else table.select(np.flatnonzero(selected))
+        if split != "train" or not events["unplaced"][selected].any():
             return table
         with quiet_datasets(cache_dir):
             return table.map(_placed)
 
     def _questions(self, split: str, cache_dir: Path | None) -> tuple[Iterator[Question], str]:
-        """A split's questions, read when they are asked for, and what names their content."""
+        """Return a split's questions, read lazily, and a fingerprint of their content."""
         if self.dataset is not None:
             table = _hub_questions(self.dataset, self.hub_splits[split], cache_dir)
             return (Question(*row.values()) for row in table), table._fingerprint
         content = hashlib.sha256()
-        for path in self.found(split):
+        for path in self.paths_of(split):
             check_there(path, "a file in SQuAD's format")
             content.update(hashlib.sha256(read_bytes(path)).digest())
-        return chain.from_iterable(map(read_questions, self.found(split))), content.hexdigest()
+        return chain.from_iterable(map(read_questions, self.paths_of(split))), content.hexdigest()
 
     def report(self) -> list[str]:
-        return [", ".join(told) for told in self._told.values() if len(told) > 1]
+        return [", ".join(counts) for counts in self._counts.values() if len(counts) > 1]
 
 
 class DemoQA(Squad):
@@ -107,12 +107,12 @@ class DemoQA(Squad):
 
 
 def _filled(answers: Sequence[str], starts: Sequence[int]) -> dict[str, int]:
-    """The different answers that are not white space, each with its first start."""
-    found: dict[str, int] = {}
+    """Return the distinct answers that are not blank, each with its first start."""
+    first_starts: dict[str, int] = {}
     for answer, start in zip(answers, starts, strict=True):
         if answer.strip():
-            found.setdefault(answer, start)
-    return found
+            first_starts.setdefault(answer, start)
+    return first_starts
 
 
 def _hub_questions(name: str, split: str, cache_dir: Path | None) -> datasets.Dataset:
@@ -127,14 +127,14 @@ def _hub_questions(name: str, split: str, cache_dir: Path | None) -> datasets.Da
 
 
 def _placed(row: dict[str, Any]) -> dict[str, Any]:
-    """A question with those of its answers that stand in its context."""
+    """Return only those answers of a question that occur in its context."""
     both = [pair for pair in zip(row["answers"], row["starts"], strict=True) if pair[1] >= 0]
     answers, starts = map(list, zip(*both, strict=True)) if both else ([], [])
     return {"answers": answers, "starts": starts}
 
 
-def _told(events: Mapping[str, Ints], kept: Ints, training: bool) -> list[str]:
-    """Says what was mended and left out; what did not happen is not mentioned."""
+def _counted(events: Mapping[str, Ints], selected: Ints, training: bool) -> list[str]:
+    """Return texts on what was repaired and left out, omitting zero counts."""
     read = (events["empty"] == 0) | (not training)
     treated, unfounded = "kept", "questions with no other answer, for scores alone"
     unplaced = "answers that stand nowhere in their context, compared as texts alone"
@@ -142,7 +142,7 @@ def _told(events: Mapping[str, Ints], kept: Ints, training: bool) -> list[str]:
         treated, unfounded = "left out", "questions left out that lost all their answers"
         unplaced = "answers dropped that stand nowhere in their context"
     said = [
-        (events["unanswerable"][kept].sum(), "unanswerable"),
+        (events["unanswerable"][selected].sum(), "unanswerable"),
         (events["moved"][read].sum(), "answers moved to where they stand"),
         (events["unplaced"][read].sum(), unplaced),
         (events["unfounded"][read].sum(), unfounded),
@@ -152,15 +152,15 @@ def _told(events: Mapping[str, Ints], kept: Ints, training: bool) -> list[str]:
 
 
 class AnswerPairs(Source):
-    """Questions as pairs of texts, for a model that writes its answers.
+    """Questions as pairs of texts, for generative answers.
 
     A source is "question: QUESTION context: CONTEXT" as in T5 (Raffel et al. 2020, arXiv
-    1910.10683, appendix D), its target the first answer, its references all of them. The "id",
-    "question", "context" and "answers" that a row was made of stand beside them.
+    1910.10683, appendix D), its target the first answer, its references all of them. The original
+    columns "id", "question", "context" and "answers" are included.
 
     Args:
-        unanswerable: what is said of a question without an answer (the target "unanswerable" and
-            that reference alone); False leaves such questions out.
+        unanswerable: True to give questions without an answer the target "unanswerable" (their only
+            reference); False to leave them out.
     """
 
     def __init__(self, questions: Source, unanswerable: bool = True) -> None:
@@ -175,15 +175,15 @@ class AnswerPairs(Source):
         with quiet_datasets(cache_dir):
             answers = [_filled(*row) for row in zip(rows["answers"], rows["starts"], strict=True)]
             if not self.unanswerable:
-                kept = [number for number, found in enumerate(answers) if found]
-                rows, answers = rows.select(kept), [answers[number] for number in kept]
+                selected = [number for number, right in enumerate(answers) if right]
+                rows, answers = rows.select(selected), [answers[number] for number in selected]
             if len(rows) == 0:
                 raise UserError(
                     f"the {split} split must hold questions with an answer, it has none"
                 )
-            references = [list(found) or [NO_ANSWER] for found in answers]
+            references = [list(right) or [NO_ANSWER] for right in answers]
             sources = list(map(question_source, rows["question"], rows["context"]))
-            starts = [next(iter(found.values()), -1) for found in answers]
+            starts = [next(iter(right.values()), -1) for right in answers]
             begins = [
                 text.head + start if start >= 0 else -1
                 for text, start in zip(sources, starts, strict=True)
@@ -194,7 +194,7 @@ class AnswerPairs(Source):
                 "target": targets,
                 "references": references,
                 "head": [text.head for text in sources],
-                "begin": begins,  # what a window must hold
+                "begin": begins,  # a window must contain this span
                 "end": [
                     at + len(x) if at >= 0 else -1 for at, x in zip(begins, targets, strict=True)
                 ],

@@ -1,4 +1,4 @@
-"""Questions in SQuAD's format, read strictly and mended where that is safe."""
+"""Questions in SQuAD's format, read strictly and repaired where that is safe."""
 
 from collections.abc import Iterable, Iterator
 from itertools import repeat
@@ -9,13 +9,12 @@ from seqattn.errors import UserError
 from seqattn.inputs import read_json
 
 EVENTS = ("unanswerable", "moved", "unplaced", "unfounded", "empty")
-"""What `mended` counts of each question: whether it has no answer, answers that stand elsewhere
-than the data says and that stand nowhere, whether all stand nowhere, and whether the question or
-the context is white space."""
+"""Counts from `mended` for each question: 1 if it has no answer; answers at a wrong offset; answers
+that do not occur in the context; 1 if none of them does; 1 if question or context is blank."""
 
 
 class Question(NamedTuple):
-    """A question, its context, and where in it each answer stands; -1 for nowhere."""
+    """A question, its context, its answers, and their offsets; -1 if an answer does not occur."""
 
     id: str
     question: str
@@ -25,10 +24,10 @@ class Question(NamedTuple):
 
 
 def read_questions(path: Path) -> Iterator[Question]:
-    """Reads a SQuAD v1.1 or v2.0 file.
+    """Yield the questions of a SQuAD v1.1 or v2.0 file.
 
     Raises:
-        UserError: it is not JSON (with the line), or has another form (with the place).
+        UserError: it is not JSON (names the line), or has another structure (names the place).
     """
     for entry, context in _entries(path):
         impossible = "is_impossible" in entry.value and entry.get("is_impossible", bool)
@@ -43,7 +42,7 @@ def read_questions(path: Path) -> Iterator[Question]:
 
 
 class Asked(NamedTuple):
-    """A question on a context, and its id as it came, None without one."""
+    """A question on a context, and its original id or None."""
 
     question: str
     context: str
@@ -51,13 +50,13 @@ class Asked(NamedTuple):
 
 
 def read_asked(path: Path) -> Iterator[Asked]:
-    """Reads the questions of such a file alone, answered or not. Raises: as `read_questions`."""
+    """Yield the questions of such a file without answers. Raises: as `read_questions`."""
     for entry, context in _entries(path):
         yield Asked(entry.get("question", str), context, entry.value.get("id"))
 
 
 def _entries(path: Path) -> "Iterator[tuple[_Place, str]]":
-    """Each question's object, and its context."""
+    """Yield each question's object, and its context."""
     form = 'JSON as SQuAD\'s ({"data": [{"paragraphs": [...]}]})'
     top = _Place(path, "", read_json(path, "a file in SQuAD's format", form))
     for article in top.items("data"):
@@ -68,7 +67,7 @@ def _entries(path: Path) -> "Iterator[tuple[_Place, str]]":
 
 
 class _Place:
-    """An object of a JSON document that knows its place, for the message if its form is wrong."""
+    """An object of a JSON document with its place, for error messages."""
 
     def __init__(self, origin: Path, at: str, value: Any) -> None:
         self.origin, self.at, self.value = origin, at, value
@@ -98,12 +97,12 @@ _KINDS |= {int: "a whole number", float: "a number with a point", type(None): "n
 
 
 def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any]]:
-    """Rows of questions with their answers at their places, and what was mended in each.
+    """Yield rows of questions with corrected answer offsets, and counts of repairs.
 
-    An answer that stands nowhere in its context keeps its text and starts at -1.
+    An answer that does not occur in its context keeps its text and starts at -1.
 
     Raises:
-        UserError: two questions of one id, or other numbers of answers and starts.
+        UserError: a repeated id, or different numbers of answers and starts.
     """
     seen: set[str] = set()
     for row in questions:
@@ -128,12 +127,13 @@ def mended(questions: Iterable[Question], origin: str) -> Iterator[dict[str, Any
 
 
 def nearest(context: str, text: str, start: int) -> int:
-    """The place of a text as near to a character as can be, before it if both sides are equal;
-    -1 where the text is empty or stands nowhere in the context.
+    """Return the occurrence of a text that is nearest to a character, on ties the one before it.
+
+    -1 if the text is blank or does not occur in the context.
     """
     if not text.strip():
         return -1
     start = min(max(start, 0), len(context))
     both = (context.rfind(text, 0, start + len(text)), context.find(text, start))
-    found = [place for place in both if place >= 0]
-    return min(found, key=lambda place: abs(place - start), default=-1)
+    occurrences = [place for place in both if place >= 0]
+    return min(occurrences, key=lambda place: abs(place - start), default=-1)

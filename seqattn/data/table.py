@@ -17,8 +17,8 @@ from seqattn.errors import UserError
 from seqattn.places import shipped
 from seqattn.storage import kind_of
 
-# Source and target columns as data sets name them, the first that is there is taken. Among them
-# are those of CNN/DailyMail (article, highlights), XSum (document, summary), arXiv and PubMed
+# Source and target columns by common names; the first that exists is used. Among them are those
+# of CNN/DailyMail (article, highlights), XSum (document, summary), arXiv and PubMed
 # (article, abstract), SAMSum (dialogue, summary), BillSum (text, summary) and AESLC on the hub.
 KNOWN_PAIRS = (
     ("source", "target"), ("document", "summary"), ("article", "highlights"),
@@ -31,22 +31,22 @@ KNOWN_PAIRS = (
 class Table(FileOrHub):
     """Named columns of jsonl, json, csv, tsv or parquet files, or of a dataset on the hub.
 
-    Columns that are not named are found by the names that data sets give them (`KNOWN_PAIRS`), so
-    that CNN/DailyMail and XSum work as they are.
+    Columns that are not given are detected by common names (`KNOWN_PAIRS`), so that CNN/DailyMail
+    and XSum work without settings.
 
     Args:
-        files, dataset, splits: as `FileOrHub`; a file's suffix says how to read it (".gz" after
-            it unpacks, but for parquet), and a dataset is such as "wmt/wmt16".
+        files, dataset, splits: as `FileOrHub`; a file's suffix determines its format (".gz" after
+            it decompresses, except for parquet); a dataset is, for example, "wmt/wmt16".
         name: the dataset's configuration, such as "de-en"; None for its only one.
-        source_column: the source texts' column; a dot leads into nested ones
-            ("translation.en"); several are joined in one source; None finds it.
-        target_column: the target texts' column; None finds it, and where `source_column` is
-            given and none is known to go with it, there are only sources.
-        references_column: a column with a list of texts for each row, all of them references to
-            score against; a row with an empty list has its target. None for none.
-        source_mark: what stands between the texts of several source columns.
-        tag_columns: columns such as a domain or a language, whose texts begin the source as
-            "<law> <de> "; every window of a long source begins with them.
+        source_column: column of source texts; nested ones with a dot ("translation.en"); several
+            are joined into one source; None to detect it.
+        target_column: column of target texts; None to detect it, or for only sources if
+            `source_column` is given and has no known counterpart.
+        references_column: column with a list of reference texts for each row; a row with an empty
+            list uses its target. None for none.
+        source_mark: separator between the texts of several source columns.
+        tag_columns: columns such as a domain or a language, whose texts are put before the source
+            as "<law> <de> "; every window of a long source begins with them.
 
     Raises:
         UserError: both or neither of `files` and `dataset`; an unknown split or suffix.
@@ -82,7 +82,7 @@ class Table(FileOrHub):
         if self.dataset is not None:
             table = hub_table(self.dataset, self.name, self.hub_splits[split], cache_dir)
             return self._sides(table, split, origin)
-        paths = self.found(split)
+        paths = self.paths_of(split)
         parts = [self._sides(read_file(path, cache_dir), split, str(path)) for path in paths]
         for path, part in zip(paths, parts, strict=True):
             if part.column_names != parts[0].column_names:
@@ -98,7 +98,7 @@ class Table(FileOrHub):
             yield from self._pairs(rows, self.origin(split))
             return
         self.origin(split)
-        for path in self.found(split):
+        for path in self.paths_of(split):
             yield from self._pairs(stream_file(path), str(path))
 
     def _pairs(self, rows: Iterator[Mapping[str, Any]], origin: str) -> Iterator[tuple[str, str]]:
@@ -115,7 +115,7 @@ class Table(FileOrHub):
             yield source, row_texts(row, columns["target"], origin)[0]
 
     def _sides(self, table: datasets.Dataset, split: str, origin: str) -> datasets.Dataset:
-        """A table's columns under the names of their sides."""
+        """Rename a table's columns to their sides."""
         table = table.flatten()
         columns = self._columns(table.column_names, origin)
         references = self._references(split)
@@ -130,7 +130,7 @@ class Table(FileOrHub):
         return self.references_column
 
     def _columns(self, there: list[str], origin: str) -> dict[str, Sequence[str]]:
-        """The columns of each side: the named ones, and those that can be found."""
+        """Return the columns of each side, given or detected."""
         source, target = self.source_column, self.target_column
         if source is None or target is None:
             for pair in KNOWN_PAIRS:
@@ -151,7 +151,7 @@ class Table(FileOrHub):
 
 
 def _check(table: datasets.Dataset, columns: Mapping[str, Sequence[str]], origin: str) -> None:
-    """Refuses a table without rows, or with a column that is not there or holds no text."""
+    """Raise UserError for a table without rows, or with a column that is missing or not text."""
     for side, column in [(side, name) for side, names in columns.items() for name in names]:
         if column not in table.column_names:
             known = ", ".join(table.column_names)
@@ -170,7 +170,7 @@ def _check(table: datasets.Dataset, columns: Mapping[str, Sequence[str]], origin
 def _sides(
     table: datasets.Dataset, columns: Mapping[str, Sequence[str]], mark: str
 ) -> datasets.Dataset:
-    """The columns under the names of their sides, nothing as empty text."""
+    """Return the columns under the names of their sides, with nulls as empty texts."""
 
     def texts(name: str) -> Any:
         column = table.data.column(name).cast(TEXT)
@@ -181,13 +181,13 @@ def _sides(
     if tags or len(columns["source"]) > 1:
         parts = [texts(name).to_pylist() for name in (*tags, *columns["source"])]
         rows, count = zip(*parts, strict=True), len(tags)
-        found = [joined_source(row[:count], row[count:], mark) for row in rows]
-        sides["source"], heads = pa.array(found, TEXT), [text.head for text in found]
+        joined = [joined_source(row[:count], row[count:], mark) for row in rows]
+        sides["source"], heads = pa.array(joined, TEXT), [text.head for text in joined]
         sides |= {"head": pa.array(heads, NUMBER)} if tags else {}
     if "references" in columns:
         targets = sides["target"].to_pylist() if "target" in sides else [""] * len(table)
-        given = table.data.column(columns["references"][0]).to_pylist()
-        lists = [[t or "" for t in some or []] or [x] for some, x in zip(given, targets)]
+        references = table.data.column(columns["references"][0]).to_pylist()
+        lists = [[t or "" for t in some or []] or [x] for some, x in zip(references, targets)]
         sides["references"] = pa.array(lists, TEXTS)
     return datasets.Dataset(pa.table(sides), fingerprint=table._fingerprint)
 
@@ -195,15 +195,15 @@ def _sides(
 class Aeslc(Table):
     """AESLC (Zhang and Tetreault 2019, arXiv 1906.03497): business e-mails and their subjects.
 
-    Files `ROOT/train.jsonl`, `ROOT/dev.jsonl` and, where there is one, `ROOT/test.jsonl` with
-    `document`, `summary` and, except in train, `references`. The public files have no test part.
+    Files `ROOT/train.jsonl`, `ROOT/dev.jsonl` and optionally `ROOT/test.jsonl` with `document`,
+    `summary` and, except in train, `references`. The public files have no test split.
 
     Args:
         root: the directory.
-        all_references: score against the several subjects of each e-mail, the original among
-            them; else against the original alone, as published figures do. The best of several
-            counts, so the two do not compare.
-        new_threads: of dev and test, only the e-mails that share no thread with training; see
+        all_references: True to score against all subjects of each e-mail, the original included;
+            False for the original alone, as published figures. The best of several counts, so
+            the two are not comparable.
+        new_threads: use only e-mails of dev and test that share no thread with training; see
             `Threads`.
     """
 

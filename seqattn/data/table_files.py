@@ -1,4 +1,4 @@
-"""Files of tables, read by `datasets`: whole into its cache, or row after row."""
+"""Table files, read by `datasets`: complete into its cache, or streamed."""
 
 import csv
 import glob
@@ -20,8 +20,8 @@ from seqattn.errors import UserError
 from seqattn.inputs import LARGEST, check_there, limited_lines, opened, read_bytes
 from seqattn.storage import file_faults, kind_of
 
-# What `load_dataset` is told for each suffix. Words such as "null" or "NA" are text here, and
-# quotation marks in tab-separated text are text as well.
+# Arguments of `load_dataset` for each suffix. Words such as "null" or "NA" are text here, and so
+# are quotation marks in tab-separated text.
 READERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".jsonl": ("json", {}),
     ".json": ("json", {}),
@@ -32,11 +32,11 @@ READERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 _NO_ROWS = ("corresponds to no data", "BatchSize must be greater than 0")
-"""What `datasets` says of a file of JSON or of parquet without rows."""
+"""Messages of `datasets` for a JSON or parquet file without rows."""
 
 
 def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
-    """The rows of a file, memory-mapped.
+    """Return the rows of a file, memory-mapped.
 
     Raises:
         UserError: it cannot be read, or has none.
@@ -47,23 +47,23 @@ def read_file(path: Path, cache_dir: Path | None) -> datasets.Dataset:
     if kind != "parquet" and scan_text(path)[0] == 0:
         raise UserError(f"{path} must hold text, it is empty")
     cache = None if cache_dir is None else str(cache_dir)
-    with quiet_datasets(cache_dir), _told(path, kind):
-        found = datasets.load_dataset(
+    with quiet_datasets(cache_dir), _explained_errors(path, kind):
+        table = datasets.load_dataset(
             kind,
             data_files={"train": _itself(path)},
             split="train",
             cache_dir=cache,
             **_options(path),
         )
-    schema = found.features.arrow_schema
+    schema = table.features.arrow_schema
     plain = pa.schema([(field.name, _untimed(field.type)) for field in schema])
     if kind != "json" or plain == schema.remove_metadata():
-        return found
+        return table
     return datasets.Dataset(pa.Table.from_pylist(list(_json_rows(path)), plain))
 
 
 def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of a file one after the other; bytes that are no UTF-8 are U+FFFD.
+    """Yield the rows of a file; bytes that are not UTF-8 become U+FFFD.
 
     Raises:
         UserError: it cannot be read.
@@ -73,7 +73,7 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
     if kind != "parquet":
         _check_lines(path)
     errors = {} if kind == "parquet" else {"encoding_errors": "replace"}
-    with quiet_datasets(), file_faults("read", path), _told(path, kind):
+    with quiet_datasets(), file_faults("read", path), _explained_errors(path, kind):
         rows = datasets.load_dataset(
             kind, data_files={"train": _itself(path)}, split="train", streaming=True,
             **_options(path), **errors,
@@ -87,7 +87,7 @@ def stream_file(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _untimed(kind: pa.DataType) -> pa.DataType:
-    """The type with text in place of dates, which the reader of JSON makes of texts like them."""
+    """Replace dates in a type by text, since the JSON reader parses texts that look like dates."""
     if pa.types.is_temporal(kind):
         return pa.string()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -98,14 +98,14 @@ def _untimed(kind: pa.DataType) -> pa.DataType:
 
 
 def _timed(value: Any) -> bool:
-    """True if a date is among the values."""
+    """Return True if a date is among the values."""
     if isinstance(value, Mapping | list):
         return any(map(_timed, value.values() if isinstance(value, Mapping) else value))
     return isinstance(value, datetime)
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file that `datasets` could read, every text as it stands."""
+    """Yield the objects of a valid file, with every text unchanged."""
     with opened(path) as file:
         if kind_of(path) == ".json":
             yield from json.loads(file.read().decode("utf-8-sig", "replace"))
@@ -117,7 +117,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _check_lines(path: Path) -> None:
-    """Refuses a file without a line, or with one that readers would take whole into memory."""
+    """Raise UserError for a file without lines, or with a line too long for memory."""
     if kind_of(path) == ".json":
         read_bytes(path)
     with opened(path) as file:
@@ -126,30 +126,30 @@ def _check_lines(path: Path) -> None:
 
 
 def _itself(path: Path) -> str:
-    """The pattern that names a file alone, since `datasets` takes every name for a pattern."""
+    """Return a pattern that matches only this file, since `datasets` treats names as patterns."""
     return glob.escape(str(path))
 
 
 def _options(path: Path) -> dict[str, Any]:
-    """What `load_dataset` is told of a file; of columns by commas or tabs that all hold text."""
+    """Return the arguments of `load_dataset` for a file; columns of CSV and TSV are all text."""
     kind, options = READERS[kind_of(path)]
     if kind != "csv":
         return options
     with opened(path) as file:
         first = file.readline()
-    if b"\r" not in first:  # else readers would end a line at any, within a text too
+    if b"\r" not in first:  # else readers would break lines at CR, within texts, too
         options = {**options, "lineterminator": "\n"}
     rows = pd.read_csv(path, nrows=1, encoding_errors="replace", **options)
     if len(rows) and not isinstance(rows.index, pd.RangeIndex):
-        # the first field would be an index, and the others stand under their neighbours' names
+        # the first field would become an index, and the others get their neighbours' names
         raise UserError(f"{path} must have a name for each column, its rows have more fields")
     texts = datasets.Features({name: datasets.Value("string") for name in rows.columns})
     return {**options, "features": texts}
 
 
 @contextmanager
-def _told(path: Path, kind: str) -> Iterator[None]:
-    """Says in a line why `datasets` cannot read a file."""
+def _explained_errors(path: Path, kind: str) -> Iterator[None]:
+    """Raise UserError with one line on why `datasets` cannot read a file."""
     try:
         yield
     except UserError:
@@ -166,10 +166,10 @@ def _told(path: Path, kind: str) -> Iterator[None]:
 
 
 def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> list[str]:
-    """The texts of a row in some columns, nothing as empty text; a dot leads into nested ones.
+    """Return the texts of a row in some columns, nulls as empty texts; nested ones by a dot.
 
     Raises:
-        UserError: a column is not there, or holds no text.
+        UserError: a column is missing or not text.
     """
     texts = []
     for column in columns:
@@ -186,7 +186,7 @@ def row_texts(row: Mapping[str, Any], columns: Sequence[str], origin: str) -> li
 
 
 def names_in(row: Mapping[str, Any]) -> list[str]:
-    """The names of a row's columns, of nested ones with a dot."""
+    """Return the names of a row's columns, nested ones with a dot."""
     return [
         f"{name}.{rest}" if rest else name
         for name, value in row.items()

@@ -1,4 +1,4 @@
-"""Text files, checked before anything is made of them."""
+"""Text files, with checks of encoding and line lengths."""
 
 import hashlib
 import json
@@ -11,18 +11,18 @@ from seqattn.inputs import LARGEST, check_json, check_there, limited_lines, open
 from seqattn.storage import kind_of
 
 LONGEST_LINE = 1_000_000
-"""Bytes of a line; a document is far shorter, and sentencepiece would leave longer ones out."""
+"""Largest line in bytes; documents are far shorter, and sentencepiece would skip longer ones."""
 
 
 def scan_text(path: Path) -> tuple[int, str]:
-    """Reads a UTF-8 file through once.
+    """Scan a UTF-8 file once.
 
     Returns:
-        How many lines it has, one without a line break at the end too, and its SHA-256.
+        Its number of lines, counting a last one without a line break, and its SHA-256.
 
     Raises:
-        UserError: the file is not there, is not UTF-8, has a line beyond `LONGEST_LINE` (of
-            ".json", which may be one line, beyond `LARGEST`), or is JSON that crashes its readers.
+        UserError: the file is missing, is not UTF-8, has a line longer than `LONGEST_LINE` (for
+            ".json", which may be one line, `LARGEST`), or is JSON that crashes readers.
     """
     check_there(path, "a text file")
     digest = hashlib.sha256()
@@ -38,24 +38,24 @@ def scan_text(path: Path) -> tuple[int, str]:
         if kind_of(path) == ".jsonl":
             file.seek(0)
             check_json(file, path, by_line=True)
-    if kind_of(path) == ".json":  # which readers take whole
+    if kind_of(path) == ".json":  # readers load it as a whole
         check_json(read_bytes(path).splitlines(), path)
     return lines, digest.hexdigest()
 
 
 def read_lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[str]:
-    """A file's lines as `decoded` gives them, none of which has more than `longest` bytes."""
+    """Yield a file's lines, see `decoded`, of at most `longest` bytes each."""
     with opened(path) as file:
         yield from decoded(limited_lines(file, path, longest), path)
 
 
 def aligned_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """The lines of two files, pair by pair.
+    """Yield the lines of two files in pairs.
 
-    U+FFFD stands for bytes that are no UTF-8, and for a whole line beyond `LONGEST_LINE`.
+    Bytes that are not UTF-8, and lines longer than `LONGEST_LINE`, become U+FFFD.
 
     Raises:
-        UserError: a file cannot be read, or one has more lines, which is known at its end.
+        UserError: a file cannot be read, or, at the end, one has more lines.
     """
     with opened(source) as one, opened(target) as other:
         files = ((one, source), (other, target))
@@ -74,19 +74,19 @@ def aligned_lines(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 def decoded(
     lines: Iterable[bytes], name: object, first: int = 1, errors: str = "strict"
 ) -> Iterator[str]:
-    r"""Lines as text, counted as `wc -l` does, without their ends and a byte order mark.
+    r"""Decode lines, counted as by `wc -l`, without line ends and a byte order mark.
 
     Only "\n" and "\r\n" end a line. Python's `splitlines`, its universal newlines and the text
-    loader of `datasets` also break at other characters, which sentences do contain, and then the
-    two sides no longer match.
+    loader of `datasets` also break at other characters, which occur in sentences, and then the two
+    sides no longer match.
 
     Args:
         lines: each with its end.
-        first: the number of the first of them in the file.
-        errors: what becomes of bytes that are no UTF-8, as of `bytes.decode`.
+        first: the line number of the first in the file.
+        errors: treatment of bytes that are not UTF-8, as in `bytes.decode`.
 
     Raises:
-        UserError: naming a line that is not UTF-8, of "strict" ones.
+        UserError: a line is not UTF-8 and `errors` is "strict"; the message names it.
     """
     for number, line in enumerate(lines, first):
         try:
@@ -101,9 +101,9 @@ def decoded(
 
 
 def json_fault(path: Path) -> str | None:
-    """Where a file stops being a list of JSON objects, or of ".jsonl" one in each line, if it does.
+    """Return where a file is not a list of JSON objects (".jsonl": one per line), or None.
 
-    Such as "line 3 must be a JSON object: Expecting value at column 9".
+    For example, "line 3 must be a JSON object: Expecting value at column 9".
     """
     by_line = kind_of(path) == ".jsonl"
     texts = read_lines(path, LARGEST) if by_line else ["\n".join(read_lines(path, LARGEST))]

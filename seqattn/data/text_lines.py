@@ -1,4 +1,4 @@
-"""Texts of several lines, for models that read one line."""
+"""Texts of several lines, for models of single lines."""
 
 import re
 import sys
@@ -17,13 +17,13 @@ _BROKEN = re.compile(r"\s*[\r\n]\s*")
 
 @dataclass(frozen=True)
 class TextLines:
-    """Texts cut into lines: the lines are generated apart, and `join` makes texts of the outputs.
+    """Texts split into lines, which are generated separately; `join` joins the outputs.
 
     Attributes:
-        lines: what a model reads, in order: the lines of all texts that are not blank, at least
-            one of each text. A head stands before every line of its text.
-        texts: the number of the text that each line belongs to, from 0.
-        parts: of each text, its lines and the breaks between them in turn.
+        lines: inputs of the model, in order: the lines of all texts that are not blank, at least
+            one for each text. A head is put before every line of its text.
+        texts: the text number of each line, from 0.
+        parts: for each text, its lines alternating with the line breaks.
     """
 
     lines: list[str]
@@ -32,7 +32,7 @@ class TextLines:
 
     @classmethod
     def of(cls, texts: Iterable[str], apart: bool = True) -> "TextLines":
-        """Cut texts into lines, or where `apart` is False take each as one line."""
+        """Split texts into lines, or use each as one line if `apart` is False."""
         lines, numbers, parts = [], [], []
         for number, text in enumerate(texts):
             head = getattr(text, "head", 0)
@@ -47,17 +47,17 @@ class TextLines:
         return cls(lines, numbers, parts)
 
     def groups(self, results: Iterable[T]) -> list[list[T]]:
-        """Results of lines, a list for each text."""
+        """Group results of lines by text."""
         rest, sizes = iter(results), Counter(self.texts)
         return [list(islice(rest, sizes[number])) for number in range(len(self.parts))]
 
     def join(self, outputs: Iterable[str]) -> list[str]:
-        """Each text's output from those of its lines; line breaks and blank lines are kept."""
+        """Join the outputs of lines for each text, with its line breaks and blank lines."""
         groups = self.groups(outputs)
         return [self.join_text(number, group) for number, group in enumerate(groups)]
 
     def join_text(self, number: int, outputs: Sequence[str]) -> str:
-        """The output of one text from those of its lines."""
+        """Join the outputs of the lines of one text."""
         cut = self.parts[number]
         if len(cut) == 1:
             return outputs[0]
@@ -66,7 +66,7 @@ class TextLines:
 
 
 def as_single_lines(texts: Sequence[str]) -> list[str]:
-    """Texts with a space for each line break; says on standard error where there were any."""
+    """Replace line breaks by spaces, with a note on standard error."""
     broken = [number for number, text in enumerate(texts, 1) if _BROKEN.search(text.strip())]
     if broken:
         which = "the text" if len(texts) == 1 else f"{len(broken):,} texts (first {broken[0]:,})"

@@ -1,4 +1,4 @@
-"""Pairs as rows of ids, made once, kept by content, fetched from a memory-mapped file."""
+"""Pairs as rows of ids, cached by content in a memory-mapped file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from seqattn.data.tokenizer import Tokenizer
 from seqattn.errors import UserError
 
 _NUMBERS = ("head", "begin", "end")
-"""Of a source: the end of what begins each of its windows, and where stands what a window must hold
-to be trained on, -1 for nothing."""
+"""Columns on a source: the end of its head, and begin and end of the span that a window must
+contain to be trained on, -1 for none."""
 
 
 def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> datasets.Dataset:
-    """The ids of every row, from the cache if the same texts met the same tokenizer before.
+    """Return the ids of all rows, cached by texts and tokenizer.
 
     Args:
-        texts: string columns "source" and "target", and perhaps "head", "begin" and "end", in
-            characters of the source, as `Source.load`.
+        texts: string columns "source" and "target", and optionally "head", "begin" and "end", in
+            characters of the source, as from `Source.load`.
 
     Returns:
         Columns "source" and "target" of int32 lists, each with its end mark, and "head", "begin"
@@ -38,23 +38,23 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
     """
     if "target" not in texts.column_names:
         raise UserError("training and validation data must have a target side, there is none")
-    # other columns, such as references, are nothing that is tokenised
+    # other columns, such as references, are not tokenised
     names = [name for name in _NUMBERS if name in texts.column_names]
     texts = texts.select_columns(["source", "target", *names])
 
     def rows() -> Iterator[dict[str, Any]]:
         for some in texts.iter(batch_size=1000):
-            read, said = (
+            read, targets = (
                 [text if text.strip() else "" for text in some[side]]
                 for side in ("source", "target")
             )
-            found = {
+            columns = {
                 "source": tokenizer.encode_source(read),
-                "target": tokenizer.encode_target(said),
+                "target": tokenizer.encode_target(targets),
                 **_places(read, some, tokenizer),
             }
-            for row in zip(*found.values(), strict=True):
-                yield dict(zip(found, row, strict=True))
+            for row in zip(*columns.values(), strict=True):
+                yield dict(zip(columns, row, strict=True))
 
     content = f"pairs-2 {content_digest(texts)} {tokenizer.fingerprint}"
     columns = {"source": NUMBERS, "target": NUMBERS, **dict.fromkeys(_NUMBERS, NUMBER)}
@@ -64,27 +64,27 @@ def tokenize(texts: datasets.Dataset, tokenizer: Tokenizer, cache_dir: Path) -> 
 def _places(
     sources: Sequence[str], rows: Mapping[str, Any], tokenizer: Tokenizer
 ) -> dict[str, list[int]]:
-    """Each of `_NUMBERS` in tokens, whole words; for nothing where `rows` do not have it."""
-    found = {}
+    """Convert each of `_NUMBERS` to tokens, at word borders; defaults if `rows` lack one."""
+    columns = {}
     for name, nothing in zip(_NUMBERS, (0, -1, -1), strict=True):
         if name not in rows:
-            found[name] = [nothing] * len(sources)
+            columns[name] = [nothing] * len(sources)
             continue
         places = rows[name]
         if name == "end":  # of its word
             sources = [f"{text} " for text in sources]
             places = [text.find(" ", at) + 1 for text, at in zip(sources, places, strict=True)]
         tokens = tokens_before(sources, places, tokenizer)
-        found[name] = [n if at >= 0 else -1 for n, at in zip(tokens, rows[name], strict=True)]
-    return found
+        columns[name] = [n if at >= 0 else -1 for n, at in zip(tokens, rows[name], strict=True)]
+    return columns
 
 
 @dataclass(frozen=True)
 class SubwordSampling:
-    """Subword regularization: pairs of texts cut into pieces anew each epoch, by chance.
+    """Subword regularization: segmentations of pairs of texts, sampled anew each epoch.
 
-    See Kudo 2018 (arXiv 1804.10959) and Provilkov et al. 2020 (arXiv 1910.13267). A row's pieces
-    are decided by seed, row and epoch.
+    See Kudo 2018 (arXiv 1804.10959) and Provilkov et al. 2020 (arXiv 1910.13267). The pieces of a
+    row depend on seed, row and epoch.
 
     Args:
         texts: string columns "source" and "target".
@@ -97,11 +97,11 @@ class SubwordSampling:
     seed: int
 
     def __call__(self, rows: Ints, epoch: int) -> list[tuple[list[int], list[int]]]:
-        """Ids of the sources and targets of some rows, each with its end mark."""
-        found = self.texts[rows.tolist()]
+        """Return ids of the sources and targets of some rows, each with its end mark."""
+        texts = self.texts[rows.tolist()]
         randoms = [Random(f"{self.seed} {epoch} {row}") for row in rows.tolist()]
-        sources = self.tokenizer.sample_source(found["source"], self.alpha, randoms)
-        targets = self.tokenizer.sample_target(found["target"], self.alpha, randoms)
+        sources = self.tokenizer.sample_source(texts["source"], self.alpha, randoms)
+        targets = self.tokenizer.sample_target(texts["target"], self.alpha, randoms)
         return list(zip(sources, targets, strict=True))
 
 
@@ -109,11 +109,11 @@ class TokenDataset(TokenRows[Batch]):
     """Tokenised pairs that fit a length limit.
 
     Args:
-        table: ids and places in them, as `tokenize` gives.
-        options: rows with a target beyond their `max_length`, the end mark counted, are left out,
-            and so are rows with an empty side; long sources are treated as they say, windows
-            without what they must hold left out.
-        sampling: gives pairs that are read whole in other pieces; None for those of `table`.
+        table: from `tokenize`.
+        options: rows with a target longer than `max_length`, the end mark counted, or with an
+            empty side are left out; long sources are treated as by `long_sources`, leaving out
+            windows without their required span.
+        sampling: samples the pieces of pairs that are read whole; None for those of `table`.
     """
 
     def __init__(
@@ -129,20 +129,20 @@ class TokenDataset(TokenRows[Batch]):
         beyond = lengths[0] > options.source_length
         long = (lengths[1] > options.max_length) | (beyond & (options.long_sources == "drop"))
         long &= ~empty
-        kept = np.flatnonzero(~(empty | long))
+        selected = np.flatnonzero(~(empty | long))
         head, begin, end = (table.data.column(name).to_numpy() for name in _NUMBERS)
         self._heads = np.array([options.head(n) for n in head.tolist()], np.int64)
-        place, starts = pieces(lengths[0, kept], options, self._heads[kept])
-        rows = kept[place]
+        place, starts = pieces(lengths[0, selected], options, self._heads[selected])
+        rows = selected[place]
         stops = starts + options.source_length - 1 - self._heads[rows]
         holds = (starts <= begin[rows]) & (end[rows] <= stops) | (begin[rows] < 0) | ~beyond[rows]
         holds |= options.long_sources != "window"
         self.rows, self.starts = rows[holds], starts[holds]
-        self._unheld = int((~holds).sum()), len(kept) - len(np.unique(self.rows))
+        self._unheld = int((~holds).sum()), len(selected) - len(np.unique(self.rows))
         self.source_lengths, self.target_lengths = lengths[:, self.rows]
         self.source_lengths = np.minimum(self.source_lengths, options.source_length)
         self._total, self._long, self._empty = len(table), int(long.sum()), int(empty.sum())
-        self._cut, self._pieces = int(beyond[kept].sum()), int(beyond[self.rows].sum())
+        self._cut, self._pieces = int(beyond[selected].sum()), int(beyond[self.rows].sum())
 
     def batch(self, places: Sequence[int]) -> Batch:
         rows = self.rows[np.asarray(places)]
@@ -152,12 +152,12 @@ class TokenDataset(TokenRows[Batch]):
             read = zip(sources, starts, heads, strict=True)
             sources = [piece(ids, self.options, *place) for ids, *place in read]
         if self._sampling is not None:
-            # none longer than the longest row, which the model has been checked to read
+            # none longer than the longest row, which was checked against the model's positions
             longest = int(self.source_lengths.max()), int(self.target_lengths.max())
-            whole = self._source.lengths[rows] <= self.options.source_length
+            complete = self._source.lengths[rows] <= self.options.source_length
             drawn = self._sampling(rows, self.epoch)
             for n, (source, target) in enumerate(drawn):
-                if whole[n] and len(source) <= longest[0]:
+                if complete[n] and len(source) <= longest[0]:
                     sources[n] = np.array(source, np.int32)
                 if len(target) <= longest[1]:
                     targets[n] = np.array(target, np.int32)
@@ -176,9 +176,9 @@ class TokenDataset(TokenRows[Batch]):
             beyond = (
                 f"with a source beyond {maximum} or a target beyond {options.max_length} tokens"
             )
-        told = f"kept all {self._total:,} {split} pairs"
+        report = f"kept all {self._total:,} {split} pairs"
         if self._long or self._empty:
-            told = (
+            report = (
                 f"dropped {self._long + self._empty:,} of {self._total:,} {split} pairs: "
                 f"{self._long:,} {beyond}, {self._empty:,} with an empty side"
             )
@@ -187,9 +187,9 @@ class TokenDataset(TokenRows[Batch]):
             if options.long_sources == "window":
                 what = f"into {self._pieces:,} windows of {maximum} tokens"
             share = 100 * self._cut / self._total
-            told += f"; cut {self._cut:,} sources ({share:.1f} %) {what}"
+            report += f"; cut {self._cut:,} sources ({share:.1f} %) {what}"
             if any(self._unheld):
                 windows, lost = self._unheld
-                told += f", left out {windows:,} more without the answer"
-                told += f" ({lost:,} answers are in none)" if lost else ""
-        return told
+                report += f", left out {windows:,} more without the answer"
+                report += f" ({lost:,} answers are in none)" if lost else ""
+        return report

@@ -1,4 +1,4 @@
-"""Text to subword ids and back, by sentencepiece models that travel with the run."""
+"""Text to subword ids and back, by sentencepiece models stored with the run."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ _SPACED_BREAK = re.compile(r" *\n *")
 
 
 class Side:
-    """The vocabulary of the source or the target: a serialised sentencepiece model at work.
+    """Vocabulary of the source or the target side, a serialised sentencepiece model.
 
     Raises:
         UserError: bytes that are no sentencepiece model with our marks.
@@ -37,7 +37,7 @@ class Side:
 
     def __init__(self, model: bytes) -> None:
         try:
-            # a worker has one core; elsewhere -1 takes all of them
+            # a worker has one core; -1 uses all of them
             threads = -1 if multiprocessing.parent_process() is None else 1
             self._processor = sentencepiece.SentencePieceProcessor(
                 model_proto=model, num_threads=threads
@@ -57,19 +57,19 @@ class Side:
         except UnicodeDecodeError as error:
             raise UserError("a tokenizer model must have pieces in UTF-8, it has others") from error
         first = self._processor.id_to_piece(EOS + 1) if self.size > EOS + 1 else None
-        # a model that folds nothing may have learned this piece like any other
+        # a model without folding may have learned this piece like any other
         self._folds = self._processor.normalize("a  b") == self._processor.normalize("a b")
         self._line_breaks = self._folds and first == LINE_BREAK
         self._segmentation = lru_cache(1)(Segmentation)
 
     def line_breaks(self) -> Literal["piece", "space", "unknown"]:
-        """What a line break is read as."""
+        """How line breaks are encoded."""
         if any(LINE_BREAK in piece for piece in self.vocabulary()):
             return "piece"
         return "space" if self._folds else "unknown"
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Each text's ids with the end mark and no begin mark."""
+        """Encode texts, with the end mark and without a begin mark."""
         read = self._prepared(texts)
         ids: list[list[int]] = self._processor.encode(read, out_type=int, add_eos=True)
         return ids
@@ -77,41 +77,41 @@ class Side:
     def sample(
         self, texts: Sequence[str], alpha: float, randoms: Sequence[Random]
     ) -> list[list[int]]:
-        """As `encode`, each text in pieces that are drawn by its own random numbers.
+        """Encode texts with sampled segmentations, see `encode`.
 
         Args:
-            alpha: of a unigram model the power of a segmentation's probability with which it is
-                drawn, of BPE the probability that a merge is left out; above 0 and below 1.
-            randoms: one for each text.
+            alpha: for a unigram model, the exponent of a segmentation's probability; for BPE, the
+                probability of leaving out a merge; above 0 and below 1.
+            randoms: a generator for each text.
         """
         normalised: list[str] = self._processor.normalize(self._prepared(texts))
         cut = self._segmentation(self._processor, alpha)
         return [[*cut(*one), EOS] for one in zip(normalised, randoms, strict=True)]
 
     def _prepared(self, texts: Sequence[str]) -> list[str]:
-        """Texts as sentencepiece is to read them."""
+        """Return texts prepared for sentencepiece."""
         read = _checked(texts)
         if self._line_breaks:
             return [set_apart(text) for text in read]
         return read if self._folds else [escaped(text) for text in read]
 
     def offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Ids of texts of one line without marks, and where each begins and ends, in characters.
+        """Return ids of single-line texts without marks, and their (begin, end) in characters.
 
-        The space before a word counts as a character of its piece. Of several pieces that spell
-        one character the last has it, and the others have none.
+        The space before a word belongs to its first piece. If several pieces spell one character,
+        it belongs to the last, and the others are empty.
         """
         encode = self._processor.encode
-        found = [encode(text, return_type="offset_mapping") for text in _checked(texts)]
-        return [(one["ids"], one["offsets"]) for one in found]
+        mappings = [encode(text, return_type="offset_mapping") for text in _checked(texts)]
+        return [(one["ids"], one["offsets"]) for one in mappings]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Each row's text; pad, begin and end marks say nothing, unknown says "⁇"."""
+        """Decode rows of ids; pad, begin and end marks are omitted, unknown becomes "⁇"."""
         marks = (PAD, BOS, EOS)
         return [self._text([int(token) for token in row if token not in marks]) for row in rows]
 
     def _text(self, ids: list[int]) -> str:
-        # sentencepiece takes [] for no row at all, where we mean one empty sentence
+        # sentencepiece reads [] as no rows, not as one empty sentence
         text: str = self._processor.decode(ids) if ids else ""
         if self._line_breaks:
             return _SPACED_BREAK.sub(LINE_BREAK, text)
@@ -120,15 +120,15 @@ class Side:
         return unescaped(text)
 
     def vocabulary(self) -> list[str]:
-        """The piece of every id, as sentencepiece writes it."""
+        """Return the piece of every id, in sentencepiece's notation."""
         return [self._processor.id_to_piece(number) for number in range(self.size)]
 
     def pieces(self, ids: Sequence[int], text: str | None = None) -> list[str]:
-        """Names each id, for plots: "▁" begins a word, "↵" breaks a line.
+        """Return a label for each id, for plots: "▁" begins a word, "↵" is a line break.
 
         Args:
-            ids: of a text, its first ones or all.
-            text: where it is given, what the vocabulary does not know is named as it stands there.
+            ids: of a text, all or a prefix.
+            text: if given, unknown pieces are labelled by its characters.
         """
         names = [self._processor.id_to_piece(int(token)) for token in ids]
         if text is not None:
@@ -141,16 +141,16 @@ class Side:
 
 
 class Tokenizer:
-    """Turns text into ids and ids into text, by serialised sentencepiece models.
+    """Tokenizer of both sides, with serialised sentencepiece models.
 
     Args:
         target_model: None if both sides share `source_model`.
-        truecaser: writes outputs with capital letters, from a target side without; None for not.
+        truecaser: restores capital letters in outputs of a lower-cased target side; None for none.
 
     Attributes:
-        joint: whether both sides share one vocabulary.
-        fingerprint: the models' content in 16 hexadecimal digits, on which ids depend.
-        source_size, target_size: pieces of each `Side`.
+        joint: True if both sides share one vocabulary.
+        fingerprint: digest of the models, 16 hexadecimal digits; equal fingerprints give equal ids.
+        source_size, target_size: number of pieces of each `Side`.
         encode_source, encode_target, sample_source, sample_target, source_offsets,
         source_pieces, target_pieces, source_vocabulary, target_vocabulary, source_line_breaks:
             methods of the `Side`s.
@@ -181,12 +181,12 @@ class Tokenizer:
         self.fingerprint = hashlib.sha256(digests.encode()).hexdigest()[:16]
 
     def decode_target(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """Each row's text, as `Side.decode`, and in the case that it is to have."""
+        """Decode rows of ids, see `Side.decode`, and restore case."""
         texts = self._decode_target(rows)
         return texts if self.truecaser is None else [*map(self.truecaser, texts)]
 
     def save(self, directory: Path) -> None:
-        """Writes `tokenizer.json` and the models beside it, the json last and each file whole."""
+        """Write the models and then `tokenizer.json`, each file atomically."""
         with file_faults("make", directory):
             directory.mkdir(parents=True, exist_ok=True)
         contents = dict(zip(_NAMES[self.joint], self._models, strict=True))
@@ -201,10 +201,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path) -> "Tokenizer":
-        """Reads what `save` wrote.
+        """Load a tokenizer written by `save`.
 
         Raises:
-            UserError: a file is absent, is not what was written, or was written by another tool.
+            UserError: a file is missing or damaged, or was written by another tool.
         """
         path = directory / "tokenizer.json"
         if not is_file(path):
@@ -239,14 +239,15 @@ class Tokenizer:
 
 
 def set_apart(text: str) -> str:
-    """The text with nothing before a line break and a space after it, so that the piece of a word
-    is the same at the start of a line and within it; empty lines are left out.
+    """Remove space before a line break, put a space after it, and drop empty lines.
+
+    So the pieces of a word are the same at the start of a line and within it.
     """
     return re.sub(r"\s*\n\s*", f"{LINE_BREAK} ", text.strip())
 
 
 def _checked(texts: Sequence[str]) -> list[str]:
-    """The same texts; half of a surrogate pair, which is no character, raises a `UserError`."""
+    """Return the texts; raise UserError for a lone surrogate."""
     for number, text in enumerate(texts, 1):
         try:
             text.encode()

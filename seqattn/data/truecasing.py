@@ -1,4 +1,4 @@
-"""Capital letters for text that was written without."""
+"""Restoring of capital letters in lower-cased text."""
 
 import math
 import re
@@ -11,25 +11,25 @@ from seqattn.checking import Count, CountOrNone
 
 _WORD = re.compile(r"[^\W_]+")
 _KINDS = ("start", "lower", "title", "upper", "mixed")
-"""How words are written; `start` stands before the first."""
+"""Case patterns of words; `start` precedes the first word."""
 _MADE = ("lower", "title", "upper")
-"""How a word can be written whatever it is."""
-_RARE = 2  # occurrences at most
-_PRIOR = 0.5  # occurrences of a word that what is known of rare ones counts for
+"""Case patterns that any word can take."""
+_RARE = 2  # at most so many occurrences
+_PRIOR = 0.5  # pseudo-count of the statistics of rare words
 
 
 @dataclass(frozen=True)
 class Truecaser:
-    """Writes each word as texts wrote it, with a view to the word before (after Lita et al. 2003).
+    """Restores the case of words from their context (after Lita et al. 2003).
 
-    The best sequence of forms by P(form | word) P(kind | kind before) / P(kind), where a kind is
-    lower, title, upper or mixed; so a subject line that begins in title case goes on in it. What
-    rare words are like speaks for a word that was seldom seen, or never.
+    Finds the best sequence of forms by P(form | word) P(kind | kind before) / P(kind), where a kind
+    is lower, title, upper or mixed; so a subject line that begins in title case continues in it.
+    Statistics of rare words are the prior for rare and unseen words.
 
     Attributes:
-        forms: of each word in lower case, how often it was written how.
-        kinds: how often a kind followed a kind.
-        rare: how often rare words were of a kind.
+        forms: counts of the written forms of each lower-cased word.
+        kinds: counts of each kind after each kind.
+        rare: counts of each kind among rare words.
     """
 
     forms: Mapping[str, Mapping[str, Count]]
@@ -38,21 +38,21 @@ class Truecaser:
 
     @classmethod
     def read(cls, content: bytes) -> "Truecaser":
-        """From JSON with the three attributes.
+        """Read JSON with the three attributes.
 
         Raises:
-            ValueError: it is no such JSON.
+            ValueError: it is not such JSON.
         """
         from pydantic import TypeAdapter  # takes a tenth of a second to import
 
-        made = TypeAdapter(cls).validate_json(content, strict=True)
-        if not (made.kinds.keys() >= set(_KINDS) and made.rare.keys() >= set(_MADE)):
+        truecaser = TypeAdapter(cls).validate_json(content, strict=True)
+        if not (truecaser.kinds.keys() >= set(_KINDS) and truecaser.rare.keys() >= set(_MADE)):
             raise ValueError("kinds or rare lacks a kind")
-        return made
+        return truecaser
 
     @classmethod
     def learnt(cls, texts: Iterable[str]) -> "Truecaser":
-        """From texts as they are to be written."""
+        """Learn from cased texts."""
         forms: dict[str, Counter[str]] = defaultdict(Counter)
         kinds: dict[str, Counter[str]] = {kind: Counter() for kind in _KINDS}
         for text in texts:
@@ -61,18 +61,18 @@ class Truecaser:
                 forms[word.casefold()][word] += 1
                 kinds[before][_kind(word)] += 1
                 before = _kind(word)
-        rare = Counter(_MADE)  # each once, that none is impossible
+        rare = Counter(_MADE)  # add-one, so that none is impossible
         for counts in forms.values():
             if counts.total() <= _RARE:
                 rare.update(map(_kind, counts.elements()))
         return cls(_plain(forms), _plain(kinds), dict(rare))
 
     def __call__(self, text: str) -> str:
-        """The text with its words rewritten."""
+        """Return the text with case restored."""
         places = [*_WORD.finditer(text)]
         best: dict[str, tuple[float, list[str]]] = {"start": (0.0, [])}  # by the last word's kind
         for place in places:
-            found: dict[str, tuple[float, list[str]]] = {}
+            extended: dict[str, tuple[float, list[str]]] = {}
             for form, score in self._scored(place[0]):
                 kind = _kind(form)
                 totals = {
@@ -81,24 +81,24 @@ class Truecaser:
                 }
                 before = max(totals, key=totals.__getitem__)
                 total = totals[before]
-                if kind not in found or total > found[kind][0]:
-                    found[kind] = total, [*best[before][1], form]
-            best = found
+                if kind not in extended or total > extended[kind][0]:
+                    extended[kind] = total, [*best[before][1], form]
+            best = extended
         written = iter(max(best.values(), key=lambda one: one[0])[1])
         return _WORD.sub(lambda _: next(written), text)
 
     def _scored(self, word: str) -> list[tuple[str, float]]:
-        """Forms of a word and the logarithms of their probabilities."""
+        """Return forms of a word with their log-probabilities."""
         seen = self.forms.get(word.casefold(), {})
-        made = dict(zip(_MADE, (word, word[:1].upper() + word[1:], word.upper()), strict=True))
+        variants = dict(zip(_MADE, (word, word[:1].upper() + word[1:], word.upper()), strict=True))
         share = _PRIOR / sum(self.rare.values())
-        counts = {form: share * self.rare[kind] for kind, form in made.items()}
+        counts = {form: share * self.rare[kind] for kind, form in variants.items()}
         counts |= {form: count + counts.get(form, 0.0) for form, count in seen.items()}
         return [(form, math.log(count)) for form, count in counts.items()]
 
     @cached_property
     def _following(self) -> dict[tuple[str, str], float]:
-        """The logarithm of how much likelier a kind is after another than anywhere."""
+        """Log ratio of P(kind | kind before) to P(kind)."""
         counts = {(a, b): 1 + self.kinds[a].get(b, 0) for a in _KINDS for b in _KINDS}
         after = {a: sum(counts[a, b] for b in _KINDS) for a in _KINDS}
         anywhere = {b: sum(counts[a, b] for a in _KINDS) for b in _KINDS}

@@ -1,4 +1,4 @@
-"""Vectors of words or subwords that others have trained, from a text file."""
+"""Pretrained vectors of words or subwords, from a text file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,25 +10,25 @@ from seqattn.data.text_files import read_lines
 from seqattn.errors import UserError
 
 _WORD = "▁"
-"""Begins a sentencepiece piece that begins a word."""
+"""Prefix of a sentencepiece piece that begins a word."""
 
 
 def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDArray[np.float32]]:
-    """The vectors of those pieces that a file has, in the text format of word2vec and fastText.
+    """Read the vectors of pieces from a file in the text format of word2vec and fastText.
 
-    Each line is a name and its D numbers, spaces between; a first line of two counts is passed
-    over, and so is a name that holds spaces, as some of GloVe do, which names no piece.
-    A piece is found by its name as it stands ("▁house", as BPEmb has it), else one that begins a
-    word by the word ("house"). Of a name that comes twice the first counts.
+    Each line is a name and its D numbers, separated by spaces; a first line of two counts is
+    skipped, and so are names with spaces, as in some GloVe files. A piece is matched by its own
+    name ("▁house", as in BPEmb), else, if it begins a word, by the word ("house"). The first
+    occurrence of a name counts.
 
     Args:
-        path: it may end in ".gz".
+        path: may end in ".gz".
 
     Returns:
-        N numbers of pieces, and an array (N, D) of their vectors.
+        N indices of pieces, and an array (N, D) of their vectors.
 
     Raises:
-        UserError: naming a line with other than D numbers.
+        UserError: a line does not have D numbers; the message names it.
     """
     exact = {piece: number for number, piece in enumerate(pieces)}
     begun = {
@@ -36,7 +36,7 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
         for number, piece in enumerate(pieces)
         if piece.startswith(_WORD) and piece != _WORD
     }
-    found: dict[int, tuple[bool, npt.NDArray[np.float32]]] = {}
+    matches: dict[int, tuple[bool, npt.NDArray[np.float32]]] = {}
     width = 0
     for number, line in enumerate(read_lines(path), 1):
         name, _, rest = line.partition(" ")
@@ -54,14 +54,14 @@ def read_vectors(path: Path, pieces: Sequence[str]) -> tuple[list[int], npt.NDAr
                 "has others"
             )
         for row, sure in meant.items():
-            if row is not None and (row not in found or (sure and not found[row][0])):
-                found[row] = (sure, vector)
-    rows = sorted(found)
-    return rows, np.array([found[row][1] for row in rows], np.float32).reshape(len(rows), width)
+            if row is not None and (row not in matches or (sure and not matches[row][0])):
+                matches[row] = (sure, vector)
+    rows = sorted(matches)
+    return rows, np.array([matches[row][1] for row in rows], np.float32).reshape(len(rows), width)
 
 
 def _is_name(words: Sequence[str]) -> bool:
-    """True if there are words, and no number among them."""
+    """Return True if there are words, and none of them is a number."""
     for word in words:
         try:
             float(word)
@@ -72,13 +72,13 @@ def _is_name(words: Sequence[str]) -> bool:
 
 
 def _count(values: Sequence[str]) -> int:
-    """How many numbers stand at a line's end."""
+    """Return how many numbers end a line."""
     words = (number for number in range(len(values)) if not len(_numbers(values[-number - 1 :])))
     return next(words, len(values))
 
 
 def _numbers(values: Sequence[str]) -> npt.NDArray[np.float32]:
-    """The finite numbers of a line; none where one of them is none."""
+    """Return the numbers of a line; empty if one of them is not a finite number."""
     try:
         with np.errstate(over="ignore"):
             vector = np.array(values, np.float32)

@@ -1,4 +1,4 @@
-"""Which vocabulary to train, and its training by sentencepiece, once for the same texts."""
+"""Settings of vocabularies, and their training by sentencepiece, cached by content."""
 
 import hashlib
 import io
@@ -21,38 +21,38 @@ from seqattn.errors import UserError
 from seqattn.storage import file_faults
 from seqattn.tokens import BOS, EOS, PAD, UNK
 
-# Unigram sums expectations per thread, so another number of threads gives other roundings and
-# other vocabularies: a fixed number gives the same one on every machine.
+# Unigram training sums expectations per thread, so rounding and vocabulary depend on the number of
+# threads: a fixed number gives the same vocabulary on every machine.
 _THREADS = 4
 LONGEST_LEARNT = 20_000
-"""Characters of a text that a vocabulary learns from: a run of letters without a space costs
-sentencepiece the square of its length, minutes for a million."""
+"""Characters of a text used for training: sentencepiece is quadratic in the length of a run of
+letters without a space, minutes for a million."""
 _LARGEST_UNASKED = 8000
 _TOO_LARGE = re.compile(r"set it to a value <= (\d+)")
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """What vocabulary to train.
+    """Settings of a vocabulary to train.
 
     Args:
         kind: "unigram" (Kudo 2018, arXiv 1804.10959) or "bpe" (Sennrich 2016, arXiv 1508.07909).
-        vocab_size: pieces of each vocabulary, the four marks included; None for 8,000, or for as
-            many as a small corpus can give.
-        joint: one vocabulary for both languages, so that embeddings can be shared; if False,
+        vocab_size: pieces of each vocabulary, the four marks included; None for 8,000, or fewer for
+            a small corpus.
+        joint: True for one vocabulary for both sides, so that embeddings can be shared; False for
             one of `vocab_size` for each.
         byte_fallback: spell unknown characters in bytes (256 pieces more) rather than as unknown.
-        character_coverage: share of the text's characters that get a piece, 0.98 to 1.
-        normalization: sentencepiece's rule. "identity" (the default) gives every character back
-            as it came, which scoring tokenised text needs; "nmt_nfkc" unifies Unicode forms
-            and folds spaces, and "nmt_nfkc_cf" folds case as well.
-        line_breaks: keep line breaks, as a piece of their own, where the rule would make spaces of
-            them; "identity" keeps them as any character, within pieces.
-        truecase: write outputs with capital letters, where `normalization` folds case; see
+        character_coverage: share of the text's characters covered by pieces, 0.98 to 1.
+        normalization: sentencepiece's rule. "identity" (the default) preserves every character,
+            which scoring tokenised text needs; "nmt_nfkc" unifies Unicode forms and folds spaces,
+            and "nmt_nfkc_cf" folds case as well.
+        line_breaks: keep line breaks, as a separate piece, where the rule would turn them into
+            spaces; "identity" keeps them like any character, within pieces.
+        truecase: restore capital letters in outputs if `normalization` folds case; see
             `Truecaser`.
 
     Raises:
-        UserError: line breaks kept twice over, or case restored that is kept.
+        UserError: `line_breaks` or `truecase` with a rule that preserves them anyway.
     """
 
     kind: Literal["unigram", "bpe"] = "unigram"
@@ -80,24 +80,24 @@ class TokenizerConfig:
 def train_tokenizer(
     source: Iterable[str], target: Iterable[str], config: TokenizerConfig, cache_dir: Path
 ) -> Tokenizer:
-    """Trains the vocabulary that `config` asks for, or finds it in the cache.
+    """Train a vocabulary, or load it from the cache.
 
-    The cache is keyed by the texts and the config, so that another corpus or another size never
-    meets an old vocabulary. The same texts and config give the same models on every machine. Of
-    a text only the first `LONGEST_LEARNT` characters are learnt from.
+    The cache is keyed by texts and config, so that a changed corpus or size never gets an old
+    vocabulary. The same texts and config give the same models on every machine. Only the first
+    `LONGEST_LEARNT` characters of a text are used.
 
     Raises:
-        UserError: no text, a size that these texts cannot give, or a cache that cannot be written.
+        UserError: no text, a size too large for these texts, or a cache that cannot be written.
     """
-    # An iterator could be read once only, and the texts are read to hash and again to train.
+    # an iterator can be read only once, and the texts are read to hash and again to train
     source = list(source) if isinstance(source, Iterator) else source
     target = list(target) if isinstance(target, Iterator) else target
-    kept = cache_dir / "tokenizers" / _content_key(source, target, config)
+    directory = cache_dir / "tokenizers" / _content_key(source, target, config)
     try:
-        return Tokenizer.load(kept)
-    except UserError:  # absent, or damaged from outside: either way it can be made again
-        with file_faults("make", kept):  # before the work
-            kept.mkdir(parents=True, exist_ok=True)
+        return Tokenizer.load(directory)
+    except UserError:  # missing or damaged: trained again
+        with file_faults("make", directory):  # before the work
+            directory.mkdir(parents=True, exist_ok=True)
     _announce([len(text) for text in chain(source, target)], config)
     sides = {"joint": [source, target]}
     if not config.joint:
@@ -105,15 +105,15 @@ def train_tokenizer(
     models = [_model(texts, config, side) for side, texts in sides.items()]
     truecaser = Truecaser.learnt(target) if config.truecase else None
     tokenizer = Tokenizer(models[0], models[1] if len(models) > 1 else None, truecaser)
-    tokenizer.save(kept)
+    tokenizer.save(directory)
     return tokenizer
 
 
 def _content_key(source: Iterable[str], target: Iterable[str], config: TokenizerConfig) -> str:
-    """Names a vocabulary by all that decides it: the texts, the config, the trainer's version."""
+    """Return the cache key of a vocabulary: texts, config and version of the trainer."""
     settings = asdict(config)
     if not config.truecase:
-        del settings["truecase"]  # vocabularies that were made before it was a setting
+        del settings["truecase"]  # keeps the keys of vocabularies from before this setting
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     digest.update(sentencepiece.__version__.encode())
     for side, texts in (("source", source), ("target", target)):
@@ -128,11 +128,11 @@ def _content_key(source: Iterable[str], target: Iterable[str], config: Tokenizer
 
 
 def _announce(sizes: list[int], config: TokenizerConfig) -> None:
-    """Says on standard error what is trained, on texts of so many characters."""
+    """Print what is trained, on texts of these numbers of characters, to standard error."""
     kind, size = config.kind, config.vocab_size
-    said = f"a joint {kind} vocabulary" if config.joint else f"two {kind} vocabularies"
+    vocabularies = f"a joint {kind} vocabulary" if config.joint else f"two {kind} vocabularies"
     most = f"at most {_LARGEST_UNASKED:,}" if size is None else f"{size:,}"
-    lines = [f"training {said} of {most} pieces on {len(sizes):,} lines ..."]
+    lines = [f"training {vocabularies} of {most} pieces on {len(sizes):,} lines ..."]
     long = [number for number, size in enumerate(sizes, 1) if size > LONGEST_LEARNT]
     if long:
         lines.append(
@@ -143,7 +143,7 @@ def _announce(sizes: list[int], config: TokenizerConfig) -> None:
 
 
 def _learnt(text: str, config: TokenizerConfig) -> str:
-    """What of a text is learnt from, as sentencepiece is to read it."""
+    """Return the part of a text used for training, prepared for sentencepiece."""
     text = text[:LONGEST_LEARNT]
     if config.line_breaks:
         return set_apart(text)
@@ -151,7 +151,7 @@ def _learnt(text: str, config: TokenizerConfig) -> str:
 
 
 def _model(parts: list[Iterable[str]], config: TokenizerConfig, side: str) -> bytes:
-    """A model of the size that was asked for, or of the largest that needs no asking."""
+    """Train a model of the configured size, or of the largest possible default size."""
     size = config.vocab_size or _LARGEST_UNASKED
     while True:
         try:
@@ -188,7 +188,7 @@ def _train(texts: Iterable[str], config: TokenizerConfig, size: int) -> bytes:
 
 
 def _explained(message: str, kind: str, size: int, side: str) -> Exception:
-    """What the user can do about a refusal of sentencepiece."""
+    """Return an error with advice for a failure of sentencepiece."""
     if largest := _TOO_LARGE.search(message):
         most = int(largest[1])
         return UserError(

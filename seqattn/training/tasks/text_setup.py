@@ -70,7 +70,7 @@ class TextSetup(Setup):
 
     def draw(self) -> Figure | None:
         # of those that are validated on: the model may have no positions for others
-        pairs = [(self.rows.sources[n], self.rows.targets[n]) for n in self.data.kept("val")]
+        pairs = [(self.rows.sources[n], self.rows.targets[n]) for n in self.data.row_numbers("val")]
         pair = min(pairs, key=lambda pair: max(_SHORT, *map(len, pair)))
         with inference(self.model):
             return draw_text(
