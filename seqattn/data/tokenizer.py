@@ -63,7 +63,7 @@ class Side:
         self._segmentation = lru_cache(1)(Segmentation)
 
     def line_breaks(self) -> Literal["piece", "space", "unknown"]:
-        """How line breaks are encoded."""
+        """Encoding of line breaks."""
         if any(LINE_BREAK in piece for piece in self.vocabulary()):
             return "piece"
         return "space" if self._folds else "unknown"

@@ -1,1 +1,1 @@
-"""What turns logits into a loss, and gradients into steps."""
+"""Training: optimizers, schedules, checkpoints, callbacks and tasks."""

@@ -1,4 +1,4 @@
-"""AdamW whose moments take a byte each."""
+"""AdamW with moments of one byte each."""
 
 import importlib
 from typing import Any
@@ -24,14 +24,14 @@ def adamw_8bit(
     """`adamw` with moments in blocks of 256 numbers of 8 bits (Dettmers et al. 2022, arXiv
     2110.02861), by bitsandbytes.
 
-    Embeddings and positions keep moments of 32 bits, as the paper advises, and so do vectors and
+    Embeddings and positions have 32-bit moments, as the paper recommends, and so do vectors and
     matrices of fewer than 4,096 numbers.
 
-    Args: as `adamw`; `fused` says nothing here.
+    Args: as `adamw`; `fused` is ignored.
 
     Raises:
-        UserError: for a value out of its range, for weights in shards, and where bitsandbytes is
-            not installed.
+        UserError: for a value out of its range, for sharded weights, or if bitsandbytes is not
+            installed.
     """
     if any(isinstance(weight, DTensor) for weight in model.parameters()):
         raise UserError(
@@ -45,7 +45,7 @@ def adamw_8bit(
         ) from error
 
     class AdamW(optim.AdamW8bit):  # type: ignore[misc]
-        """Takes the bits from the group, which bitsandbytes has for all weights alike."""
+        """Reads the number of bits per group; bitsandbytes has one number for all weights."""
 
         def get_config(self, gindex: int, pindex: int, group: dict[str, Any]) -> dict[str, Any]:
             config: dict[str, Any] = super().get_config(gindex, pindex, group)
@@ -54,5 +54,5 @@ def adamw_8bit(
     parts = zip(matrices_and_others(model), (weight_decay, 0.0), (8, 32), strict=True)
     groups = [{"params": some, "weight_decay": d, "bits": bits} for some, d, bits in parts if some]
     make: Any = AdamW  # of a package without types
-    made: Optimizer = make(groups, lr=lr, betas=betas, eps=eps)
-    return made
+    optimizer: Optimizer = make(groups, lr=lr, betas=betas, eps=eps)
+    return optimizer

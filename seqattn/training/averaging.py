@@ -13,12 +13,12 @@ from seqattn.checking import Share
 
 
 def average_weights(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several state dicts of one model, summed in float64.
+    """Return the mean of several state dicts of one model, summed in float64.
 
-    Whole-number entries (counters) are taken from the last. A single state comes back as it is.
+    Integer entries (counters) are copied from the last. A single state is returned unchanged.
 
     Raises:
-        ValueError: where there is none, or their names differ.
+        ValueError: there is none, or their names differ.
     """
     sums: dict[str, Tensor] = {}
     last: Mapping[str, Tensor] = {}
@@ -39,10 +39,10 @@ def average_weights(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]
 
 
 class MovingAverage(WeightAveraging):
-    """Validates and keeps an exponential moving average of the weights, not those of one step.
+    """Exponential moving average of the weights, used for validation and checkpoints.
 
     Args:
-        decay: share of the average that stays at each optimizer step.
+        decay: share of the average kept at each optimizer step.
     """
 
     def __init__(self, decay: Share = 0.999) -> None:
@@ -50,17 +50,17 @@ class MovingAverage(WeightAveraging):
         super().__init__()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        # the device is known only now: the model is not on it yet
+        # the device is known only here; the model is not on it yet
         super().__init__(trainer.strategy.root_device, False, multi_avg_fn=self._move)
         super().setup(trainer, pl_module, stage)
         self._swapped = False
         self._model, self._updated = pl_module, 0
-        """The last optimizer step that was averaged; 0 for none since the start."""
+        """Last optimizer step that was averaged; 0 for none since the start."""
 
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
-        """Averages a step; True for the first one alone, which Lightning does then.
+        """Average a step; return True only for the first, which is left to Lightning.
 
-        PyTorch's own update reads from the device, at each step, whether it is the first.
+        PyTorch's own update reads from the device at each step whether it is the first.
         """
         if step_idx is None or step_idx + 1 == self._updated:
             return False
@@ -83,7 +83,7 @@ class MovingAverage(WeightAveraging):
         self._swapped = True
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The average stays in the model for the pictures that follow."""
+        """Keep the average in the model for the figures that follow."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         super().on_validation_epoch_end(trainer, pl_module)
@@ -93,6 +93,6 @@ class MovingAverage(WeightAveraging):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         super().on_save_checkpoint(trainer, pl_module, checkpoint)
-        if self._swapped:  # where a signal ends a validation
+        if self._swapped:  # a signal has ended a validation
             names = "state_dict", "current_model_state"
             checkpoint |= dict(zip(names, [checkpoint[name] for name in reversed(names)]))

@@ -1,4 +1,4 @@
-"""Callbacks that measure and tell."""
+"""Callbacks that measure and report."""
 
 import math
 import sys
@@ -15,15 +15,15 @@ from seqattn.training.monitors import logs_now, steps_now
 
 
 class Throughput(Callback):
-    """Tokens a second, share of padding, and share of time spent waiting for data.
+    """Measures tokens per second, share of padding, and share of time spent waiting for data.
 
-    Waiting is all time between the end of a step and the start of the next, validation left out.
-    Padding and tokens seen are of the whole run, where it was resumed too; speed and times are of
-    this process.
+    Waiting is all time between the end of a step and the start of the next, without validation.
+    Padding and tokens seen are of the whole run, resumptions included; speed and times are of this
+    process.
 
     Args:
-        unit: which tokens are counted, in words.
-        count: how many of them a batch has.
+        unit: name of the counted tokens.
+        count: returns their number in a batch.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class Throughput(Callback):
 
     @property
     def seconds(self) -> float:
-        """Seconds of training, validation left out."""
+        """Seconds of training, without validation."""
         return self.busy_seconds + self.waiting_seconds
 
     def summary(self) -> dict[str, float]:
-        """Tokens a second, padding and waiting shares (0 to 1), from the first step on."""
+        """Return tokens per second, and padding and waiting shares (0 to 1), of all steps."""
         return {
             "tokens_per_second": self.tokens / max(self.seconds, 1e-9),
             "padding_share": self._padding / max(self.steps, 1),
@@ -53,12 +53,12 @@ class Throughput(Callback):
         self._ended = time.perf_counter()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._ended = math.inf  # what follows a validation, pictures and checkpoints, is no waiting
+        self._ended = math.inf  # figures and checkpoints after it are no waiting
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        # the step's end sets the next one's
+        # the end of a step sets the start of the next
         self._rate = trainer.optimizers[0].param_groups[0]["lr"]
         self._began = time.perf_counter()
         self.waiting_seconds += max(0.0, self._began - self._ended)
@@ -91,7 +91,7 @@ class Throughput(Callback):
 
 
 class Monitored(Callback):
-    """The best value of a logged number so far, which a sweeper is given.
+    """Best value of a logged number so far, returned to a sweeper.
 
     Args:
         mode: which way is better, min or max.
@@ -101,7 +101,7 @@ class Monitored(Callback):
         self.name, self.sign = name, 1 if mode == "min" else -1
         self.best: float | None = None
         self.step = self.count = 0
-        """Of the best value, and how many values there were."""
+        """Step of the best value, and number of values."""
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.state.fn != "fit" or self.name not in trainer.callback_metrics:
@@ -119,23 +119,23 @@ class Monitored(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict.get("name", self.name) != self.name:
-            return  # values of something else
+            return  # of another monitor
         self.best, self.step, self.count = (state_dict[name] for name in ("best", "step", "count"))
 
 
 class LastValidation(Callback):
-    """A validation after the last step, wherever it stands between two others."""
+    """Runs a validation after the last step."""
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         steps_end = 0 < trainer.max_steps <= trainer.global_step
         if steps_end or (trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs):
-            trainer.should_stop = True  # which Lightning lets a validation follow
+            trainer.should_stop = True  # Lightning validates before it stops
             trainer.check_val_every_n_epoch = None  # in any epoch
 
 
 class EarlyStopping(callbacks.EarlyStopping):
-    """Lightning's, by which a run that goes on after it was stopped trains no more, unless it has
-    more patience now."""
+    """Lightning's early stopping; a stopped run that is resumed trains no more, unless its patience
+    has been raised."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict({**state_dict, "patience": self.patience})
@@ -152,7 +152,7 @@ class EarlyStopping(callbacks.EarlyStopping):
 
 
 class Diverged(UserError):
-    """A training that makes no finite numbers any more. Args: step: the last one tried."""
+    """Training no longer gives finite numbers. Args: step: the last one tried."""
 
     def __init__(self, step: int) -> None:
         super().__init__(
@@ -162,10 +162,10 @@ class Diverged(UserError):
 
 
 class Finite(Callback):
-    """Tells of updates that were left out, their gradients not being finite.
+    """Reports updates that were skipped because their gradients were not finite.
 
     Raises:
-        Diverged: after three in a row, or where a validation gives no finite loss.
+        Diverged: after three in a row, or if a validation loss is not finite.
     """
 
     _MOST = 3

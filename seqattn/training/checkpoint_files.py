@@ -1,4 +1,4 @@
-"""Files of checkpoints that survive a kill at any instant, a full disk and a flipped bit."""
+"""Checkpoint files that survive a kill at any time, a full disk and a flipped bit."""
 
 import hashlib
 import pickle
@@ -16,26 +16,26 @@ from seqattn.errors import UserError
 from seqattn.storage import digest_of, file_faults, write_whole
 
 KEPT = "kept"
-"""Where a checkpoint lists the steps whose weights it needs, its own among them or not."""
+"""Key under which a checkpoint lists the steps whose weights it needs."""
 _AT_ONCE = 2
-"""Checkpoints that stay."""
+"""Number of checkpoints to keep."""
 _DAMAGE = (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError,
            AttributeError, TypeError)  # fmt: skip
-"""What reading one raises, as it is cut or written over here or there."""
+"""Exceptions of reading a damaged checkpoint, depending on the place of the damage."""
 
 
 def step_of(path: Path) -> int:
-    """The optimizer step in a file's name."""
+    """Return the optimizer step in a file's name."""
     return int(path.stem.split("-")[1])
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """A run's checkpoints, the newest first, whole or not."""
+    """Return a run's checkpoints, newest first, damaged ones included."""
     return sorted(directory.glob("step-*-*.ckpt"), key=step_of, reverse=True)
 
 
 def weights(directory: Path, step: int) -> Path:
-    """The file of the weights of a step.
+    """Return the file of the weights of a step.
 
     Raises:
         UserError: there is none.
@@ -47,18 +47,18 @@ def weights(directory: Path, step: int) -> Path:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file has the digest that its name says."""
+    """Return True if a file has the digest in its name."""
     return digest_of(path)[:8] == path.stem.split("-")[2]
 
 
 def newest_whole(directory: Path, tells: bool = True) -> Path | None:
-    """The newest checkpoint of a run that is whole; None where there is none at all.
+    """Return the newest undamaged checkpoint of a run, or None if there are no checkpoints.
 
     Args:
-        tells: whether to say on standard error what is passed over.
+        tells: True to report damaged ones on standard error.
 
     Raises:
-        UserError: there are some, and none is whole.
+        UserError: all of them are damaged.
     """
     found = checkpoints(directory)
     for path in found:
@@ -74,59 +74,59 @@ def newest_whole(directory: Path, tells: bool = True) -> Path | None:
 
 
 def read(path: Path, **how: Any) -> dict[str, Any]:
-    """What a checkpoint holds, read without running anyone's code. Args: how: as of `torch.load`.
+    """Read a checkpoint without running code from it. Args: how: arguments of `torch.load`.
 
     Raises:
-        UserError: it is no checkpoint, or holds more than weights and numbers.
+        UserError: it is not a checkpoint, or holds more than weights and numbers.
     """
     try:
-        found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, **how)
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, **how)
     except _DAMAGE as error:
         raise UserError(
             f"{path} cannot be read, or holds more than weights and numbers; start a run anew"
         ) from error
-    return found
+    return checkpoint
 
 
 def step_batches(path: Path) -> int:
     """Return the batches of an optimizer step, on all ranks, of the run that wrote a checkpoint.
 
     Raises:
-        UserError: it has other counters, of an earlier version.
+        UserError: it was written by an earlier version, with other counters.
     """
-    found = read(path, mmap=True)
-    if "validated" not in found:
+    checkpoint = read(path, mmap=True)
+    if "validated" not in checkpoint:
         raise UserError(
             f"{path} was written by another version of seqattn and cannot be resumed; begin a new "
             f"run with its weights by init_from={path.parents[1]}/model"
         )
-    return int(found["step_batches"])
+    return int(checkpoint["step_batches"])
 
 
 class CheckpointFiles(CheckpointIO):
-    """Writes checkpoints beside each other, whole or not at all, while training goes on.
+    """Writes checkpoints atomically, in the background while training continues.
 
-    A file has its digest in its name, is written under another and is on the disk before it gets
-    its own. The last two stay, with the weights that they list. What a callback of a person's own
-    saves under another name is written as it is, and stays.
+    A file has its digest in its name; it is written and synced to disk under a temporary name, and
+    then renamed. The last two are kept, with the weights that they list. Files that a user's
+    callback saves under other names are written as they are and kept.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
-        self._listed: dict[Path, list[int]] = {}  # of the checkpoints that stay, oldest first
+        self._listed: dict[Path, list[int]] = {}  # of the checkpoints to keep, oldest first
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
-        """Takes a copy of a checkpoint, and writes it in the background.
+        """Copy a checkpoint, and write it in the background.
 
         Args:
-            path: `step-000120.ckpt`, to which the digest is added.
+            path: `step-000120.ckpt`; the digest is added to the name.
 
         Raises:
-            UserError: where the one before could not be written.
+            UserError: the previous one could not be written.
         """
         self.wait()
         path, steps = Path(path), checkpoint.get(KEPT, [])
@@ -139,19 +139,19 @@ class CheckpointFiles(CheckpointIO):
         if checkpoint["global_step"] in steps:
             name = f"weights-{checkpoint['global_step']:06d}.ckpt"
             own = {path.with_name(name): _bytes({"state_dict": checkpoint["state_dict"]})}
-            contents = own | contents  # what is listed is there before the list
+            contents = own | contents  # weights are written before the checkpoint that lists them
         self._writing = self._writer.submit(self._write, contents, steps)
 
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """What a checkpoint holds; see `read`."""
-        found = read(path)
-        self._listed = {Path(path): found.get(KEPT, [])}
-        return found
+        """Read a checkpoint; see `read`."""
+        checkpoint = read(path)
+        self._listed = {Path(path): checkpoint.get(KEPT, [])}
+        return checkpoint
 
     def remove_checkpoint(self, path: Any) -> None:
-        """Removes a file of another's; one of ours goes when no checkpoint that stays needs it."""
+        """Remove a file of another callback; own files stay until no checkpoint needs them."""
         if not self._is_own(Path(path)):
             Path(path).unlink(missing_ok=True)
 
@@ -159,12 +159,12 @@ class CheckpointFiles(CheckpointIO):
         return path.parent == self.directory and path.name.startswith("step-")
 
     def check(self) -> None:
-        """Tells at once, where what was saved could not be written; see `wait`."""
+        """Raise UserError early if a write has failed; see `wait`."""
         if self._writing is not None and self._writing.done():
             self.wait()
 
     def wait(self) -> None:
-        """Waits until what was saved is on the disk.
+        """Wait until the last checkpoint is on the disk.
 
         Raises:
             UserError: it could not be written.
@@ -185,11 +185,11 @@ class CheckpointFiles(CheckpointIO):
         self._sweep()
 
     def _sweep(self) -> None:
-        """Takes away what no checkpoint that stays needs, and what a kill left half written."""
+        """Remove files that no checkpoint needs, and partial files left by a kill."""
         needed = {step for steps in self._listed.values() for step in steps}
         stale = [path for path in checkpoints(self.directory) if path not in self._listed]
-        kept = self.directory.glob("weights-*-*.ckpt")
-        stale += [path for path in kept if step_of(path) not in needed]
+        files = self.directory.glob("weights-*-*.ckpt")
+        stale += [path for path in files if step_of(path) not in needed]
         for path in [*stale, *self.directory.glob(".*.ckpt.*")]:
             path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""What a run keeps of its weights, and when it stops early."""
+"""Settings of checkpoints and early stopping."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -14,15 +14,15 @@ from seqattn.training.checkpoints import Checkpoints
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """Which weights a run keeps, and when it stops early.
+    """Settings of checkpoints, weight averaging and early stopping.
 
     Args:
-        monitor: what best means, and what early stopping watches, such as val/loss or val/bleu.
-        average: which weights the bundle averages, of those that were validated: best or last.
-        count: how many of them.
-        every_steps: optimizer steps from one checkpoint to the next; None for validations alone.
-        every_minutes: minutes after which another is due, so that a long epoch may be killed.
-        patience: validations without a better one after which training stops; None for never.
+        monitor: metric of the best weights and of early stopping, such as val/loss or val/bleu.
+        average: which validated weights the bundle averages: best or last.
+        count: number of weights to average.
+        every_steps: optimizer steps between checkpoints; None for validations only.
+        every_minutes: minutes between checkpoints, so that little of a long epoch is lost.
+        patience: validations without improvement before training stops; None to never stop early.
     """
 
     monitor: str = "val/loss"
@@ -33,15 +33,15 @@ class CheckpointOptions:
     patience: Count | None = None
 
     def callback(self, files: CheckpointFiles, mode: str) -> Checkpoints:
-        """Saves checkpoints. Args: mode: which way of `monitor` is better, min or max."""
+        """Return the checkpoint callback. Args: mode: direction of `monitor`, min or max."""
         by = (self.monitor, mode) if self.average == "best" else ("step", "max")
         return Checkpoints(files, *by, self.count, self.every_steps, self.every_minutes)
 
     def stopping(self, mode: str) -> list[EarlyStopping]:
-        """Early stopping, where there is any. Args: mode: as for `callback`."""
+        """Return the early stopping callback, if any. Args: mode: as for `callback`."""
         if self.patience is None:
             return []
-        # at a validation's end, before the checkpoint that follows it
+        # at the end of a validation, before its checkpoint
         return [
             EarlyStopping(
                 self.monitor, mode=mode, patience=self.patience, check_on_train_epoch_end=False

@@ -1,4 +1,4 @@
-"""When a run's state is saved, which weights are kept, and how it resumes."""
+"""Saving and resuming of a run's state, and selection of weights."""
 
 import math
 import time
@@ -13,27 +13,27 @@ from seqattn.training.checkpoint_files import KEPT, CheckpointFiles
 from seqattn.training.monitors import steps_now
 
 _PLACE = ("state_dict", "epoch_progress", "epoch_loop.batch_progress")
-"""Of the state of Lightning's loops, what says which batch comes next."""
+"""Parts of the state of Lightning's loops that determine the next batch."""
 
 
 class Checkpoints(Checkpoint):
-    """Save after each validation, every so often, and when a signal asks for an end.
+    """Save after each validation, at regular intervals, and when a signal requests a stop.
 
-    A checkpoint has Lightning's own counters as they stand at the end of an optimizer step, from
-    where Lightning resumes whatever follows; it is written once the step's figures are logged. One
-    of a stop before or within a validation has them as they stand there, and the validation is made
-    again. Nothing of it depends on the number of ranks but batches, which are counted anew.
+    A checkpoint has Lightning's counters at the end of an optimizer step, from where Lightning
+    resumes; it is written after the step's figures are logged. If a stop comes before or within a
+    validation, it has the counters at that point, and the validation is repeated. Only batch counts
+    depend on the number of ranks; they are recomputed.
 
     Args:
-        monitor: by which validated weights are kept: a logged number, or step for the last.
-        mode: which way of it is better, min or max.
-        count: how many weights are kept.
-        every_steps: optimizer steps from one checkpoint to the next; None for validations alone.
-        every_minutes: minutes after which another is due; None likewise.
+        monitor: metric that selects validated weights: a logged number, or step for the last.
+        mode: direction of the metric, min or max.
+        count: number of weights to keep.
+        every_steps: optimizer steps between checkpoints; None for validations only.
+        every_minutes: minutes between checkpoints; None for validations only.
 
     Attributes:
-        kept: (value, step) of the weights that are kept, the best first.
-        passed: counters where training diverged, past which it resumes; None if it has not.
+        kept: (value, step) of the weights to keep, best first.
+        passed: counters where training diverged, to resume after them; None if it has not.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Checkpoints(Checkpoint):
         self.kept: list[tuple[float, int]] = []
         self.passed: dict[str, Any] | None = None
         self._counters: dict[str, Any] | None = None
-        """Of the step that is to be saved; None if none is."""
+        """Counters of the step to save; None for none."""
         self._validated = True
         self._interval: tuple[Any, Any] | None = None
         self._resumed: dict[str, Any] = {}
@@ -59,7 +59,7 @@ class Checkpoints(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         _validate_between_steps(trainer)
-        # in place of Lightning's handlers, which save nothing
+        # replaces Lightning's handlers, which save nothing
         pl_module.agreement.signals.listen()
         if self._resumed:
             _count_anew(trainer, self._resumed["accumulated"])
@@ -97,7 +97,7 @@ class Checkpoints(Checkpoint):
         self._save_step(trainer, pl_module)
 
     def _save_step(self, trainer: Trainer, pl_module: Any) -> None:
-        """Save the step before, if it is due, which no validation has followed."""
+        """Save the previous step if it is due and no validation has followed."""
         if self._counters is not None:
             self._save(trainer)
             if pl_module.agreement.stop:
@@ -107,7 +107,7 @@ class Checkpoints(Checkpoint):
         if self._interval is not None:
             trainer.val_check_batch, trainer.check_val_every_n_epoch = self._interval
             self._interval = None
-        # the last one is made first, as no run would resume it
+        # the last validation is made first, since no run would resume it
         if _trains(trainer) and pl_module.agreement.stop and not trainer.should_stop:
             self._stop_unvalidated(trainer, pl_module.agreement.stop)
 
@@ -154,7 +154,7 @@ class Checkpoints(Checkpoint):
             checkpoint["loops"]["fit_loop"].update(passed)
             self._resumed = {"validated": True, "accumulated": trainer.accumulate_grad_batches}
         self._saved = checkpoint["global_step"]
-        weights = checkpoint.get("current_model_state")  # of a run that kept a moving average
+        weights = checkpoint.get("current_model_state")  # of a run with a moving average
         if weights and not any(isinstance(one, WeightAveraging) for one in trainer.callbacks):  # type: ignore[attr-defined]
             trainer.strategy.load_model_state_dict({"state_dict": weights})
 
@@ -162,10 +162,10 @@ class Checkpoints(Checkpoint):
         return {"kept": [list(one) for one in self.kept], "by": self._by}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Goes on with the weights that were kept; by another measure any new ones are better."""
+        """Restore the weights to keep; with another metric, any new ones are better."""
         same = state_dict.get("by", self._by) == self._by
-        kept = [(value if same else math.inf, step) for value, step in state_dict["kept"]]
-        self.kept = kept[: self.count]
+        restored = [(value if same else math.inf, step) for value, step in state_dict["kept"]]
+        self.kept = restored[: self.count]
 
     def _save(self, trainer: Trainer) -> None:
         self._saved, self._saved_at = trainer.global_step, time.monotonic()
@@ -190,7 +190,7 @@ def _trains(trainer: Trainer) -> bool:
 
 
 def _validate_between_steps(trainer: Trainer) -> None:
-    """A share of an epoch from one validation to the next is a whole number of optimizer steps."""
+    """Round the interval between validations to whole optimizer steps."""
     every: Any = trainer.val_check_batch
     together = trainer.accumulate_grad_batches
     if every < trainer.num_training_batches:
@@ -198,9 +198,9 @@ def _validate_between_steps(trainer: Trainer) -> None:
 
 
 def _counters(trainer: Trainer) -> dict[str, Any]:
-    """Return the state of Lightning's loops as it is at the end of the last step.
+    """Return the state of Lightning's loops at the end of the last step.
 
-    From the end of a validation Lightning would resume rightly only if it asked for it again.
+    From the end of a validation Lightning would resume correctly only by repeating it.
     """
     progress: Any = trainer.fit_loop.epoch_loop.batch_progress
     after = int(progress.total.completed == progress.total.processed)
@@ -213,10 +213,10 @@ def _counters(trainer: Trainer) -> dict[str, Any]:
 
 
 def _count_anew(trainer: Trainer, before: int) -> None:
-    """Count batches by what a step has of them now.
+    """Recompute batch counts for the current number of batches per step.
 
     Args:
-        before: batches of a step, on a rank, of the process that saved.
+        before: batches per step and rank of the process that saved.
     """
     loop: Any = trainer.fit_loop
     progress, now = loop.epoch_loop.batch_progress, trainer.accumulate_grad_batches
@@ -226,17 +226,17 @@ def _count_anew(trainer: Trainer, before: int) -> None:
     progress.current.increment_by(current - progress.current.ready)
     progress.total.increment_by(total - progress.total.ready)
     epochs = loop.epoch_progress
-    # Lightning has left an epoch whose last step was saved, and does not begin the next one
+    # Lightning has left an epoch whose last step was saved, and does not start the next one
     if loop.restarted_mid_epoch and epochs.current.ready == epochs.current.processed:
         epochs.increment_ready()
         epochs.increment_started()
 
 
 def _validate_at_once(trainer: Trainer) -> tuple[Any, Any]:
-    """Let Lightning make the validation that was stopped, from its start.
+    """Let Lightning repeat a validation that was stopped, from its start.
 
     Returns:
-        The trainer's intervals of validation, to be set again once it has begun.
+        The trainer's validation intervals, to be restored once it has begun.
     """
     loop = trainer.fit_loop.epoch_loop.val_loop
     loop.batch_progress.reset()

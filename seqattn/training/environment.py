@@ -1,4 +1,4 @@
-"""What a run was made with, beside its settings: versions, the device, the state of the code."""
+"""Environment of a run: versions, device, and state of the code."""
 
 import platform
 import subprocess
@@ -13,9 +13,9 @@ from seqattn.training.trainer_options import TrainerOptions
 
 
 def environment(options: TrainerOptions) -> dict[str, Any]:
-    """Versions, device and threads, and the git state of the folder that the command runs in."""
+    """Return versions, device and threads, and the git state of the working directory."""
     on_gpu = torch.cuda.is_available() and not options.on_cpu
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "lightning": lightning.__version__,
@@ -24,11 +24,11 @@ def environment(options: TrainerOptions) -> dict[str, Any]:
         "devices": options.ranks * options.num_nodes,
         "threads": torch.get_num_threads(),
     }
-    return found | git_state(Path.cwd())
+    return facts | git_state(Path.cwd())
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """The commit of a folder, and whether its files are others; nothing where there is no git."""
+    """Return the commit of a folder and whether its files have changed; empty without git."""
     commit = _git(folder, "rev-parse", "HEAD")
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     if commit is None or changed is None:
@@ -37,10 +37,10 @@ def git_state(folder: Path) -> dict[str, Any]:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What git says; None where it is not there, knows no such folder, or takes too long."""
+    """Return git's output; None if git is missing, fails or takes too long."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *words]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return told.stdout.strip()
+    return completed.stdout.strip()

@@ -1,4 +1,4 @@
-"""The end of a training: the weights that are kept, the bundle, its scores, and who is told."""
+"""End of a training: averaged weights, the bundle, its scores, and reports."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,20 +24,20 @@ from seqattn.training.run_logger import run_loggers
 from seqattn.training.setup import Setup
 
 REPORT = "report.html"
-"""The page of a run, where it has one."""
+"""Page of a run, if it has one."""
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a run came to.
+    """Result of a training run.
 
     Args:
-        run_dir: its directory.
-        bundle: where its model is.
-        monitored: the best value of `checkpoint.monitor`; None where nothing was validated.
+        run_dir: directory of the run.
+        bundle: directory of its bundle.
+        monitored: best value of `checkpoint.monitor`; None without a validation.
         steps: optimizer steps taken.
         scores: of the bundle on the validation split, with signatures.
-        first: steps that were taken before it went on here.
+        first: steps taken before the run was resumed here.
     """
 
     run_dir: Path
@@ -47,23 +47,23 @@ class TrainingResult:
     scores: Mapping[str, Any]
     first: int = 0
 
-    def keep(self) -> None:
-        """Writes it into the run's directory, which says that the run is finished."""
-        kept = {"monitored": self.monitored, "steps": self.steps, "scores": dict(self.scores)}
-        write_whole(self.run_dir / RESULT, yaml.safe_dump(kept, sort_keys=False).encode())
+    def save(self) -> None:
+        """Write the result into the run's directory, which marks the run as finished."""
+        content = {"monitored": self.monitored, "steps": self.steps, "scores": dict(self.scores)}
+        write_whole(self.run_dir / RESULT, yaml.safe_dump(content, sort_keys=False).encode())
 
     @classmethod
-    def kept(cls, home: Path) -> "TrainingResult":
-        """What the finished run of a directory came to."""
+    def load(cls, home: Path) -> "TrainingResult":
+        """Load the result of a finished run."""
         try:
-            found = _Kept.model_validate(read_yaml(home / RESULT))
+            saved = _Saved.model_validate(read_yaml(home / RESULT))
         except ValidationError as error:
             raise UserError(f"{home / RESULT} cannot be read; start a run anew") from error
-        return cls(home, home / "model", found.monitored, found.steps, found.scores)
+        return cls(home, home / "model", saved.monitored, saved.steps, saved.scores)
 
 
-class _Kept(BaseModel):
-    """What of a result is written down."""
+class _Saved(BaseModel):
+    """Fields of a result that are saved."""
 
     monitored: float | None
     steps: int
@@ -76,10 +76,10 @@ def score_bundle(
     """Write the bundle, score it, and write it again with its scores.
 
     Args:
-        result: so far.
-        setup: what was trained.
-        monitor: by what its weights were chosen.
-        times: seconds of each part of the run, for its card.
+        result: the result so far.
+        setup: data, model and task.
+        monitor: metric that selected the weights.
+        times: seconds of each part of the run, for the card.
     """
     since = f" since step {result.first:,}" if result.first else ""
     spent = {f"{part}{since}": duration(seconds) for part, seconds in times.items()}
@@ -90,7 +90,7 @@ def score_bundle(
         model, tokenizer = bundle.model.cpu(), bundle.tokenizer
         write_bundle(result.bundle, bundle.config, model, tokenizer, scores, cost)
 
-    write({})  # so that scoring can be stopped
+    write({})  # a complete bundle, in case scoring is stopped
     try:
         scores = _final_scores(setup)
     except KeyboardInterrupt:
@@ -102,54 +102,54 @@ def score_bundle(
 
 
 def hyperparameters(setup: Setup) -> dict[str, Any]:
-    """All settings, how large the model is, and what the run is made with."""
+    """Return all settings, the number of parameters, and the environment."""
     size = sum(parameter.numel() for parameter in setup.model.parameters())
     return {**setup.run.settings, "parameters": size, "environment": setup.environment}
 
 
-def load_average(setup: Setup, kept: Checkpoints, monitored: Monitored) -> str:
-    """Put the averaged weights into the model; return which steps they are of, and why."""
-    steps, prefix = sorted(step for _, step in kept.kept), "model."
+def load_average(setup: Setup, checkpoints: Checkpoints, monitored: Monitored) -> str:
+    """Load the averaged weights into the model; return a text on their steps and selection."""
+    steps, prefix = sorted(step for _, step in checkpoints.kept), "model."
     if not steps or setup.run.trainer.fast_dev_run:
         return "the last step"
-    paths = (weights(kept.files.directory, step) for step in steps)
+    paths = (weights(checkpoints.files.directory, step) for step in steps)
     states = map(read, paths)
     mean = average_weights(
         {n.removeprefix(prefix): w for n, w in state["state_dict"].items() if n.startswith(prefix)}
         for state in states
     )
     setup.model.load_state_dict(mean)
-    told = "step" if len(steps) == 1 else "the mean of steps"
-    told += f" {', '.join(map(str, steps))}"
+    origin = "step" if len(steps) == 1 else "the mean of steps"
+    origin += f" {', '.join(map(str, steps))}"
     if setup.run.checkpoint.average == "last":
-        return f"{told}: the last that were validated"
+        return f"{origin}: the last that were validated"
     if monitored.count == 1:
-        return f"{told}: the only validation"
-    return f"{told}: best {monitored.name} of {monitored.count} validations"
+        return f"{origin}: the only validation"
+    return f"{origin}: best {monitored.name} of {monitored.count} validations"
 
 
 def _final_scores(setup: Setup) -> dict[str, Any]:
-    """Loss of the averaged weights on the validation split, and scores by generation."""
+    """Return the validation loss of the averaged weights, and scores by generation."""
     options = setup.run.trainer
-    alone = options.alone(limit_val_batches=1 if options.fast_dev_run else 1.0)
-    setup.task.validation = None  # from here on validation gives losses alone
+    single = options.alone(limit_val_batches=1 if options.fast_dev_run else 1.0)
+    setup.task.validation = None  # from here on, validation only gives losses
     with progress("losses of val", "batches") as tell:
         total = len(setup.data.val_dataloader())
         steps = LambdaCallback(on_validation_batch_end=lambda *at, **_: tell(at[4] + 1, total))
-        trainer = replace(alone, precision=32).trainer(Path(setup.run.run_dir), [steps])
+        trainer = replace(single, precision=32).trainer(Path(setup.run.run_dir), [steps])
         losses = trainer.validate(setup.task, datamodule=setup.data, verbose=False)[0]
-    setup.model.to(trainer.strategy.root_device)  # from where a trainer that ends takes it
+    setup.model.to(trainer.strategy.root_device)  # a trainer that ends moves it
     return {n: float(x) for n, x in losses.items()} | setup.final_scores()
 
 
 def log_scores(loggers: Sequence[Any], setup: Setup, result: TrainingResult) -> None:
-    """Log the scores of the bundle, as `final/val/bleu`, and end the loggers."""
-    found = {f"final/{n}": x for n, x in result.scores.items() if isinstance(x, float)}
+    """Log the scores of the bundle, as `final/val/bleu`, and close the loggers."""
+    scores = {f"final/{n}": x for n, x in result.scores.items() if isinstance(x, float)}
     aliases = [setup.run.checkpoint.average]
     for logger in run_loggers(loggers):
-        if result.steps == result.first:  # a process that was killed here may have logged scores
+        if result.steps == result.first:  # a process killed here before may have logged scores
             logger.resume(result.steps)
-        logger.log_scores(found, hyperparameters(setup), result.steps)
+        logger.log_scores(scores, hyperparameters(setup), result.steps)
         logger.keep(result.bundle, "model", aliases)
         logger.keep(result.run_dir / REPORT, "report", aliases)
         logger.close()
@@ -158,7 +158,7 @@ def log_scores(loggers: Sequence[Any], setup: Setup, result: TrainingResult) -> 
 def print_result(
     result: TrainingResult, weights: str, times: Mapping[str, float], setup: Setup
 ) -> None:
-    """Print how good the bundle is, where it is, and what it took."""
+    """Print the bundle's scores, training time and speed, and its path."""
     speed, unit = setup.throughput.summary(), setup.throughput.unit
     # figures first; the signatures are in the bundle's scores.json
     rows = {n: f"{x:.4g}" for n, x in result.scores.items() if isinstance(x, float)}

@@ -1,4 +1,4 @@
-"""Fitting: once more from a checkpoint where training diverged, advice where it fails."""
+"""Fitting, with one restart from a checkpoint after divergence, and advice on failures."""
 
 import sys
 from collections.abc import Callable
@@ -19,18 +19,18 @@ from seqattn.training.sharding import FullySharded
 
 
 def fit(
-    make: Callable[[], Trainer], setup: Setup, kept: Checkpoints, checkpoint: Path | None
+    make: Callable[[], Trainer], setup: Setup, checkpoints: Checkpoints, checkpoint: Path | None
 ) -> Trainer:
-    """Train; once more from the last checkpoint, past the batches where it diverged.
+    """Train; if it diverges, restart once from the last checkpoint, after the bad batches.
 
     Args:
-        make: makes the trainer.
+        make: creates the trainer.
         setup: data, model and task.
-        kept: saves checkpoints.
-        checkpoint: to resume from.
+        checkpoints: callback that saves checkpoints.
+        checkpoint: file to resume from, or None.
 
     Raises:
-        UserError: memory ran out or a data worker died, with a setting to change.
+        UserError: out of memory or a dead data worker, with a setting to change.
     """
     diverged = False
     while True:
@@ -49,27 +49,27 @@ def fit(
                 raise
             raise UserError(advice) from error
         except Diverged as error:
-            kept.files.wait()
-            trainer.strategy.barrier()  # before other ranks look at what the first has written
-            checkpoint = newest_whole(kept.files.directory, tells=rank() == 0)
+            checkpoints.files.wait()
+            trainer.strategy.barrier()  # other ranks read what the first has written
+            checkpoint = newest_whole(checkpoints.files.directory, tells=rank() == 0)
             if checkpoint is None or diverged:
                 raise
             diverged = True
             if rank() == 0:
                 print(f"{error}; going on from {checkpoint.name}", file=sys.stderr)
         finally:
-            kept.files.wait()
+            checkpoints.files.wait()
     if isinstance(trainer.strategy, FullySharded):
-        weights = trainer.strategy.lightning_module_state_dict()  # all ranks gather them
+        weights = trainer.strategy.lightning_module_state_dict()  # a collective call
         if trainer.is_global_zero:
             setup.rebuild(weights)
     if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()  # what follows is the first rank's alone
+        torch.distributed.destroy_process_group()  # the rest is for the first rank only
     return trainer
 
 
 def _advice(error: RuntimeError, run: TrainingOptions) -> str | None:
-    """What to do where memory ran out or a data worker died; None for other errors."""
+    """Return advice for running out of memory or a dead data worker; None for other errors."""
     if ran_out(error):
         return _smaller_batches(run)
     if "DataLoader worker" in str(error):
@@ -81,7 +81,7 @@ def _advice(error: RuntimeError, run: TrainingOptions) -> str | None:
 
 
 def _smaller_batches(run: TrainingOptions) -> str:
-    """A budget of tokens that halves the batches, if one row fits into it."""
+    """Return advice on a budget of tokens that halves the batches, if a row fits into it."""
     loader, too_large = run.loader, "is too large for the memory"
     key, longest = loader.longest_row
     tokens = max(loader.max_tokens // 2, longest)

@@ -1,4 +1,4 @@
-"""How much of a target a decoder reads in training, and how much of its own words."""
+"""Teacher forcing and scheduled sampling."""
 
 import math
 from dataclasses import dataclass
@@ -10,21 +10,21 @@ from seqattn.errors import UserError
 
 @dataclass(frozen=True)
 class TeacherForcing:
-    """The share of target tokens that are given, by optimizer step.
+    """Share of target tokens that a decoder reads in training, by optimizer step.
 
-    Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099, section 2.4): for each token a coin
-    says whether the decoder reads the given one or its own likeliest.
+    Scheduled sampling (Bengio et al. 2015, arXiv 1506.03099, section 2.4): for each token, the
+    decoder reads at random the target's or its own most probable one.
 
     Args:
         schedule: constant (`start`), linear (from `start` down to `floor` in `steps`), or
-            inverse_sigmoid (k / (k + exp(i / k)) of the way down is left at step i, k = `steps`:
+            inverse_sigmoid (k / (k + exp(i / k)) of the descent is left at step i, k = `steps`:
             half of it at k ln k).
-        start: share at first, 0 to 1.
-        floor: share in the end, 0 to `start`.
-        steps: optimizer steps, as `schedule` says, at least 1.
+        start: initial share, 0 to 1.
+        floor: final share, 0 to `start`.
+        steps: optimizer steps, see `schedule`, at least 1.
 
     Raises:
-        UserError: where the share would rise.
+        UserError: the share would rise.
     """
 
     schedule: Literal["constant", "linear", "inverse_sigmoid"] = "constant"
@@ -41,11 +41,11 @@ class TeacherForcing:
 
     @property
     def whole(self) -> bool:
-        """Whether every token is given at every step."""
+        """True if the decoder reads only target tokens, at every step."""
         return self.start == 1 and (self.schedule == "constant" or self.floor == 1)
 
     def __call__(self, step: int) -> float:
-        """The share at an optimizer step, counted from 0."""
+        """Return the share at an optimizer step, counted from 0."""
         if self.schedule == "constant":
             return self.start
         if self.schedule == "linear":

@@ -1,4 +1,4 @@
-"""Texts that are too long for a model, and outputs that are shorter than what it learns."""
+"""Checks of text lengths against a model's positions, and of its output lengths."""
 
 from seqattn.attention.base import length_key
 from seqattn.errors import UserError
@@ -6,18 +6,18 @@ from seqattn.training.setup import Setup
 
 
 def check_lengths(setup: Setup) -> None:
-    """Check that the model has positions for all texts, before the first step meets one.
+    """Check before training that the model has positions for all texts.
 
     Raises:
-        UserError: it has not, with the keys that would make them fit.
+        UserError: it has not; the message names the keys to change.
     """
     model, longest = setup.model, setup.data.longest
     limits = (model.max_source_length, getattr(model, "max_target_length", model.max_source_length))
 
     def bound(limit: int) -> str:
-        found = length_key(model, limit)
-        own = found.startswith("attention") and setup.run.encoder_attention is not None
-        return f"encoder_{found}" if own else found  # no decoder's attention has one
+        key = length_key(model, limit)
+        own = key.startswith("attention") and setup.run.encoder_attention is not None
+        return f"encoder_{key}" if own else key  # no decoder's attention has one
 
     for (what, key), tokens, limit in zip(setup.sides, longest, limits, strict=True):
         if limit is not None and tokens > limit:
@@ -38,7 +38,7 @@ def check_lengths(setup: Setup) -> None:
 
 
 def brevity(setup: Setup) -> list[str]:
-    """Return lines on outputs that may not be as long as what is learnt."""
+    """Return warnings if outputs are limited to less than the length of targets."""
     limit, longest = getattr(setup.run.generation, "limit", None), setup.data.longest[1]
     if limit is None or limit.ratio or limit.extra >= longest:
         return []

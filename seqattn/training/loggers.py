@@ -1,4 +1,4 @@
-"""Loggers that resume with a run: one file of figures, one TensorBoard run, one wandb run."""
+"""Loggers that resume with a run: one CSV file, one TensorBoard run, one wandb run."""
 
 import csv
 import io
@@ -24,15 +24,16 @@ from seqattn.storage import write_whole
 from seqattn.training.run_logger import RunLogger
 
 _LONGEST_TAG = 64
-"""Characters that wandb takes."""
+"""Maximum length that wandb accepts, in characters."""
 
 
 class CSVFile(RunLogger, Logger):
-    """One file of figures for all of a run, where Lightning's begins it anew; each row is written
-    at once.
+    """One CSV file for all of a run, which Lightning's logger would overwrite on resuming.
+
+    Each row is written immediately.
 
     Args:
-        save_dir: the run's directory.
+        save_dir: directory of the run.
     """
 
     name, version = "csv", 0
@@ -48,7 +49,7 @@ class CSVFile(RunLogger, Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Append a row, or write the file anew where it gets new columns."""
+        """Append a row, or rewrite the file if there are new columns."""
         row = {name: x.item() if isinstance(x, Tensor) else x for name, x in metrics.items()}
         row["step"] = step
         if row.keys() <= set(self._columns):
@@ -60,16 +61,16 @@ class CSVFile(RunLogger, Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any) -> None:
-        """Write them beside the figures."""
+        """Write the parameters beside the CSV file."""
         self._folder.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(dict(params), sort_keys=False)
         write_whole(self._folder / "hparams.yaml", text.encode())
 
     def resume(self, step: int) -> None:
-        """Drop the rows of this step and later ones, and one that was cut."""
-        kept = [row for row in csv_rows(self._file) if float(row.get("step") or "inf") < step]
-        if kept:
-            self._write(kept)
+        """Drop rows from this step on, and an incomplete one."""
+        rows = [row for row in csv_rows(self._file) if float(row.get("step") or "inf") < step]
+        if rows:
+            self._write(rows)
         else:
             self._file.unlink(missing_ok=True)
             self._columns = []
@@ -84,10 +85,10 @@ class CSVFile(RunLogger, Logger):
 
 
 class TensorBoardRun(RunLogger, TensorBoardLogger):
-    """Lightning's log to TensorBoard, which shows texts and pictures beside the figures."""
+    """Lightning's TensorBoard logger, with texts and figures."""
 
     def resume(self, step: int) -> None:
-        self.experiment.close()  # what is written next hides these steps where they are shown
+        self.experiment.close()  # new events hide these steps in TensorBoard
         self.experiment.purge_step = step
 
     def log_settings(self, settings: Mapping[str, Any], step: int) -> None:
@@ -118,11 +119,11 @@ def _markdown(table: Sequence[Sequence[str]]) -> str:
 
 
 class WandbRun(RunLogger, WandbLogger):
-    """Lightning's log to wandb, which can keep files of a run beside its figures.
+    """Lightning's wandb logger, with artifacts.
 
     Args:
-        artifacts: whether the bundle, and the report where there is one, are kept in the end.
-        **options: as of Lightning's.
+        artifacts: True to store the bundle, and the report if there is one, at the end.
+        **options: as for Lightning's logger.
     """
 
     def __init__(self, artifacts: bool = False, **options: Any) -> None:
@@ -133,34 +134,34 @@ class WandbRun(RunLogger, WandbLogger):
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The run of wandb, once it is open."""
+        """Run of wandb, after `open`."""
         return self._run
 
     def open(self, run_dir: Path, tags: Sequence[str], group: str | None) -> None:
-        """Begin the wandb run or resume it, offline where wandb cannot be reached.
+        """Start or resume the wandb run, offline if wandb cannot be reached.
 
         Raises:
-            UserError: wandb knows nobody.
+            UserError: there is no login for wandb.
         """
         import wandb
 
-        given, kept = self.options, run_dir / "wandb.id"
-        if not kept.is_file():
-            write_whole(kept, secrets.token_hex(4).encode())
-        own = read_bytes(kept, _LONGEST_TAG).decode(errors="replace")
-        both = dict.fromkeys([*(given.get("tags") or ()), *tags])
+        settings, id_file = self.options, run_dir / "wandb.id"
+        if not id_file.is_file():
+            write_whole(id_file, secrets.token_hex(4).encode())
+        own = read_bytes(id_file, _LONGEST_TAG).decode(errors="replace")
+        both = dict.fromkeys([*(settings.get("tags") or ()), *tags])
         options = {
-            "id": given.get("version") or given.get("id") or own,
-            "group": given.get("group") or group,
+            "id": settings.get("version") or settings.get("id") or own,
+            "group": settings.get("group") or group,
             "tags": [tag[:_LONGEST_TAG] for tag in both],
-        } | ({"mode": "offline"} if given.get("offline") else {})
+        } | ({"mode": "offline"} if settings.get("offline") else {})
         try:
             self._begin(options)
         except wandb.errors.UsageError as error:
             hint = "run `wandb login`, or set logger.wandb.mode=offline"
             raise UserError(f"logger=wandb: {error}; {hint}") from error
         except wandb.errors.Error as error:
-            wandb.teardown()  # whose service still holds the run's id
+            wandb.teardown()  # its service still holds the run's id
             self._begin(options | {"mode": "offline"})
             cause = str(error).splitlines()[-1]
             print(
@@ -169,14 +170,14 @@ class WandbRun(RunLogger, WandbLogger):
             )
 
     def _begin(self, options: Mapping[str, Any]) -> None:
-        """Begin or resume the run. Args: options: of `wandb.init`, before this logger's."""
+        """Start or resume the run. Args: options: of `wandb.init`, overriding this logger's."""
         import wandb
 
         own = {*signature(WandbLogger.__init__).parameters} - {"name", "project", "id"}
-        given = {name: value for name, value in self.options.items() if name not in own}
+        init_options = {name: value for name, value in self.options.items() if name not in own}
         folder = {"dir": self.save_dir, "resume": "allow"}
-        self._run = wandb.init(**{**folder, **given, **options})
-        self._run.define_metric("trainer/global_step")  # by which Lightning names a step
+        self._run = wandb.init(**{**folder, **init_options, **options})
+        self._run.define_metric("trainer/global_step")  # Lightning's name of the step
         self._run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
 
     def show_table(self, name: str, rows: Sequence[Sequence[str]], step: int) -> None:
@@ -193,12 +194,12 @@ class WandbRun(RunLogger, WandbLogger):
         self.log_metrics({name: wandb.Histogram(np_histogram=counts)}, step)
 
     def keep(self, path: Path, kind: str, aliases: Sequence[str]) -> None:
-        """Keep a file or a directory as an artifact, if it is there and artifacts are asked for.
+        """Store a file or a directory as an artifact, if it exists and `artifacts` is true.
 
         Args:
             path: of the file or directory.
-            kind: such as model; with the run's id it makes the artifact's name.
-            aliases: that this version of it goes by, beside latest.
+            kind: type of the artifact, such as model; its name is the kind and the run's id.
+            aliases: of this version, beside latest.
         """
         if not self.artifacts or not path.exists():
             return
@@ -212,16 +213,16 @@ class WandbRun(RunLogger, WandbLogger):
         super().close()
         if self.experiment.settings.mode == "online":
             print(f"wandb: {self.experiment.url}", file=sys.stderr)
-        self.experiment.finish()  # or the next job of a sweep would go on with this one
+        self.experiment.finish()  # or the next job of a sweep would resume this one
 
 
 def made_loggers(makers: Mapping[str, Callable[..., Any]]) -> list[Any]:
-    """Lightning loggers. Args: makers: of each, by any names.
+    """Build Lightning loggers. Args: makers: functions that build one, by any names.
 
     Raises:
-        UserError: where one needs a package that is not there.
+        UserError: one needs a package that is not installed.
     """
     try:
         return [make() for make in makers.values()]
-    except ImportError as error:  # Lightning has some that need packages of their own
+    except ImportError as error:  # some of Lightning's need extra packages
         raise UserError(f"logger: {error}") from error

@@ -1,4 +1,4 @@
-"""What the CSV logger has written of a training, read back."""
+"""Reading of the CSV log of a training."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,13 +7,13 @@ from statistics import median
 from seqattn.inputs import csv_rows
 
 
-def read_figures(home: Path | None) -> list[dict[str, str]]:
-    """The rows that a run's csv logger has written so far, without one that is cut."""
-    return csv_rows(home / "csv" / "version_0" / "metrics.csv") if home else []
+def read_figures(run_dir: Path | None) -> list[dict[str, str]]:
+    """Return the rows of a run's CSV log so far, without an incomplete one."""
+    return csv_rows(run_dir / "csv" / "version_0" / "metrics.csv") if run_dir else []
 
 
 def training_of(rows: Sequence[Mapping[str, str]]) -> tuple[float | None, float] | None:
-    """Seconds of a training, and target tokens a second; None where neither was logged."""
+    """Return the seconds of a training and target tokens per second; None if not logged."""
     rates = [row for row in rows if float(row.get("train/tokens_per_second") or 0) > 0]
     if not rates:
         return None

@@ -1,4 +1,4 @@
-"""Callbacks that log how training goes: clipping, memory, the device, gradients."""
+"""Callbacks that log clipping, memory, device use and gradients."""
 
 import resource
 import sys
@@ -18,19 +18,19 @@ from seqattn.training.run_logger import run_loggers, show_histograms
 
 
 def steps_now(trainer: Trainer) -> bool:
-    """Return True if the batch that ends has moved the weights, rather than been accumulated."""
+    """Return True if the batch that ends completes an optimizer step."""
     batches: int = trainer.fit_loop.batch_idx + 1
     return trainer.is_last_batch or batches % trainer.accumulate_grad_batches == 0
 
 
 def logs_now(trainer: Trainer) -> bool:
-    """Whether the optimizer step that ends is logged."""
+    """Return True if the optimizer step that ends is logged."""
     every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
     return steps_now(trainer) and trainer.global_step % max(1, every) == 0
 
 
 class ClipShare(Callback):
-    """Logs the share of updates whose gradient was clipped, since the last log."""
+    """Logs the share of updates with a clipped gradient since the last log."""
 
     def __init__(self) -> None:
         self._clipped: Tensor | int = 0
@@ -54,40 +54,40 @@ class ClipShare(Callback):
 
 
 class DeviceFigures(Callback):
-    """Logs the largest memory so far, and of a GPU how busy it is.
+    """Logs peak memory, and utilization of a GPU.
 
-    On a CPU it is the resident memory of this process, on a GPU what its tensors took there.
+    On a CPU it is the resident memory of this process, on a GPU the memory of its tensors.
     """
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if logs_now(trainer):
-            found = device_figures(pl_module.device)
-            pl_module.log_dict({f"train/{n}": x for n, x in found.items()}, batch_size=1)
+            figures = device_figures(pl_module.device)
+            pl_module.log_dict({f"train/{n}": x for n, x in figures.items()}, batch_size=1)
 
 
 def device_figures(device: torch.device) -> dict[str, float]:
-    """Peak memory in MB (10^6 bytes), and the share of time that a GPU was busy lately.
+    """Return peak memory in MB (10^6 bytes), and the recent utilization of a GPU (0 to 1).
 
-    The second is left out where it cannot be had: it needs the package `nvidia-ml-py`, and a driver
-    that answers it, which it does not for a part of a GPU (MIG).
+    The second is omitted if it is not available: it needs the package `nvidia-ml-py` and the
+    driver's support, which is missing for a part of a GPU (MIG).
     """
     if device.type != "cuda":
         unit = 1 if sys.platform == "darwin" else 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return {"peak_memory_mb": peak * unit / 1e6}
-    found = {"peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6}
-    with suppress(Exception):  # that package has a class of its own for each reason
-        found["gpu_busy_share"] = torch.cuda.utilization(device) / 100
-    return found
+    figures = {"peak_memory_mb": torch.cuda.max_memory_allocated(device) / 1e6}
+    with suppress(Exception):  # that package has a class for each error
+        figures["gpu_busy_share"] = torch.cuda.utilization(device) / 100
+    return figures
 
 
 class GradientHistograms(Callback):
-    """Shows TensorBoard and wandb how large the gradients that moved the weights were, by part.
+    """Logs histograms of the gradients of updates by part, to TensorBoard and wandb.
 
-    They are those of the optimizer, after clipping.
+    Gradients are those of the optimizer, after clipping.
 
     Args:
-        every: optimizer steps from one time to the next.
+        every: optimizer steps between logs.
         by: part for embeddings, encoder, decoder and so on; layer for each layer of them.
     """
 
@@ -99,7 +99,7 @@ class GradientHistograms(Callback):
 
     @staticmethod
     def check_loggers(kinds: Iterable[type]) -> None:
-        """Refuses loggers of which none shows histograms."""
+        """Raise UserError if no logger shows histograms."""
         if not show_histograms(kinds):
             raise UserError(
                 "histograms of gradients need a logger that shows them: add "
@@ -118,27 +118,27 @@ class GradientHistograms(Callback):
 def gradients_by_part(
     parameters: Iterable[tuple[str, nn.Parameter]], layers: bool
 ) -> dict[str, Tensor]:
-    """All gradients of a part, one after the other, on the host; those in shards are gathered.
+    """Return all gradients of each part, concatenated, on the host; shards are gathered.
 
-    Numbers that are not finite, which only an update that was left out can have, are too.
+    Numbers that are not finite, which only a skipped update can have, are omitted.
 
     Args:
-        layers: whether each layer is a part, such as `encoder.layers.0`.
+        layers: True to treat each layer as a part, such as `encoder.layers.0`.
     """
-    found: dict[str, list[Tensor]] = defaultdict(list)
+    chunks: dict[str, list[Tensor]] = defaultdict(list)
     for name, parameter in parameters:
         gradient = parameter.grad
         if isinstance(gradient, DTensor):
             gradient = gradient.full_tensor()
         if gradient is not None:
             numbers = gradient.detach().float().cpu()
-            found[_part(name, layers)].append(numbers[numbers.isfinite()])
-    whole = {part: torch.cat(several) for part, several in found.items()}
-    return {part: numbers for part, numbers in whole.items() if len(numbers)}
+            chunks[_part(name, layers)].append(numbers[numbers.isfinite()])
+    joined = {part: torch.cat(several) for part, several in chunks.items()}
+    return {part: numbers for part, numbers in joined.items() if len(numbers)}
 
 
 def _part(name: str, layers: bool) -> str:
-    """The part of a model that a parameter belongs to, by its name."""
+    """Return the part of a model that a parameter belongs to, from its name."""
     words = name.split(".")
     if any("embedding" in word for word in words):
         return "embeddings"

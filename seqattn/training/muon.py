@@ -1,4 +1,4 @@
-"""Muon: steps whose matrices are orthogonal."""
+"""Muon: orthogonalized updates of matrices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,13 +15,13 @@ from seqattn.training.optim import table_ids
 
 
 class Muon(Optimizer):
-    """Two optimizers as one, whose state is saved and loaded as one's.
+    """Two optimizers combined, with a joint state.
 
-    Where `found_inf` is set, as on PyTorch's fused optimizers, a step changes nothing if it is 1;
-    it lies on the device and is not read from there.
+    If `found_inf` is set, as for PyTorch's fused optimizers, a step changes nothing if it is 1; it
+    stays on the device.
 
     Args:
-        parts: PyTorch's Muon for matrices, its AdamW for all else, of one group of weights each.
+        parts: PyTorch's Muon for matrices and its AdamW for the rest, each with one group.
     """
 
     def __init__(self, *parts: Optimizer) -> None:
@@ -35,7 +35,7 @@ class Muon(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for part, group in zip(self._parts, self.param_groups, strict=True):
-            part.param_groups, part.state = [group], self.state  # a loaded state is a new one
+            part.param_groups, part.state = [group], self.state  # loading replaces the state
             if self.found_inf is None or part.defaults.get("fused"):
                 part.found_inf, part.grad_scale = self.found_inf, None  # type: ignore[attr-defined]
                 part.step()
@@ -45,7 +45,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def _step_if(self, goes: Tensor, part: Optimizer) -> None:
-        """A step of a part that asks for no `found_inf`, undone on the device where it must be."""
+        """Step a part that ignores `found_inf`, and undo it on the device if that is 1."""
         weights = [w for group in part.param_groups for w in group["params"] if w.grad is not None]
         before = [(weight.clone(), dict(self.state[weight])) for weight in weights]
         for _, state in before:
@@ -67,23 +67,22 @@ def muon(
     weight_decay: NotNegative = 0.0,
     fused: bool = True,
 ) -> Muon:
-    """Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon), AdamW where it has no meaning.
+    """Build Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon), with AdamW for the rest.
 
-    The momentum of each matrix is made orthogonal, and scaled to the size of a step of AdamW (Liu
-    et al. 2025, arXiv 2502.16982), so that one rate serves both. Embeddings, positions, the output
-    layer, biases and norms are AdamW's.
+    The momentum of each matrix is orthogonalized, and scaled to the size of an AdamW step (Liu et
+    al. 2025, arXiv 2502.16982), so that both share a learning rate. AdamW optimizes embeddings,
+    positions, the output layer, biases and norms.
 
     Args:
         model: its parameters are optimised; shared ones once.
         lr: the peak learning rate, which a schedule scales.
-        momentum: share of the mean gradient of a matrix that stays at each step.
+        momentum: share of the mean gradient of a matrix kept at each step.
         betas, eps: of AdamW, as `adamw`.
-        weight_decay: share of a matrix taken off at each step, times the learning rate.
+        weight_decay: share of a matrix subtracted at each step, times the learning rate.
         fused: as `adamw`.
 
     Raises:
-        UserError: for a value out of its range, for weights in shards, and where PyTorch has no
-            Muon.
+        UserError: for a value out of its range, for sharded weights, or if PyTorch has no Muon.
     """
     if not hasattr(torch.optim, "Muon"):
         raise UserError(f"optimizer=muon needs PyTorch 2.9, found {torch.__version__}")

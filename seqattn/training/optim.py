@@ -1,4 +1,4 @@
-"""The optimizer, and its settings in a run that goes on."""
+"""The optimizer, and its settings in a resumed run."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,13 +12,13 @@ from seqattn.positions import Position
 
 
 def table_ids(model: nn.Module) -> set[int]:
-    """The `id` of every weight whose rows are looked up: embeddings, and vectors of positions."""
+    """Return the `id` of every lookup table: embeddings, and vectors of positions."""
     parts = (part for part in model.modules() if isinstance(part, nn.Embedding | Position))
     return {id(weight) for part in parts for weight in part.parameters(recurse=False)}
 
 
 def matrices_and_others(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Its matrices that are no tables, and all its other weights; shared ones once."""
+    """Return a model's matrices except lookup tables, and its other weights; shared ones once."""
     tables = table_ids(model)
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
@@ -35,17 +35,17 @@ def adamw(
     weight_decay: NotNegative = 0.0,
     fused: bool = True,
 ) -> AdamW:
-    """AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101), decay on matrices alone.
+    """Build AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) with decay on matrices only.
 
     Embeddings, positions, biases and norms are not decayed.
 
     Args:
         model: its parameters are optimised; shared ones once.
         lr: the peak learning rate, which a schedule scales.
-        betas: decay of the two moments a step.
-        weight_decay: share of a weight taken off at each step, times the learning rate.
-        fused: one pass over all parameters; off where gradients are scaled (16-mixed), since a
-            fused step unscales them too late for clipping.
+        betas: decay of the two moments per step.
+        weight_decay: share of a weight subtracted at each step, times the learning rate.
+        fused: one pass over all parameters; False with scaled gradients (16-mixed), since a fused
+            step unscales them too late for clipping.
 
     Raises:
         UserError: for a value out of its range.
@@ -56,21 +56,21 @@ def adamw(
 
 
 def settings_of(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The settings of each of its groups, without the weights; before any step."""
+    """Return the settings of each group without the weights, before any step."""
     return [{**group, "params": None} for group in optimizer.param_groups]
 
 
 def apply_settings(
     groups: Sequence[Mapping[str, Any]], optimizer: Optimizer, factor: float
 ) -> list[float]:
-    """Gives an optimizer the settings of this run, where a checkpoint brought others.
+    """Restore this run's settings of an optimizer after a checkpoint was loaded.
 
     Args:
-        groups: as `settings_of` found them.
-        factor: of the schedule at this step; the rates are then its own, to the bit.
+        groups: from `settings_of`.
+        factor: of the schedule at this step; the rates then equal the schedule's exactly.
 
     Returns:
-        The rate of each group that the schedule scales.
+        The base rate of each group, which the schedule scales.
     """
     for group, settings in zip(optimizer.param_groups, groups, strict=True):
         rates = {"lr": settings["lr"] * factor, "initial_lr": settings["lr"]}

@@ -1,4 +1,4 @@
-"""All that a training is told."""
+"""Settings of a training run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,43 +36,43 @@ WARMUP = partial(inverse_sqrt, warmup_steps=400)
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """The settings of one training.
+    """Settings of a training run.
 
     Args:
-        run_dir: where its files go; the bundle is `run_dir`/model.
-        data: where the texts or questions come from.
-        task: what is learnt, and how it is scored.
-        model: the shape of the model.
-        attention: makes the attentions of encoder and decoder; a list goes through the layers.
-        position: makes a stack's position scheme; recurrent models take `Position`, which is none.
-        tokenizer: the vocabulary to train.
-        loader: how batches are made.
-        optimizer: makes the optimizer from (model, fused).
-        schedule: makes the factor on the learning rate by step.
+        run_dir: directory for its files; the bundle is `run_dir`/model.
+        data: source of texts or questions.
+        task: the task, with its loss and scores.
+        model: shape of the model.
+        attention: builds the attentions of encoder and decoder; a list is cycled over the layers.
+        position: builds a stack's position scheme; recurrent models need `Position`, which is none.
+        tokenizer: settings of the vocabulary to train.
+        loader: settings of batches.
+        optimizer: builds the optimizer from (model, fused).
+        schedule: builds the function from a step to a factor on the learning rate.
         generation: the search that scores the trained model, and that its bundle uses.
-        trainer: how long, and on what.
-        checkpoint: which weights are kept.
-        encoder_attention: of the encoder alone; None for `attention`. So are the next two.
-        decoder_attention: of the decoder.
+        trainer: length of the training, devices and precision.
+        checkpoint: settings of checkpoints.
+        encoder_attention: for the encoder only; None for `attention`. Likewise the next two.
+        decoder_attention: for the decoder.
         cross_attention: from the decoder to the source.
-        logger: makers of Lightning loggers, by any names.
-        callbacks: makers of Lightning callbacks, by any names.
-        name: what the run goes by.
-        resume: "auto" goes on with the run that `run_dir` holds, if it does; False refuses to; a
-            path is of a run to go on with, whose settings may be others than before.
-        init_from: a bundle whose weights and tokenizer it begins with; `model` must be its own.
-        trust: packages that parts of that bundle may come from, beside seqattn.
-        embeddings: a text file of vectors (word2vec, fastText) that its embeddings begin with.
-        find_lr: whether the command line means `Training.find_rate` in place of `run`.
-        cache_dir: where vocabularies and tokenised text are kept; None for ~/.cache/seqattn.
+        logger: functions that build Lightning loggers, by any names.
+        callbacks: functions that build Lightning callbacks, by any names.
+        name: name of the run.
+        resume: "auto" resumes the run in `run_dir`, if there is one; False raises an error
+            instead; the path of a run resumes it, possibly with other settings.
+        init_from: a bundle with initial weights and tokenizer; `model` must match it.
+        trust: packages, beside seqattn, that parts of that bundle may come from.
+        embeddings: a text file of vectors (word2vec, fastText) to initialize its embeddings.
+        find_lr: True if the command line runs `Training.find_rate` in place of `run`.
+        cache_dir: for vocabularies and tokenised text; None for ~/.cache/seqattn.
         seed: of weights, batches and dropout.
-        choices: names that the values go by, for messages.
-        overrides: the command line that it came from, kept to resume by.
-        sweep: the folder of the jobs that it is one of, by which wandb groups runs.
+        choices: names of the chosen values, for messages.
+        overrides: command-line overrides, stored for resuming.
+        sweep: folder of the sweep that the run belongs to, by which wandb groups runs.
         settings: the plain settings that it was built from.
 
     Raises:
-        UserError: for values that cannot be, or cannot be together.
+        UserError: for invalid values or combinations.
     """
 
     run_dir: Annotated[str, Role.NOTE]
@@ -107,7 +107,7 @@ class TrainingOptions:
     settings: Mapping[str, Node] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.model, Mapping):  # keys that an experiment gave to no choice
+        if isinstance(self.model, Mapping):  # keys of an experiment without a choice
             raise UserError("model must be given; leave ~model out")
         self._check_fit()
         if self.embeddings and self.init_from:
@@ -128,7 +128,7 @@ class TrainingOptions:
             )
 
     def _check_fit(self) -> None:
-        """Refuses a choice that the task has no use for, naming those that it has."""
+        """Raise UserError for a choice that does not fit the task, with those that do."""
         for group, attribute, needed in (
             ("model", "output", self.task.output),
             ("data", "yields", self.task.reads),
@@ -150,24 +150,24 @@ class TrainingOptions:
                 )
 
     def changed(self, **settings: Node) -> Self:
-        """Build the same training with other plain settings."""
+        """Build a copy of the training with some plain settings changed."""
         kind = type(self)
         run: Self = build_verb(f"{kind.__module__}.{kind.__name__}", {**self.settings, **settings})
         return run
 
     @property
     def architecture(self) -> Architecture:
-        """The part from which the model is made."""
+        """Choices that define the model."""
         return Architecture(
             self.model, self.attention, self.position, self.encoder_attention,
             self.decoder_attention, self.cross_attention, self.choices,
         )  # fmt: skip
 
     def made_callbacks(self) -> list[Callback]:
-        """The user's own callbacks, made anew.
+        """Build the user's callbacks.
 
         Raises:
-            UserError: where one cannot be made, or is none.
+            UserError: one cannot be built, or is not a callback.
         """
         made = []
         for name, make in self.callbacks.items():
@@ -183,18 +183,19 @@ class TrainingOptions:
 
     @property
     def resumes_another(self) -> bool:
-        """Whether `resume` names a run, whatever `run_dir` holds."""
+        """True if `resume` names a run."""
         return isinstance(self.resume, str) and self.resume != "auto"
 
     def typed(self, group: str) -> list[str]:
-        """The overrides that choose or change a group, such as tokenizer."""
+        """Return the overrides that choose or change a group, such as tokenizer."""
         return [word for word in self.overrides if word.startswith((f"{group}=", f"{group}."))]
 
     def check(self) -> None:
-        """Refuses what can be refused before any data is read.
+        """Check everything that needs no data.
 
         Raises:
-            UserError: for what this machine cannot do, or choices that do not fit each other.
+            UserError: for settings that this machine does not support, or choices that do not fit
+                each other.
         """
         if self.trainer.compile and not isinstance(self.model, LayerShape):
             raise UserError("trainer.compile=true is for the layers of a Transformer")
@@ -203,17 +204,17 @@ class TrainingOptions:
             raise UserError("trainer.num_nodes above 1 needs torchrun or SLURM to start the ranks")
         if self.trainer.ranks == 1:
             self.trainer.trainer(Path(self.run_dir))
-        made = self.made_callbacks()
-        for one in made:
+        callbacks = self.made_callbacks()
+        for one in callbacks:
             if isinstance(one, GradientHistograms):
                 kinds = [getattr(make, "func", make) for make in self.logger.values()]
                 one.check_loggers([kind for kind in kinds if isinstance(kind, type)])
-        if any(isinstance(one, StochasticWeightAveraging) for one in made):
+        if any(isinstance(one, StochasticWeightAveraging) for one in callbacks):
             raise UserError(
                 "what StochasticWeightAveraging makes reaches no checkpoint and no bundle; "
                 "use callbacks=[ema], or checkpoint.average=last checkpoint.count=5"
             )
-        if any(isinstance(one, WeightAveraging) for one in made) and self.trainer.sharded:
+        if any(isinstance(one, WeightAveraging) for one in callbacks) and self.trainer.sharded:
             raise UserError(
                 "trainer=fsdp2 does not hold the whole copy of the weights that callbacks=[ema] "
                 "averages; use trainer=ddp, or checkpoint.average=last checkpoint.count=5"

@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: a bar on a terminal, lines elsewhere."""
+"""Progress of training: a bar on a terminal, lines elsewhere."""
 
 import math
 import sys
@@ -12,18 +12,18 @@ from seqattn.training.callbacks import Monitored, Throughput
 from seqattn.training.monitors import logs_now
 
 _REFRESHED = 0.5
-"""Seconds from one look at the figures to the next: each waits for the device."""
-_TOLD = ("loss", "perplexity", "accuracy")
-_UNTOLD = ("nll", "rouge1", "rouge2", "rougeLsum", "chrF")
+"""Seconds between updates of the figures, each of which waits for the device."""
+_FIRST = ("loss", "perplexity", "accuracy")
+_HIDDEN = ("nll", "rouge1", "rouge2", "rougeLsum", "chrF")
 
 
 class EpochLines(Callback):
-    """A line on standard error after each validation, and every so often between them.
+    """Prints a line on standard error after each validation, and at intervals between.
 
-    Loggers get the seconds that are left.
+    Loggers get the remaining seconds.
 
     Args:
-        every: seconds from one line to the next; infinite where a bar is shown.
+        every: seconds between lines; infinite if a bar is shown.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class EpochLines(Callback):
         self._first = 0
 
     def figures(self, trainer: Trainer, pl_module: LightningModule) -> str:
-        """The training loss, what the last validation came to, and the speed."""
+        """Return a text with the training loss, the last validation scores, and the speed."""
         scores, parts = dict(trainer.callback_metrics), []
         if "train/loss" in scores:
             parts.append(f"train loss {float(scores['train/loss']):.3f}")
-        found = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
-        names = [name for name in _TOLD if name in found]
-        if getattr(pl_module, "generates_now", True):  # else the others are of an earlier epoch
-            names += [name for name in found if name not in _TOLD + _UNTOLD]
+        logged = [key.removeprefix("val/") for key in scores if key.startswith("val/")]
+        names = [name for name in _FIRST if name in logged]
+        if getattr(pl_module, "generates_now", True):  # else other scores are of an earlier epoch
+            names += [name for name in logged if name not in _FIRST + _HIDDEN]
         best = self.monitored
         own = best.name.removeprefix("val/") if best and best.best is not None else None
-        if own in found and own not in names:  # a run that goes on has validated nothing yet
+        if own in logged and own not in names:  # a resumed run has not validated yet
             names.append(own)
         for name in names:
             value, mark = float(scores[f"val/{name}"]), ""
@@ -85,7 +85,7 @@ class EpochLines(Callback):
 
 
 class TrainingBar(Callback):
-    """A bar over the whole training, with the figures of `lines` beneath it."""
+    """Progress bar of the training, with the figures of `lines` below it."""
 
     def __init__(self, lines: EpochLines) -> None:
         self.lines = lines

@@ -1,4 +1,4 @@
-"""Which learning rate a model can take, by a short training whose rate grows."""
+"""Learning-rate range test."""
 
 import math
 
@@ -6,17 +6,17 @@ from lightning import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
 _PAST = 0.9
-"""Share of the past in the running mean of the loss."""
+"""Decay of the running mean of the loss."""
 _DIVERGED = 4.0
-"""Times the lowest loss, where the test ends."""
+"""Multiple of the lowest loss at which the test ends."""
 
 
 class RangeTest(Callback):
     """A learning-rate range test (Smith 2015, arXiv 1506.01186): the rate grows by a constant
-    factor from step to step, whatever the schedule says, and the logged loss is noted.
+    factor per step, ignoring the schedule, and the logged loss is recorded.
 
-    Lightning's `Tuner.lr_find` does not fit: it watches the number that is minimised, which here is
-    a sum over a batch of any size.
+    Lightning's `Tuner.lr_find` does not apply: it uses the minimised number, which here is a sum
+    over a batch of any size.
 
     Args:
         steps: optimizer steps from the lowest rate to the highest.
@@ -27,15 +27,15 @@ class RangeTest(Callback):
         self.steps, self.lowest, self.highest = steps, lowest, highest
         self.rates: list[float] = []
         self.losses: list[float] = []
-        """Running means of the loss, each of a batch before the step at the rate beside it."""
+        """Running means of the loss, each before the step at the corresponding rate."""
         self._mean = 0.0
 
     @property
     def suggestion(self) -> float | None:
-        """The rate at which half of the loss's fall is done; None where it fell by less than 1 %,
-        or was not finite from the start.
+        """Rate at which half of the decrease of the loss is reached.
 
-        The steepest place, which others take, moves more with noise.
+        None if it decreased by less than 1 %, or was not finite from the start. The steepest point,
+        which other tools use, is more sensitive to noise.
         """
         if not self.losses or min(self.losses) > 0.99 * self.losses[0]:
             return None
@@ -51,7 +51,7 @@ class RangeTest(Callback):
             return
         done = len(self.rates)
         self._mean = _PAST * self._mean + (1 - _PAST) * loss
-        self.losses.append(self._mean / (1 - _PAST ** (done + 1)))  # without its beginning at 0
+        self.losses.append(self._mean / (1 - _PAST ** (done + 1)))  # bias-corrected
         self.rates.append(self.lowest * (self.highest / self.lowest) ** (done / (self.steps - 1)))
         for group in optimizer.param_groups:
             group["lr"] = self.rates[-1]

@@ -1,8 +1,8 @@
-"""One of several processes that train together, as `ranks.launch` starts it.
+"""Entry point of one of several processes that train together, started by `ranks.launch`.
 
-    python -m seqattn.training.rank LAUNCHER ROOM
+    python -m seqattn.training.rank LAUNCHER FOLDER
 
-Args: LAUNCHER, the pid of the command; ROOM, the folder with the settings.
+Args: LAUNCHER, the pid of the command; FOLDER, which holds the settings.
 """
 
 import sys
@@ -11,7 +11,7 @@ from pathlib import Path
 from seqattn.processes import end_with
 
 if __name__ == "__main__":
-    # before what takes seconds to import: the command may be gone by then
+    # before slow imports, during which the command may end
     end_with(int(sys.argv[1]))
     from seqattn.training.ranks import run_rank
 

@@ -1,4 +1,4 @@
-"""What processes that train together agree on before the first step."""
+"""Agreement of the ranks before the first step."""
 
 import os
 import sys
@@ -12,35 +12,35 @@ from typing import TYPE_CHECKING
 from seqattn.errors import UserError
 from seqattn.training.run_directory import rank, world_size
 
-if TYPE_CHECKING:  # torch takes seconds to import, and a single process needs none of this
+if TYPE_CHECKING:  # torch takes seconds to import, and a single process does not need it
     from torch.distributed import Store
 
 _COMING = 300.0
-"""Seconds that a rank may start later than another."""
+"""Seconds that ranks may differ in their start."""
 _PREPARING = 7200.0
-"""Seconds that it may take longer to read its data."""
+"""Seconds that they may differ in reading data."""
 _PATIENT = 30.0
-"""Seconds after which it says that it waits."""
+"""Seconds before a rank reports that it is waiting."""
 _FAREWELL = 10.0
-"""Seconds that a rank that refuses waits for the others to hear of it."""
+"""Seconds that a failing rank waits for the others to notice."""
 
 
 class Rendezvous:
-    """Where ranks hear of each other while none of them waits in a collective, over torch's store.
+    """Communication of ranks outside collectives, over torch's store.
 
-    Every rank comes to all rounds in the same order, with a refusal or without. One refusal ends a
-    round for all, and the first rank to refuse is the one that says so.
+    Every rank takes part in all rounds in the same order. An error on one rank ends a round on all,
+    and only the first rank to fail reports it.
     """
 
     def __init__(self) -> None:
         self._held = 0
-        self._tells: dict[str, bool] = {}  # refusals, and whether this rank is to tell of them
+        self._tells: dict[str, bool] = {}  # errors, and whether this rank reports them
 
     def agreed(self, choose: Callable[[], str]) -> str:
-        """What the first rank chooses, on every rank; the others choose nothing.
+        """Call `choose` on the first rank, and return its result on every rank.
 
         Raises:
-            UserError: where any rank has refused.
+            UserError: a rank has failed.
         """
         if world_size() == 1:
             return choose()
@@ -49,15 +49,15 @@ class Rendezvous:
             if rank() == 0:
                 store.set("word", word)
             store.add("here", 1)
-            began, told = time.monotonic(), rank() > 0
+            began, reported = time.monotonic(), rank() > 0
             while (here := store.add("here", 0)) < world_size():
                 waited = time.monotonic() - began
                 if store.check(["refusal"]):
                     break
                 if waited > _PREPARING:
                     raise UserError("other ranks have not come for two hours; see what they said")
-                if waited > _PATIENT and not told:
-                    told = True
+                if waited > _PATIENT and not reported:
+                    reported = True
                     print(f"waiting for {world_size() - here} other ranks", file=sys.stderr)
                 time.sleep(0.05)
             text = store.get("refusal").decode() if store.check(["refusal"]) else None
@@ -68,10 +68,10 @@ class Rendezvous:
             raise UserError(text)
 
     def refuse(self, text: str) -> bool:
-        """Lets the other ranks know that this one ends.
+        """Tell the other ranks that this one fails.
 
         Returns:
-            Whether it is this rank that tells the user.
+            True if this rank must report the error to the user.
         """
         if world_size() == 1 or text in self._tells:
             return self._tells.get(text, True)
@@ -86,12 +86,12 @@ class Rendezvous:
                 while store.add("left", 0) < world_size() and time.monotonic() < ends:
                     time.sleep(0.05)
         except UserError:
-            pass  # nobody else is there
+            pass  # there are no other ranks
         return self._tells[text]
 
     @contextmanager
     def _round(self, patience: float) -> Iterator["Store"]:
-        """The next round's own part of the store."""
+        """Yield the part of the store for the next round."""
         from torch.distributed import PrefixStore
 
         self._held += 1
@@ -99,19 +99,19 @@ class Rendezvous:
         self._patience = patience
         try:
             yield PrefixStore(f"seqattn/{attempt}/{self._held}", self._store)
-        except RuntimeError as error:  # torch's errors of connections
+        except RuntimeError as error:  # connection errors of torch
             first = "the first rank has ended, or cannot be reached at MASTER_ADDR:MASTER_PORT"
             raise UserError(f"{first} ({str(error).splitlines()[0]})") from error
 
     @cached_property
     def _store(self) -> "Store":
-        """The store that the process group will use, too: of torchrun's, or the first rank's."""
+        """Return the store of the process group: torchrun's, or one on the first rank."""
         from torch.distributed import TCPStore
 
         if "SLURM_PROCID" in os.environ and "WORLD_SIZE" not in os.environ:
             from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
-            # which Lightning asks for, and `srun --ntasks` leaves out
+            # Lightning needs it, and `srun --ntasks` does not set it
             here = world_size() // int(os.environ.get("SLURM_NNODES") or 1)
             os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(here))
             address, port = SLURMEnvironment().main_address, SLURMEnvironment().main_port
@@ -127,4 +127,4 @@ class Rendezvous:
 
 
 rendezvous = Rendezvous()
-"""That of this process."""
+"""Rendezvous of this process."""

@@ -1,4 +1,4 @@
-"""Whether a run begins, goes on, or is finished: what its directory says."""
+"""State of a run, from its directory: new, resumable or finished."""
 
 import os
 from pathlib import Path
@@ -17,11 +17,11 @@ from seqattn.training.setting_roles import differences
 FORMAT = "seqattn run 3"
 Phase = Literal["begin", "go on", "finished"]
 RESULT = "result.yaml"
-"""What a finished run came to; it is there when all is done."""
+"""File with the result of a run, written when it is finished."""
 
 
 class _Settings(BaseModel):
-    """What all runs have; of other keys nothing is assumed."""
+    """Settings that all runs have; other keys are not checked."""
 
     seed: Seed
     threads: Count | None = None
@@ -36,10 +36,10 @@ class _Settings(BaseModel):
 
 
 def phase_of(run: TrainingOptions) -> Phase:
-    """What a run in its directory is: one to begin, to go on with, or one that is finished.
+    """Return whether the run in its directory is new, resumable or finished.
 
     Raises:
-        UserError: where its directory holds another run, or none that was asked for.
+        UserError: its directory holds a different run, or no run although one was requested.
     """
     home = Path(run.run_dir)
     if run.resumes_another:
@@ -48,7 +48,7 @@ def phase_of(run: TrainingOptions) -> Phase:
         return "go on"
     if not has_checkpoint(home) and not (home / "model").exists():
         return "begin"
-    # after a rank has died, torchrun starts all of them once more
+    # after a rank has died, torchrun restarts all of them
     if not run.resume and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
         raise UserError(
             f"run_dir={home} already holds a run; go on with it by resume=auto, or name another "
@@ -56,7 +56,7 @@ def phase_of(run: TrainingOptions) -> Phase:
         )
     before = settings_before(home, f"run_dir={home}")
     settings = dict(run.settings)
-    if before.get("init_from"):  # whose tokenizer it has, whatever the settings say
+    if before.get("init_from"):  # it has that bundle's tokenizer
         del settings["tokenizer"]
     found = differences(before, settings, {Role.STEP, Role.SHAPE})
     if found:
@@ -75,10 +75,10 @@ def phase_of(run: TrainingOptions) -> Phase:
 
 
 def settings_before(home: Path, asked: str) -> dict[str, Any]:
-    """The settings that a run has, as far as they are looked at. Args: asked: what names it.
+    """Read the settings of a run. Args: asked: the key and value that name it, for messages.
 
     Raises:
-        UserError: where they cannot be read, or are of another version.
+        UserError: they cannot be read, or are of another version.
     """
     file = home / "config.yaml"
     damaged = f"{asked}: {file} cannot be read; start a run anew"

@@ -1,4 +1,4 @@
-"""A training, from its settings to a bundle that is scored."""
+"""A training run, from its settings to a scored bundle."""
 
 import math
 import sys
@@ -48,29 +48,29 @@ def run_training(options: TrainingOptions) -> TrainingResult:
     """Train on this process's share of the batches; the first rank writes, scores and reports.
 
     Returns:
-        The result; on ranks above the first, as far as they know.
+        The result; incomplete on ranks above the first.
 
     Raises:
-        UserError: the data cannot be read, or what the run begins with does not fit.
+        UserError: the data cannot be read, or the initial weights do not fit.
     """
     keep_freed_memory()
     keep_prepared_products()
     began = time.perf_counter()
-    start = start_of(options)  # at random, with a bundle, or where a run stopped
+    start = start_of(options)  # random weights, a bundle's, or a checkpoint's
     setup = _setup_in_turn(start)  # data, model and task
     check_lengths(setup)
     if setup.run.trainer.compile:
         compile_layers(setup.model)
 
-    run, home = setup.run, Path(setup.run.run_dir)
+    run, run_dir = setup.run, Path(setup.run.run_dir)
     mode = run.task.monitors[run.checkpoint.monitor]
     monitored = Monitored(run.checkpoint.monitor, mode)
-    checkpoints = run.checkpoint.callback(CheckpointFiles(home / "checkpoints"), mode)
+    checkpoints = run.checkpoint.callback(CheckpointFiles(run_dir / "checkpoints"), mode)
     own = [*setup.callbacks, *run.made_callbacks(), checkpoints, monitored]
     callbacks = [*own, *_usual_callbacks(setup, monitored)]
     trainer_options = replace(run.trainer, accumulate_grad_batches=_accumulated(start))
     loggers = made_loggers(run.logger)
-    make = partial(trainer_options.trainer, home, callbacks, loggers, [checkpoints.files])
+    make = partial(trainer_options.trainer, run_dir, callbacks, loggers, [checkpoints.files])
     if rank() == 0:
         _announce(setup, start, loggers)
     rendezvous.agreed(str)  # every rank is ready to train
@@ -81,7 +81,8 @@ def run_training(options: TrainingOptions) -> TrainingResult:
     times["training"] = setup.throughput.seconds
     times["validating"] = max(0.0, time.perf_counter() - began - times["training"])
     first = step_of(start.checkpoint) if start.checkpoint else 0
-    result = TrainingResult(home, home / "model", monitored.best, trainer.global_step, {}, first)
+    bundle, steps = run_dir / "model", trainer.global_step
+    result = TrainingResult(run_dir, bundle, monitored.best, steps, {}, first)
     if not trainer.is_global_zero:
         return result
 
@@ -90,50 +91,50 @@ def run_training(options: TrainingOptions) -> TrainingResult:
     result = score_bundle(result, setup, monitored.name, times)  # and write it
     times["scoring"] = time.perf_counter() - began
     log_scores(trainer.loggers, setup, result)
-    result.keep()  # before anything is printed, which may fail
+    result.save()  # before anything is printed, which may fail
     print_result(result, weights, times, setup)
     return result
 
 
 def _setup_in_turn(start: Start) -> Setup:
-    """Data, model and task; other ranks find in the cache what the first one has made."""
-    made: list[Setup] = []
+    """Return data, model and task; the first rank fills the cache for the others."""
+    setups: list[Setup] = []
 
     def make() -> str:
-        made.append(setup_of(start))
+        setups.append(setup_of(start))
         return ""
 
     rendezvous.agreed(make)
-    return made[0] if made else setup_of(start)
+    return setups[0] if setups else setup_of(start)
 
 
 def _announce(setup: Setup, start: Start, loggers: Sequence[Any]) -> None:
-    """Print what is known of the data and the run, keep its vocabulary, and open its loggers."""
-    run, home = setup.run, Path(setup.run.run_dir)
+    """Print facts on the data and the run, save its vocabulary, and open its loggers."""
+    run, run_dir = setup.run, Path(setup.run.run_dir)
     mended: list[str] = getattr(run.data, "report", list)()
-    said = run.trainer.opening(run.loader) + mended + setup.data.report()
-    for line in [*said, *doubts(run.task.scorer, setup.rows.references), *brevity(setup)]:
+    lines = run.trainer.opening(run.loader) + mended + setup.data.report()
+    for line in [*lines, *doubts(run.task.scorer, setup.rows.references), *brevity(setup)]:
         print(line, file=sys.stderr)
     if start.checkpoint is None:
-        setup.bundle.tokenizer.save(home / "tokenizer")
+        setup.bundle.tokenizer.save(run_dir / "tokenizer")
     if not run.trainer.fast_dev_run:
         tags = [f"{group}={choice}" for group, choice in run.choices.items()]
         for logger in run_loggers(loggers):
-            logger.open(home, tags, run.sweep)
+            logger.open(run_dir, tags, run.sweep)
 
 
 def _usual_callbacks(setup: Setup, monitored: Monitored) -> list[Callback]:
     run, on_terminal = setup.run, sys.stderr.isatty()
-    home = Path(run.run_dir)
+    run_dir = Path(run.run_dir)
     lines = EpochLines(setup.throughput, monitored, math.inf if on_terminal else EVERY)
 
     def keep_settings(trainer: Trainer, task: LightningModule) -> None:
         settings = {"format": FORMAT, "threads": torch.get_num_threads(), **run.settings}
         if trainer.is_global_zero:
-            (home / RESULT).unlink(missing_ok=True)
+            (run_dir / RESULT).unlink(missing_ok=True)
             for name, content in (("config", settings), ("overrides", list(run.overrides))):
                 text = yaml.safe_dump(content, sort_keys=False)
-                write_whole(home / f"{name}.yaml", text.encode())
+                write_whole(run_dir / f"{name}.yaml", text.encode())
             for logger in run_loggers(trainer.loggers):
                 logger.resume(trainer.global_step)
                 logger.log_settings(hyperparameters(setup), trainer.global_step)
@@ -146,13 +147,13 @@ def _usual_callbacks(setup: Setup, monitored: Monitored) -> list[Callback]:
         *([TrainingBar(lines)] if on_terminal else []),
         LastValidation(),
         *run.checkpoint.stopping(run.task.monitors[monitored.name]),
-        # once training begins: a resumption that is refused leaves the run's own settings
+        # at the start of training: a failed resumption keeps the run's settings
         LambdaCallback(on_train_start=keep_settings),
     ]
 
 
 def _accumulated(start: Start) -> int:
-    """Batches that each rank accumulates in a step, so that all ranks' are those of a step."""
+    """Return the number of batches that each rank accumulates per step."""
     run, ranks = start.run, max(world_size(), start.run.trainer.ranks * start.run.trainer.num_nodes)
     asked = start.step_batches
     if asked is None:

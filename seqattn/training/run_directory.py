@@ -1,4 +1,4 @@
-"""A run's directory: not another run's, and held by one process."""
+"""The directory of a run, locked by one process."""
 
 import os
 import platform
@@ -15,34 +15,34 @@ from seqattn.storage import file_faults
 
 
 def rank() -> int:
-    """This process's number among those that train together, as torchrun or SLURM gives it."""
+    """Return the rank of this process, from torchrun or SLURM."""
     return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0)
 
 
 def world_size() -> int:
-    """How many processes train together, as torchrun or SLURM says; 1 where neither does."""
+    """Return the number of ranks, from torchrun or SLURM; 1 without them."""
     if "SLURM_PROCID" in os.environ and "WORLD_SIZE" not in os.environ:
         return int(os.environ.get("SLURM_NTASKS") or 1)  # in an interactive shell there is no rank
     return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def has_checkpoint(path: Path) -> bool:
-    """Whether a run can go on from what its directory holds. Args: path: the directory."""
+    """Return True if a run's directory holds a checkpoint. Args: path: the directory."""
     return any((path / "checkpoints").glob("step-*.ckpt"))
 
 
 @contextmanager
 def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
-    """Holds a directory for this process; one that was made for nothing is taken away.
+    """Lock a directory for this process; remove it afterwards if it is empty.
 
-    A process that has died holds nothing.
+    The lock of a dead process is ignored.
 
     Args:
-        path: the directory, made if absent.
-        key: what names it in messages.
+        path: the directory, created if absent.
+        key: its name in messages.
 
     Raises:
-        UserError: where another process holds it, or it cannot be written.
+        UserError: another process holds it, or it cannot be written.
     """
     file = path / ".lock"
     lock = FileLock(file)
@@ -56,17 +56,17 @@ def claimed(path: Path, key: str = "run_dir") -> Iterator[None]:
             ) from error
     try:
         if not isinstance(lock, SoftFileLock):  # which has written the same
-            with suppress(OSError):  # a note, without which the lock is as good
+            with suppress(OSError):  # only a note; the lock does not need it
                 file.write_text(f"{os.getpid()}\n{platform.node()}\n", encoding="utf-8")
         yield
     finally:
-        file.unlink(missing_ok=True)  # while it is held, so that it is our own
+        file.unlink(missing_ok=True)  # while locked, so that it is this process's
         lock.release()
         remove_empty(path)
 
 
 def _holder(file: Path) -> str:
-    """Return what holds a lock, by the note in its file, which may be of a process long gone."""
+    """Return the holder of a lock from the note in its file, possibly of a dead process."""
     with suppress(OSError, ValueError):
         pid, host, *_ = file.read_text(encoding="utf-8").split()
         if int(pid) > 0 and (host != platform.node() or is_alive(int(pid))):
@@ -76,10 +76,10 @@ def _holder(file: Path) -> str:
 
 @contextmanager
 def room_for_files(path: Path) -> Iterator[None]:
-    """Makes a directory before what takes time; one that stays empty is taken away.
+    """Create a directory before long work; remove it afterwards if it is empty.
 
     Raises:
-        UserError: it cannot be made or written.
+        UserError: it cannot be created or written.
     """
     try:
         with file_faults("write", path):
@@ -88,24 +88,24 @@ def room_for_files(path: Path) -> Iterator[None]:
             raise UserError(f"cannot write {path}: it is read-only")
         yield
     finally:
-        with suppress(OSError):  # of a name too long to be looked for
+        with suppress(OSError):  # a name that is too long
             remove_empty(path)
 
 
 def remove_empty(path: Path) -> None:
-    """Removes a directory that holds nothing, and those above it that it leaves empty."""
+    """Remove an empty directory, and parents that become empty."""
     path = path.resolve()
     for folder in (path, *path.parents):
         if folder == Path.cwd():
             return
         try:
             folder.rmdir()
-        except OSError:  # it holds something, or another process has removed it
+        except OSError:  # not empty, or removed by another process
             return
 
 
 def distinct_names(directories: Sequence[Path]) -> list[str]:
-    """The parts of each path that tell it from the others."""
+    """Return the parts of each path that distinguish it from the others."""
     named = [path.relative_to(path.anchor).parts for path in directories]
     from_the_end = zip_longest(*(parts[::-1] for parts in named), fillvalue="")
     telling = [parts for parts in reversed([*from_the_end]) if len(set(parts)) > 1]

@@ -1,4 +1,4 @@
-"""What a training run asks of a logger."""
+"""Interface of loggers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 class RunLogger:
-    """What a run asks of a logger, beside Lightning's `log_metrics` and `log_hyperparams`.
+    """Interface of loggers, in addition to Lightning's `log_metrics` and `log_hyperparams`.
 
-    A logger of your own is a subclass of this and of a Lightning logger. It overrides what it can
-    do; what it cannot show is left out. All are called on the first rank alone.
+    A custom logger is a subclass of this and of a Lightning logger, and overrides what it supports.
+    All methods are called only on the first rank.
     """
 
     log_hyperparams: Callable[..., None]
@@ -20,23 +20,23 @@ class RunLogger:
     finalize: Callable[..., None]
 
     def open(self, run_dir: Path, tags: Sequence[str], group: str | None) -> None:
-        """Open the run, before it trains; tags and group are what it is found by."""
+        """Open the run before training; tags and group help to find it."""
 
     def resume(self, step: int) -> None:
-        """Drop what was logged from this optimizer step on, 0 for a new run."""
+        """Drop logs from this optimizer step on, 0 for a new run."""
 
     def log_settings(self, settings: Mapping[str, Any], step: int) -> None:
-        """Log what the run is made with."""
+        """Log the settings of the run."""
         self.log_hyperparams(settings)
 
     def show_table(self, name: str, rows: Sequence[Sequence[str]], step: int) -> None:
         """Show a table of texts, its header first."""
 
     def show_figure(self, name: str, figure: Figure, step: int) -> None:
-        """Show a picture."""
+        """Show a figure."""
 
     def show_histogram(self, name: str, values: Tensor, step: int) -> None:
-        """Show how numbers (N,) are distributed; they lie on the CPU."""
+        """Show a histogram of numbers (N,) on the CPU."""
 
     def log_scores(
         self, scores: Mapping[str, float], settings: Mapping[str, Any], step: int
@@ -45,15 +45,15 @@ class RunLogger:
         self.log_metrics(scores, step)
 
     def keep(self, path: Path, kind: str, aliases: Sequence[str]) -> None:
-        """Keep a file or directory of the run, such as its model."""
+        """Store a file or directory of the run, such as its model."""
 
     def close(self) -> None:
-        """Close the run, which is complete."""
+        """Close the completed run."""
         self.finalize("success")
 
 
 class _Foreign(RunLogger):
-    """A logger of Lightning's own, which takes settings and numbers alone."""
+    """A plain Lightning logger, which only logs settings and numbers."""
 
     def __init__(self, logger: Any) -> None:
         self.log_hyperparams, self.log_metrics = logger.log_hyperparams, logger.log_metrics
@@ -61,7 +61,7 @@ class _Foreign(RunLogger):
 
 
 def run_loggers(loggers: Iterable[Any]) -> list[RunLogger]:
-    """Return Lightning loggers as what a run talks to."""
+    """Wrap Lightning loggers that do not have this interface."""
     return [one if isinstance(one, RunLogger) else _Foreign(one) for one in loggers]
 
 

@@ -1,4 +1,4 @@
-"""What a model says of the same sentences and where it looks, from validation to validation."""
+"""Outputs and attention heatmaps of the same sentences at each validation."""
 
 import csv
 import io
@@ -17,13 +17,13 @@ Table = list[list[str]]
 
 
 class SampleTable(Callback):
-    """A table of some outputs: a column for each sentence, a row for each validation.
+    """Writes a table of outputs: a column for each sentence, a row for each validation.
 
-    Sources and references stand above. A run that goes on adds to the table that it has.
+    Sources and references are the first rows. A resumed run extends its table.
 
     Args:
-        samples: gives (source, hypothesis, reference) texts of the last validation.
-        file: the table as CSV; loggers that show tables get it too, whole each time.
+        samples: returns (source, hypothesis, reference) texts of the last validation.
+        file: the table as CSV; loggers that show tables get all of it each time.
     """
 
     def __init__(self, samples: Callable[[], list[tuple[str, str, str]]], file: Path) -> None:
@@ -33,13 +33,13 @@ class SampleTable(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != "fit" or not trainer.is_global_zero:
             return
-        found = self.samples()
-        if not found or trainer.fast_dev_run:  # type: ignore[attr-defined]
+        samples = self.samples()
+        if not samples or trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         step = trainer.global_step  # which loggers count from 0
-        sources, hypotheses, references = map(list, zip(*found, strict=True))
+        sources, hypotheses, references = map(list, zip(*samples, strict=True))
         above = [
-            ["step", *(str(number) for number in range(1, len(found) + 1))],
+            ["step", *(str(number) for number in range(1, len(samples) + 1))],
             ["source", *sources],
             ["reference", *references],
         ]
@@ -52,16 +52,16 @@ class SampleTable(Callback):
             logger.show_table("samples", table, step - 1)
 
     def _before(self, above: Table, step: int) -> Table:
-        """The rows of earlier validations of the same sentences."""
-        csv.field_size_limit((1 << 31) - 1)  # of a document; by default 131,072 characters
+        """Return the rows of earlier validations of the same sentences."""
+        csv.field_size_limit((1 << 31) - 1)  # for documents; the default is 131,072 characters
         if not self.file.is_file():
             return []
         try:
-            kept = list(csv.reader(io.StringIO(read_bytes(self.file).decode(), newline="")))
-            if kept[: len(above)] != above:
+            rows = list(csv.reader(io.StringIO(read_bytes(self.file).decode(), newline="")))
+            if rows[: len(above)] != above:
                 return []
-            return [row for row in kept[len(above) :] if int(row[0]) < step]
-        except (ValueError, IndexError, csv.Error):  # damaged, as of other sentences
+            return [row for row in rows[len(above) :] if int(row[0]) < step]
+        except (ValueError, IndexError, csv.Error):  # damaged: treated as of other sentences
             return []
 
 
@@ -69,8 +69,8 @@ class HeatmapCallback(Callback):
     """Draws the same sentence's attention after every validation of a training run.
 
     Args:
-        draw: makes the figure from the model as it stands; None for no figure.
-        directory: where pictures are written; loggers that show pictures get them too.
+        draw: draws the figure with the current model; returns None for no figure.
+        directory: for the figures; loggers that show figures get them, too.
     """
 
     def __init__(self, draw: Callable[[], Figure | None], directory: Path) -> None:

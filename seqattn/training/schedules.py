@@ -8,8 +8,8 @@ from seqattn.errors import UserError
 
 Schedule = Callable[[int], float]
 FLOOR = 0.01
-"""Of the peak, where a descent ends: at 0 its last step, and all that a longer run adds, would be
-for nothing."""
+"""Share of the peak rate at the end of a descent: at 0 the last step, and all steps of a longer
+run, would have no effect."""
 
 
 def _warmup(step: int, steps: int) -> float:
@@ -17,7 +17,7 @@ def _warmup(step: int, steps: int) -> float:
 
 
 def constant(warmup_steps: CountOrNone) -> Schedule:
-    """Linear warm-up over `warmup_steps`, then the peak for ever."""
+    """Linear warm-up over `warmup_steps`, then the constant peak."""
     return lambda step: _warmup(step, warmup_steps)
 
 
@@ -42,7 +42,7 @@ def noam(warmup_steps: Count, dim: Width) -> Schedule:
 def _descent(
     warmup_steps: int, total_steps: int, floor: float, curve: Callable[[float], float]
 ) -> Schedule:
-    """Linear warm-up, then `curve` of the share done, scaled to end at `floor` in the last step.
+    """Linear warm-up, then `curve` of the fraction done, scaled to end at `floor` in the last step.
 
     Without a warm-up the first step has the peak.
     """
@@ -52,7 +52,7 @@ def _descent(
             f"{total_steps}; set trainer.max_steps, schedule.total_steps or schedule.warmup_steps"
         )
 
-    peak = max(1, warmup_steps)  # the step that has it, counted from 1
+    peak = max(1, warmup_steps)  # step of the peak, counted from 1
 
     def factor(step: int) -> float:
         done = min(1.0, max(0, step + 1 - peak) / max(1, total_steps - peak))

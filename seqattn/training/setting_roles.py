@@ -1,4 +1,4 @@
-"""Plain settings of runs: their values with roles, and how those of two runs differ."""
+"""Plain settings of runs: their values with roles, and differences of two runs."""
 
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -23,11 +23,11 @@ class Leaf(NamedTuple):
 def leaves(node: Any, place: str) -> Iterator[Leaf]:
     """Return each value of a setting with its key and its role.
 
-    Classes are told by name, which stays when a class moves. A list of nodes has a key for each of
-    its values, a list of plain values is one value.
+    Classes are identified by name, which is kept when a class moves. A list of nodes has a key for
+    each of its values; a list of plain values is one value.
 
     Args:
-        node: the plain value of a key of a training; no class but a choice of ours is imported.
+        node: plain value of a key of a training; only classes of shipped choices are imported.
         place: the key.
     """
     hint = parameters(TrainingOptions).get(place)
@@ -54,7 +54,7 @@ def _leaves(node: Any, place: str, role: Role, options: Any) -> Iterator[Leaf]:
 
 
 def _hints(node: Mapping[str, Any], place: str, options: Any) -> Mapping[str, Any]:
-    """The types of a node's keys: as its class says, if that is one of ours, or its place."""
+    """Return the types of a node's keys, from its class if it is ours, or from its place."""
     module, _, name = str(node.get(TARGET)).rpartition(".")
     marks = types_at(place.partition("[")[0]).get(name)
     if marks is not None and marks[TARGET].startswith("seqattn."):
@@ -70,7 +70,7 @@ def role_in(hint: Any, otherwise: Role) -> Role:
 
 
 def _options(hint: Any) -> Any:
-    """The dataclass of options that a type names; None where there is none."""
+    """Return the dataclass of options in a type; None without one."""
     parts = [get_args(hint)[0]] if get_origin(hint) is Annotated else [hint]
     parts = [part for one in parts for part in (get_args(one) or (one,))]
     return next((part for part in parts if is_dataclass(part)), None)
@@ -81,27 +81,27 @@ def differences(
 ) -> list[str]:
     """Return how the settings of a run differ from ours, written as overrides.
 
-    Another choice is told by its name alone, the same one by the values that both have.
+    A different choice is reported by name only, the same choice by the values of common keys.
 
     Args:
         theirs: plain settings, with the names of their `choices`.
         ours: plain settings.
         roles: of the settings that are compared.
     """
-    told = []
+    overrides = []
     for name in ours:
         there, here = (_values(config.get(name), name, roles) for config in (theirs, ours))
         classes = [{k: v for k, v in x.items() if k.endswith(TARGET)} for x in (there, here)]
         if classes[0] != classes[1]:
             key = f"attention@{name}" if name in SLOT_NODES else name
             choice = (theirs.get("choices") or {}).get(key)
-            told.append(f"{key}={choice or ('NAME' if there else 'null')}")
+            overrides.append(f"{key}={choice or ('NAME' if there else 'null')}")
             continue
         for key in sorted(there.keys() | here.keys()):
             one, other = (_written(side, key) for side in (there, here))
             if None not in (one, other) and one != other:
-                told.append(f"{key}={one}")
-    return told
+                overrides.append(f"{key}={one}")
+    return overrides
 
 
 def _values(node: Any, name: str, roles: Collection[Role]) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _values(node: Any, name: str, roles: Collection[Role]) -> dict[str, Any]:
 
 
 def _written(values: Mapping[str, Any], key: str) -> str | None:
-    """A value as in an override, "{...}" of keys; None where there is none."""
+    """Return a value as in an override, "{...}" for nested keys; None without one."""
     if key not in values:
         return "{...}" if any(other.startswith(f"{key}.") for other in values) else None
     value = values[key]

@@ -1,4 +1,4 @@
-"""What training takes beside its settings: data, model and task, and what is shown of them."""
+"""Setup of a training run: data, model and task, with their scores and figures."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -28,19 +28,19 @@ from seqattn.training.tasks.settings import Optimization, Validation
 
 
 class Setup(ABC):
-    """Data, model and task of a run, ready to train; a kind of task is a subclass of it.
+    """Data, model and task of a run, ready to train; each kind of task has a subclass.
 
     Args:
-        start: the settings of the run, and what it begins with.
+        start: settings of the run, and its initial state.
     """
 
     data_type: ClassVar[Any]
     task_type: ClassVar[Any]
     bundle_type: ClassVar[Any]
     tokens: ClassVar[tuple[str, str]]
-    """Which are counted for the speed: in words, and the batch's attribute that counts them."""
+    """Tokens counted for the speed: their name, and the batch's attribute."""
     sides: ClassVar[Sequence[tuple[str, str]]]
-    """What must fit the model's positions, and the keys that bound it."""
+    """Texts that must fit the model's positions, and the keys that bound them."""
 
     def __init__(self, start: Start) -> None:
         self.run = run = start.run
@@ -48,7 +48,7 @@ class Setup(ABC):
             run.task.source(run.data), run.tokenizer, run.loader, run.cache_dir, run.seed,
             start.tokenizer,
         )  # fmt: skip
-        tokenizer = self.data.tokenizer  # trained here, where there is none yet
+        tokenizer = self.data.tokenizer  # trains it if there is none
         seed_everything(run.seed, verbose=False)
         self.sizes = Vocabularies.of(tokenizer)
         self.model: Any = run.architecture.build(self.sizes)
@@ -56,17 +56,17 @@ class Setup(ABC):
         self.data.setup("fit")
         self.rows = self.data.rows("val")
         self.final = run.task.final or FinalOptions(splits=[])
-        # val first: its scoring may find what the others are scored with
+        # val first: it may set a threshold for the others
         splits = sorted(self.final.splits, key=lambda split: split != "val")
         self.scored = {split: self.data.rows(split) for split in splits}
-        home = Path(run.run_dir)
-        config = deepcopy(dict(run.settings))  # to which a threshold may be added
-        self.bundle = self.bundle_type(self.model, tokenizer, config, {}, home / "model")
+        run_dir = Path(run.run_dir)
+        config = deepcopy(dict(run.settings))  # a threshold may be added
+        self.bundle = self.bundle_type(self.model, tokenizer, config, {}, run_dir / "model")
         task = run.task
         optimization = Optimization(
             run.optimizer, run.schedule(), task.teacher_forcing, run.seed, **task.terms()
         )
-        optimization.optimizer(self.model, fused=False)  # refuses its values before the run begins
+        optimization.optimizer(self.model, fused=False)  # checks its values before the run begins
         every, limit = task.validation.every, task.validation.sentences
         validation = replace(self.validation(), every=every, limit=limit)
         self.task = self.task_type(self.model, optimization, validation, **self.task_settings())
@@ -75,54 +75,54 @@ class Setup(ABC):
         self.throughput = Throughput(unit, attrgetter(count))
         self.callbacks: list[Callback] = [
             self.throughput,
-            SampleTable(self.samples, home / "samples" / "samples.csv"),
-            HeatmapCallback(self.draw, home / "heatmaps"),
+            SampleTable(self.samples, run_dir / "samples" / "samples.csv"),
+            HeatmapCallback(self.draw, run_dir / "heatmaps"),
         ]
         if task.validation.attention_health:
             self.callbacks.append(AttentionHealth(partial(self.reading, self.data.first("val"))))
 
     def task_settings(self) -> dict[str, Any]:
-        """What a task of this kind is told besides."""
+        """Further arguments of this kind of task."""
         return {}
 
     def rebuild(self, weights: Mapping[str, Tensor]) -> None:
-        """A new model in place of one in shards. Args: weights: whole, by the task's names."""
+        """Replace a sharded model. Args: weights: complete, by the task's names."""
         self.model = self.bundle.model = self.task.model = self.run.architecture.build(self.sizes)
         self.task.load_state_dict(weights)
 
     def scored_lengths(self) -> dict[str, int]:
-        """Return the most tokens that the bundle reads of each split that it is scored on, where
-        they may be more than it is trained on."""
+        """Return the longest input, in tokens, of each scored split, if it may exceed the
+        training lengths."""
         return {}
 
     @abstractmethod
     def validation(self) -> Validation:
-        """How outputs are made and scored beside the loss."""
+        """Return the generation and scoring of outputs in validation."""
 
     def final_scores(self) -> dict[str, Any]:
-        """Scores of the bundle on the splits that are asked for, by its own search."""
-        found: dict[str, Any] = {}
+        """Return scores of the bundle on the configured splits, with its own search."""
+        scores: dict[str, Any] = {}
         count = 8 if self.run.trainer.fast_dev_run else self.final.sentences or None
         for split, rows in self.scored.items():
             with progress(f"scoring {split}", self.bundle.unit) as tell:
-                found |= self.scores(split, rows, count, tell)
-        return found
+                scores |= self.scores(split, rows, count, tell)
+        return scores
 
     @abstractmethod
     def scores(self, split: str, rows: Any, count: int | None, tell: Progress) -> dict[str, Any]:
-        """Scores of the bundle on the first `count` rows of a split, or on all."""
+        """Return scores of the bundle on the first `count` rows of a split, or on all."""
 
     @abstractmethod
     def samples(self) -> list[tuple[str, str, str]]:
-        """Source, output and reference of some rows of the last validation."""
+        """Return source, output and reference of some rows of the last validation."""
 
     @abstractmethod
     def reading(self, batch: Any, device: torch.device) -> Reading:
-        """How the model reads a batch, its attentions watched, on a device."""
+        """Return the model's reading of a batch on a device, for capturing attention."""
 
     @abstractmethod
     def draw(self) -> Figure | None:
-        """Where the model looks in a row of the validation split, the first that is short."""
+        """Draw the attention in the first short row of the validation split."""
 
 
 def setup_of(start: Start) -> Setup:

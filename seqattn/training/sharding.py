@@ -1,4 +1,4 @@
-"""Training whose weights, gradients and moments are shared out over the ranks."""
+"""Fully sharded training: weights, gradients and moments are divided among the ranks."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,10 +20,10 @@ from seqattn.layers.transformer_layer import DecoderLayer, EncoderLayer
 
 
 def check_shards(precision: int | str, compiled: bool) -> None:
-    """Refuses what cannot be in shards.
+    """Check that settings support sharding.
 
     Raises:
-        UserError: with what can be.
+        UserError: they do not; the message names those that do.
     """
     if precision == "16-mixed":
         raise UserError("trainer=fsdp2 takes trainer.precision=32 or bf16-mixed, got 16-mixed")
@@ -34,18 +34,18 @@ def check_shards(precision: int | str, compiled: bool) -> None:
 
 
 def shard(model: nn.Module, mesh: DeviceMesh) -> None:
-    """Leaves each rank its part of every weight, by PyTorch's `fully_shard`.
+    """Shard every weight over the ranks, by PyTorch's `fully_shard`.
 
-    A Transformer's layers are gathered one at a time, each when it is called; what is left, and the
-    whole of a model without such layers, is gathered for all of a training step, which calls the
-    model's `forward` or `loss` and nothing else of it.
+    A Transformer's layers are gathered one at a time, each when it is called; the rest, and all of
+    a model without such layers, is gathered for a whole training step, which must call only the
+    model's `forward` or `loss`.
 
     Args:
-        model: whole, and the same on every rank.
+        model: complete, and equal on every rank.
     """
     for layer in list(model.modules()):
-        if isinstance(layer, DecoderLayer):  # its keys and values are made before it is called
-            # and both in one gathering
+        if isinstance(layer, DecoderLayer):
+            # its keys and values are computed before it is called, in one gathering
             fully_shard(layer.cross_attention, mesh=mesh, reshard_after_forward=False)
             register_fsdp_forward_method(layer.cross_attention, "project")
         if isinstance(layer, EncoderLayer | DecoderLayer):
@@ -58,13 +58,13 @@ def shard(model: nn.Module, mesh: DeviceMesh) -> None:
 class FullySharded(ModelParallelStrategy):
     """Fully sharded data parallelism (FSDP; Zhao et al. 2023, arXiv 2304.11277) over all ranks.
 
-    Every rank trains on batches of its own, and gradients are averaged, as in DDP. While it
-    validates each rank holds the whole model, so that any rank may call any of its methods, as
-    often as it likes. Checkpoints are whole, and those of any other strategy: they are read by any
-    number of ranks, sharded or not.
+    Every rank trains on its own batches, and gradients are averaged, as in DDP. In validation each
+    rank holds the full model, so that any rank may call any of its methods any number of times.
+    Checkpoints are complete and equal to those of any other strategy: any number of ranks, sharded
+    or not, can read them.
 
     Args:
-        ranks: of all machines.
+        ranks: number of ranks on all machines.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -72,25 +72,25 @@ class FullySharded(ModelParallelStrategy):
 
     @property
     def lightning_restore_optimizer(self) -> bool:
-        return True  # by `load_optimizer_state_dict`, as other strategies do
+        return True  # by `load_optimizer_state_dict`, as in other strategies
 
     def setup(self, trainer: Trainer) -> None:
-        if isinstance(self._task.model, FSDPModule):  # a training that begins once more
+        if isinstance(self._task.model, FSDPModule):  # a restarted training
             self.on_validation_end()
         else:
             shard(self._task.model, self.device_mesh["data_parallel"])
-        Strategy.setup(self, trainer)  # Lightning's own asks for a task that shards itself
+        Strategy.setup(self, trainer)  # Lightning's own needs a task that shards itself
 
     def teardown(self) -> None:
         super().teardown()
-        self.checkpoint_io.teardown()  # which Lightning's leaves out
+        self.checkpoint_io.teardown()  # omitted by Lightning
 
     @property
     def _task(self) -> Any:
         return self.lightning_module
 
     def _parts(self) -> Iterator[FSDPModule]:
-        """Each part of the model that is gathered at once, the outermost first."""
+        """Yield the separately gathered parts of the model, outermost first."""
         return (part for part in self._task.modules() if isinstance(part, FSDPModule))
 
     def on_validation_start(self) -> None:
@@ -101,60 +101,60 @@ class FullySharded(ModelParallelStrategy):
     def on_validation_end(self) -> None:
         model = self._task.model
         for part in self._parts():
-            kept = part is model or isinstance(part, Attention)  # as `shard` has it
-            part.set_reshard_after_forward(not kept, recurse=False)
-        # gives up what was gathered, and forgets the order of calls, by which the next backward
-        # pass would gather: ranks have made different ones
+            stays_gathered = part is model or isinstance(part, Attention)  # as `shard` has it
+            part.set_reshard_after_forward(not stays_gathered, recurse=False)
+        # frees gathered weights, and resets the order of calls, by which the next backward pass
+        # would gather: it differs between ranks
         model.reset_iter_state()
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        return self._whole(self._task.state_dict(keep_vars=True))
+        return self._gathered(self._task.state_dict(keep_vars=True))
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         own = optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer
-        return self._whole(own.state_dict())
+        return self._gathered(own.state_dict())
 
-    def _whole(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Gathers a state's shards on the CPU of the first rank, and nothing on the others.
+    def _gathered(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Gather a state's shards on the CPU of the first rank, and nothing on the others.
 
-        All ranks must call it. A tensor that comes twice, such as a tied table, is gathered once.
+        All ranks must call it. A tensor that occurs twice, such as a tied table, is gathered once.
         """
-        found: dict[int, Tensor] = {}
+        cache: dict[int, Tensor] = {}
 
         def gathered(part: DTensor) -> Tensor:
-            if id(part) not in found:
+            if id(part) not in cache:
                 with torch.no_grad():
-                    whole = part.full_tensor()
-                found[id(part)] = whole.cpu() if self.is_global_zero else whole.new_empty(0)
-            return found[id(part)]
+                    full = part.full_tensor()
+                cache[id(part)] = full.cpu() if self.is_global_zero else full.new_empty(0)
+            return cache[id(part)]
 
         return apply_to_collection(state, DTensor, gathered)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> Any:
-        # by the `CheckpointIO`, which Lightning's passes over
+        # by the `CheckpointIO`, which Lightning's method ignores
         return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        own, given = self._task.state_dict(), checkpoint["state_dict"]
-        parts = {name: _part(whole, own.get(name)) for name, whole in given.items()}
+        own, state = self._task.state_dict(), checkpoint["state_dict"]
+        parts = {name: _part(tensor, own.get(name)) for name, tensor in state.items()}
         self._task.load_state_dict(parts, strict=strict)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        for optimizer, given in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            numbers = [number for group in given["param_groups"] for number in group["params"]]
+        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            numbers = [number for group in saved["param_groups"] for number in group["params"]]
             weights = [weight for group in optimizer.param_groups for weight in group["params"]]
             state = {
-                number: {name: _part(whole, weight) for name, whole in moments.items()}
+                number: {name: _part(tensor, weight) for name, tensor in moments.items()}
                 for number, weight in zip(numbers, weights, strict=True)
-                if (moments := given["state"].get(number)) is not None
+                if (moments := saved["state"].get(number)) is not None
             }
-            optimizer.load_state_dict({**given, "state": state})
+            optimizer.load_state_dict({**saved, "state": state})
 
 
-def _part(whole: Any, like: Any) -> Any:
-    """This rank's part of what has the shape of a sharded tensor; anything else as it is."""
-    if not isinstance(like, DTensor) or getattr(whole, "shape", None) != like.shape:
-        return whole
+def _part(value: Any, like: Any) -> Any:
+    """Return this rank's part of a tensor if its shape is that of a sharded one; else the value."""
+    if not isinstance(like, DTensor) or getattr(value, "shape", None) != like.shape:
+        return value
     mesh = like.device_mesh
-    # every rank has read the whole, so nothing is sent; a copy, or the part would keep it all
-    return distribute_tensor(whole, mesh, like.placements, src_data_rank=None).clone()
+    # every rank has read the full tensor, so nothing is sent; the copy lets it be freed
+    return distribute_tensor(value, mesh, like.placements, src_data_rank=None).clone()

@@ -1,4 +1,4 @@
-"""Where a run begins: with a bundle's weights, others' vectors, or where a run stopped."""
+"""Initial state of a run: a bundle's weights, pretrained vectors, or a checkpoint."""
 
 import sys
 from collections.abc import Mapping
@@ -24,28 +24,28 @@ from seqattn.training.setting_roles import differences
 
 
 class Start(NamedTuple):
-    """Where a run begins: at random where it has neither a bundle nor a tokenizer."""
+    """Initial state of a run; random without a bundle or a tokenizer."""
 
     run: TrainingOptions
-    """With the settings of the tokenizer that it begins with."""
+    """Settings of the run, with those of its initial tokenizer."""
     tokenizer: Tokenizer | None = None
     bundle: Bundle | None = None
     checkpoint: Path | None = None
-    """Of the run that goes on."""
+    """Checkpoint of a resumed run."""
     step_batches: int | None = None
-    """Batches of an optimizer step, where the run has chosen them; None where it is free."""
+    """Batches of an optimizer step, if the run has fixed them; else None."""
 
     def load_weights(self, model: nn.Module, tokenizer: Tokenizer) -> None:
-        """Puts the weights of a bundle into a new model, or the vectors of a file, as is asked.
+        """Load the weights of a bundle, or the vectors of a file, into a new model.
 
-        Settings that change no shape may differ, a kernel for one; they are told.
+        Settings that change no shape, such as a kernel, may differ and are reported.
 
         Args:
-            model: of the run.
-            tokenizer: whose pieces its embeddings are of.
+            model: model of the run.
+            tokenizer: its tokenizer.
 
         Raises:
-            UserError: where they do not fit, with what would make them fit.
+            UserError: they do not fit; the message says what would.
         """
         if self.run.embeddings and not self.run.resume:
             path = user_path(self.run.embeddings)
@@ -74,10 +74,10 @@ def _tell(*lines: str) -> None:
 
 
 def start_of(run: TrainingOptions) -> Start:
-    """Reads what a run begins with.
+    """Read the initial state of a run.
 
     Raises:
-        UserError: where it cannot be read, or does not fit the run's settings.
+        UserError: it cannot be read, or does not fit the run's settings.
     """
     if run.resume is not None:
         before = settings_before(Path(run.run_dir), f"resume={run.resume}")
@@ -110,16 +110,16 @@ def start_of(run: TrainingOptions) -> Start:
 
 
 def _grouping(settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """What says how many batches a step has."""
+    """Return the settings that determine the number of batches per step."""
     return settings["loader"].get("step_batches"), settings["trainer"].get(
         "accumulate_grad_batches"
     )
 
 
 def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
-    """Refuses to go on with another model, vocabulary or kind of optimizer than the run has."""
+    """Raise UserError if model, vocabulary or kind of optimizer differ from the run's."""
     settings = dict(run.settings)
-    if run.init_from:  # whose tokenizer it has, whatever the settings say
+    if run.init_from:  # it has that bundle's tokenizer
         del settings["tokenizer"]
     differing = differences(before, settings, {Role.SHAPE})
     if differing:
@@ -137,28 +137,28 @@ def _check_resumed(run: TrainingOptions, before: Mapping[str, Any]) -> None:
 
 
 def fill_embeddings(model: Any, tokenizer: Tokenizer, path: Path) -> list[str]:
-    """Puts the vectors of a text file into the embedding tables of a model.
+    """Copy the vectors of a text file into the embedding tables of a model.
 
-    They are scaled together to the mean square of the rows that are drawn at random, 1 / D, which
-    a table that the output shares needs. Pieces that the file does not have keep their row.
+    They are scaled together to the mean square of the random rows, 1 / D, which a table shared
+    with the output needs. Pieces that are not in the file keep their row.
 
     Args:
-        model: new.
+        model: a new model.
         tokenizer: of the model.
-        path: of the file, as `read_vectors` takes it.
+        path: of the file, see `read_vectors`.
 
     Returns:
-        For each table a line on how many rows were found.
+        For each table, a line with the number of matched rows.
 
     Raises:
-        UserError: the file has none of the pieces, or vectors of another width than the model's.
+        UserError: the file has none of the pieces, or its vectors do not have the model's width.
     """
     source = getattr(model, "source_embedding", None) or model.embedding
     target = getattr(model, "target_embedding", source)
     tables = {"source": (source.table, tokenizer.source_size, tokenizer.source_pieces)}
     if target.table is not source.table:
         tables["target"] = (target.table, tokenizer.target_size, tokenizer.target_pieces)
-    told = []
+    lines = []
     for side, (table, size, pieces) in tables.items():
         rows, vectors = read_vectors(path, pieces(range(size)))
         if not rows:
@@ -168,8 +168,8 @@ def fill_embeddings(model: Any, tokenizer: Tokenizer, path: Path) -> list[str]:
                 f"embeddings={path} has vectors of {vectors.shape[1]} numbers, the {side} "
                 f"embeddings have {table.embedding_dim}; set model.dim={vectors.shape[1]}"
             )
-        found = torch.from_numpy(vectors)
+        values = torch.from_numpy(vectors)
         with torch.no_grad():
-            table.weight[rows] = found * (table.embedding_dim * found.square().mean()).rsqrt()
-        told.append(f"{path} gave {len(rows):,} of {size:,} {side} pieces their vectors")
-    return told
+            table.weight[rows] = values * (table.embedding_dim * values.square().mean()).rsqrt()
+        lines.append(f"{path} gave {len(rows):,} of {size:,} {side} pieces their vectors")
+    return lines

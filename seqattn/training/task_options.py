@@ -1,4 +1,4 @@
-"""What a run's task decides: the data that it reads, the model that it trains, how it is scored."""
+"""Settings of tasks: the kinds of data and model, and scoring."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,20 +21,20 @@ LOSSES: Mapping[str, str] = {
 
 
 def mode_of(monitor: str, scorer: Any) -> str:
-    """Which way what checkpoints are chosen by is better: min or max."""
+    """Return the direction of a checkpoint metric: min or max."""
     lower = lower_is_better(scorer, monitor.removeprefix("val/"))
     return LOSSES.get(monitor, "min" if lower else "max")
 
 
 @dataclass(frozen=True)
 class ValidationOptions:
-    """How a model's own outputs are scored while it trains.
+    """Settings of generation and scoring in validation.
 
     Args:
-        every: epochs from one time to the next; 0 for never.
-        sentences: the first rows of the validation split that are scored; 0 for all.
-        attention_health: whether entropy, mass on `</s>`, dead and uniform heads of every attention
-            are logged, for the first sentences of the split.
+        every: epochs between scorings; 0 for never.
+        sentences: number of first rows of the validation split that are scored; 0 for all.
+        attention_health: True to log entropy, mass on `</s>`, dead and uniform heads of every
+            attention, for the first sentences of the split.
     """
 
     every: CountOrNone = 1
@@ -44,10 +44,10 @@ class ValidationOptions:
 
 @dataclass(frozen=True)
 class FinalOptions:
-    """How a bundle's outputs are scored when training is over.
+    """Settings of the bundle's scoring after training.
 
     Args:
-        sentences: the first rows of a split that are scored; 0 for all.
+        sentences: number of first rows of a split that are scored; 0 for all.
         splits: val, test or both.
     """
 
@@ -57,27 +57,27 @@ class FinalOptions:
 
 @dataclass(frozen=True)
 class TaskOptions(LossTerms):
-    """A task as a run is told of it.
+    """Settings of a task.
 
     Args:
-        name: what its runs go by, unless told otherwise.
-        scorer: how outputs are compared with their references.
-        teacher_forcing: share of target tokens that a recurrent decoder is given in training.
-        validation: how outputs are scored while it trains.
-        final: how they are scored in the end; None for their losses alone.
+        name: default name of its runs.
+        scorer: compares outputs with their references.
+        teacher_forcing: share of target tokens that a recurrent decoder reads in training.
+        validation: scoring of outputs during training.
+        final: scoring of outputs after training; None for losses only.
         label_smoothing, r_drop: as `LossTerms`.
     """
 
     reads: ClassVar[str]
-    """What the data has to hold, as its source says: pairs or questions."""
+    """Required kind of data, as `yields` of its source: pairs or questions."""
     output: ClassVar[str]
-    """What the model gives, as its configuration, batches and search say: text or spans."""
+    """Kind of output, as `output` of model and search: text or spans."""
     batches: ClassVar[str]
-    """What the loader makes of the data: pairs or spans."""
+    """Kind of batches of the loader: pairs or spans."""
     setup: ClassVar[str]
-    """Path of its `Setup`, which brings Lightning and is imported by a training alone."""
+    """Path of its `Setup`, which imports Lightning and is only needed for training."""
     losses: ClassVar[Mapping[str, str]] = LOSSES
-    """What is measured of a loss, and which way is better: min or max."""
+    """Loss metrics, each with its direction: min or max."""
 
     name: str
     scorer: Annotated[Any, Role.SCORE]
@@ -92,18 +92,18 @@ class TaskOptions(LossTerms):
 
     @property
     def monitors(self) -> dict[str, str]:
-        """All that a checkpoint can be the best by, and which way is better: min or max."""
+        """Metrics that can select checkpoints, each with its direction: min or max."""
         names = [f"val/{name}" for name in self.scorer.logged]
         return {**self.losses, **{name: mode_of(name, self.scorer) for name in names}}
 
     @classmethod
     def source(cls, data: Any) -> Any:
-        """What the task takes from a source of data."""
+        """Convert a source of data for the task."""
         return data
 
 
 class TextGeneration(TaskOptions):
-    """A text in, a text out."""
+    """Generation of a text from a text."""
 
     reads = "pairs"
     output = "text"
@@ -112,7 +112,7 @@ class TextGeneration(TaskOptions):
 
 
 class GenerativeAnswering(TextGeneration):
-    """A question with its context in, an answer in the model's own words out."""
+    """Generation of an answer from a question with its context."""
 
     reads = "questions"
 
@@ -125,11 +125,11 @@ class GenerativeAnswering(TextGeneration):
 
 @dataclass(frozen=True)
 class ExtractiveAnswering(TaskOptions):
-    """A question with its context in, a span of the context out.
+    """Extraction of an answer span from the context of a question.
 
     Args:
-        every_answer: whether the probability of all right answers together is learnt, in place of
-            the first one's; the rest as `TaskOptions`.
+        every_answer: True to maximize the total probability of all right answers in place of the
+            first one's; the rest as `TaskOptions`.
     """
 
     reads = "questions"
@@ -149,9 +149,9 @@ class ExtractiveAnswering(TaskOptions):
 
 
 def task_class(config: Mapping[str, Any]) -> type[TaskOptions]:
-    """The task that a bundle was trained for. Args: config: the bundle's."""
+    """Return the class of a bundle's task. Args: config: of the bundle."""
     node = config.get("task")
-    found = import_path(node["_target_"], "task") if isinstance(node, dict) else TextGeneration
-    if not isinstance(found, type) or not issubclass(found, TaskOptions):
+    task = import_path(node["_target_"], "task") if isinstance(node, dict) else TextGeneration
+    if not isinstance(task, type) or not issubclass(task, TaskOptions):
         raise UserError("the bundle's task is none; train again")
-    return found
+    return task

@@ -1,4 +1,4 @@
-"""A training run, as a typed value."""
+"""Training runs."""
 
 import sys
 from collections.abc import Iterator
@@ -23,43 +23,43 @@ from seqattn.training.run_directory import claimed, rank, world_size
 from seqattn.training.setup import setup_of
 from seqattn.training.start import start_of
 
-_ROWS = 5  # steps from one row of the table of rates to the next
-_HORIZON = 100_000  # steps within which a schedule has its peak, which is 1 for all but Noam's
+_ROWS = 5  # steps between rows of the table of rates
+_HORIZON = 100_000  # a schedule's peak is within so many steps; it is 1 except for Noam's
 
 
 class Training(TrainingOptions):
-    """One training, from its settings to a bundle. Args: as `TrainingOptions`."""
+    """A training run, from its settings to a bundle. Args: as `TrainingOptions`."""
 
     def run(self) -> TrainingResult:
-        """Trains, and writes the bundle; goes on with a run that was stopped.
+        """Train and write the bundle; resume a run that was stopped.
 
         Returns:
-            What it came to; on ranks above the first, as far as they know.
+            The result; incomplete on ranks above the first.
 
         Raises:
-            UserError: where the data or a run directory cannot be used.
-            Stopped: where a signal has ended it.
+            UserError: the data or a run directory cannot be used.
+            Stopped: a signal has ended it.
         """
         try:
-            run = self.settled()
+            run = self.resolved()
             run.check()
             return run._run()
         except UserError as error:
             rendezvous.refuse(str(error))
             raise
 
-    def settled(self) -> "Training":
-        """Return the training with what the machine, its ranks and its data decide."""
+    def resolved(self) -> "Training":
+        """Return the training with settings from the machine, its ranks and its data filled in."""
         trainer = self.settings["trainer"]
         decided = {"precision": self.trainer.precision, **as_started(self.trainer)}
         return _with_vocabulary(self.changed(trainer={**trainer, **decided}))
 
     def _run(self) -> TrainingResult:
-        home = Path(self.run_dir)
+        run_dir = Path(self.run_dir)
         with ExitStack() as held:
 
             def begin() -> str:
-                held.enter_context(claimed(home))
+                held.enter_context(claimed(run_dir))
                 return phase_of(self)
 
             phase = rendezvous.agreed(begin)
@@ -69,35 +69,35 @@ class Training(TrainingOptions):
                 held.close()  # the first rank holds the directory
                 return launch(self)
             if rank() == 0 and phase == "go on":
-                print(f"training goes on in {home}", file=sys.stderr)
-            goes_on = phase == "go on"
-            before = settings_before(home, f"resume={self.resume}") if goes_on else {}
+                print(f"training goes on in {run_dir}", file=sys.stderr)
+            resuming = phase == "go on"
+            before = settings_before(run_dir, f"resume={self.resume}") if resuming else {}
             with threads_of(self.trainer.threads, before.get("threads")):
-                return run_training(replace(self, resume=self.run_dir if goes_on else None))
+                return run_training(replace(self, resume=self.run_dir if resuming else None))
 
     def _finished(self) -> TrainingResult:
-        """Says so, and trains nothing."""
-        home = Path(self.run_dir)
-        result = TrainingResult.kept(home)
+        """Report that the run is finished; return its result."""
+        path = Path(self.run_dir)
+        result = TrainingResult.load(path)
         if rank() == 0:
             print(
-                f"run_dir={home} is finished after {result.steps:,} steps, its bundle is "
-                f"{result.bundle}; to train on, add resume={home} and a higher trainer.max_steps "
+                f"run_dir={path} is finished after {result.steps:,} steps, its bundle is "
+                f"{result.bundle}; to train on, add resume={path} and a higher trainer.max_steps "
                 "or trainer.max_epochs",
                 file=sys.stderr,
             )
         return result
 
     def find_rate(self) -> float:
-        """Trains for 100 steps at growing rates and prints what became of the loss; writes no run.
+        """Train for 100 steps at increasing rates and print the losses, without writing a run.
 
         Returns:
             A peak rate, as `optimizer.lr`.
 
         Raises:
-            UserError: where the data cannot be read, or the loss falls at no rate.
+            UserError: the data cannot be read, or the loss decreases at no rate.
         """
-        run = self.settled()
+        run = self.resolved()
         run.check()
         if run.resumes_another:
             raise UserError("find_lr=true is for a new run; leave resume out")
@@ -106,17 +106,17 @@ class Training(TrainingOptions):
         ranks = run.trainer.ranks * run.trainer.num_nodes
         batches = start.step_batches or ranks * run.trainer.accumulate_grad_batches
         test = RangeTest()
-        alone = run.trainer.alone(**{**run.trainer.lightning, "limit_val_batches": 0})
+        single = run.trainer.alone(**{**run.trainer.lightning, "limit_val_batches": 0})
         options = replace(
-            alone, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0,
+            single, max_steps=test.steps, max_epochs=-1, val_check_interval=1.0,
             accumulate_grad_batches=batches,
         )  # fmt: skip
         with progress("finding a learning rate", "steps") as tell:
-            told = LambdaCallback(on_train_batch_end=lambda *_: tell(len(test.rates), test.steps))
-            trainer = options.trainer(Path(run.run_dir), [test, told])
+            ticks = LambdaCallback(on_train_batch_end=lambda *_: tell(len(test.rates), test.steps))
+            trainer = options.trainer(Path(run.run_dir), [test, ticks])
             trainer.fit(setup.task, datamodule=setup.data)
-        found = test.suggestion
-        if found is None:
+        suggested = test.suggestion
+        if suggested is None:
             raise UserError(
                 f"the loss falls at no learning rate from {test.lowest:g} to {test.highest:g}"
             )
@@ -124,20 +124,20 @@ class Training(TrainingOptions):
         rows = {f"{rate:.1e}": f"{loss:.3f}" for rate, loss in pairs[::_ROWS]}
         print_table("Loss by rate", rows, ["loss"])
         peak = max(map(run.schedule(), range(_HORIZON)))
-        print(f"optimizer.lr={found / peak:.2g}")
-        return found / peak
+        print(f"optimizer.lr={suggested / peak:.2g}")
+        return suggested / peak
 
 
 @contextmanager
-def threads_of(asked: int | None, before: int | None) -> Iterator[None]:
+def threads_of(requested: int | None, before: int | None) -> Iterator[None]:
     """Set the threads of a training on a CPU.
 
     Args:
-        asked: `trainer.threads`; None for all, or for those that the run began with.
-        before: those of a run that is resumed, whose sums depend on their number.
+        requested: `trainer.threads`; None for all, or for the number that the run began with.
+        before: number of a resumed run, on which its sums depend.
     """
     most = torch.get_num_threads()
-    torch.set_num_threads(asked or min(before or most, most))
+    torch.set_num_threads(requested or min(before or most, most))
     try:
         yield
     finally:
@@ -145,10 +145,10 @@ def threads_of(asked: int | None, before: int | None) -> Iterator[None]:
 
 
 def _with_vocabulary(run: Training) -> Training:
-    """The run with the settings of the vocabulary that its data brings, where that is prepared.
+    """Return the run with the vocabulary settings of its data, if that is a prepared corpus.
 
     Raises:
-        UserError: it was told of another one.
+        UserError: the run has other vocabulary settings.
     """
     theirs = getattr(run.data, "tokenizer_config", None)
     if theirs is None or theirs == run.tokenizer:

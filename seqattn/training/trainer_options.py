@@ -1,4 +1,4 @@
-"""How long and on what a run trains."""
+"""Settings of Lightning's `Trainer`."""
 
 import logging
 import warnings
@@ -24,7 +24,7 @@ from seqattn.roles import Role
 from seqattn.training.sharding import FullySharded, check_shards
 
 Bound = Annotated[int, Ge(-1), Le(10**9)]
-"""So many at most; -1 for no such bound."""
+"""Upper bound; -1 for none."""
 Interval = Annotated[int, Ge(1), Le(10**9)] | Annotated[float, Gt(0), Le(1)]
 Threads = Annotated[int, Ge(1), Le(4096)]
 Devices = (
@@ -40,36 +40,36 @@ _PROFILERS: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """What Lightning's `Trainer` is made from.
+    """Settings of Lightning's `Trainer`.
 
     Args:
-        accelerator: auto, cpu, gpu or another that Lightning knows.
-        devices: how many, or which; auto or -1 for all of an accelerator.
-        threads: of each process on a CPU; None for all cores, shared among the ranks of a machine,
-            or for those that a resumed run began with.
-        num_nodes: machines.
-        strategy: how several devices share the work: fsdp2, or one of Lightning's names, as ddp.
+        accelerator: auto, cpu, gpu or another of Lightning's.
+        devices: number or list; auto or -1 for all of an accelerator.
+        threads: per process on a CPU; None for all cores, divided among the ranks of a machine, or
+            for the number that a resumed run began with.
+        num_nodes: number of machines.
+        strategy: parallelism over devices: fsdp2, or one of Lightning's names, such as ddp.
         max_steps: optimizer steps.
         max_epochs: passes over the training split; None for 20, or as many as max_steps takes.
-        precision: 32, bf16-mixed, or 16-mixed (GPU only); None for bf16-mixed on a GPU that
-            multiplies bfloat16, else 32.
+        precision: 32, bf16-mixed, or 16-mixed (GPU only); None for bf16-mixed on a GPU with
+            bfloat16 support, else 32.
         accumulate_grad_batches: batches of an optimizer step, on each device.
         gradient_clip_val: largest norm of the gradient; None or 0 for none.
-        val_check_interval: from one validation to the next, a share of an epoch, or optimizer
-            steps where it is a whole number.
-        log_every_n_steps: from one logged step to the next.
-        fast_dev_run: a batch or so of everything, to see whether it runs.
-        deterministic: refuse operations that are not; "warn" to be told of them.
-        profiler: which of Lightning's writes where the time goes; None for none.
-        restarts: how often all ranks that were started here start again where one has died.
-        compile: whether a Transformer's layers are compiled by `torch.compile`, for GPUs.
-        tf32: whether a GPU multiplies float32 in TF32, whose numbers have 10 bits of fraction.
-        cudnn_attention: whether attention on a GPU may be cuDNN's, which is quick for shapes that
-            come again and takes some 60 ms to plan each new one.
-        lightning: further arguments of `lightning.Trainer`, as they are.
+        val_check_interval: interval between validations, a share of an epoch (float) or a number of
+            optimizer steps (integer).
+        log_every_n_steps: steps between logs.
+        fast_dev_run: run about one batch of everything, as a smoke test.
+        deterministic: True to raise an error on nondeterministic operations; "warn" for a warning.
+        profiler: one of Lightning's profilers; None for none.
+        restarts: how often all ranks started here are restarted after one has died.
+        compile: True to compile a Transformer's layers by `torch.compile`, for GPUs.
+        tf32: True to multiply float32 in TF32 on a GPU, with 10 bits of fraction.
+        cudnn_attention: True to allow cuDNN's attention on a GPU, which is fast for repeated shapes
+            and takes some 60 ms to plan each new one.
+        lightning: further arguments of `lightning.Trainer`.
 
     Raises:
-        UserError: for a value out of its range, or a training without an end.
+        UserError: for a value out of its range, or a training that would never end.
     """
 
     accelerator: Annotated[Accelerator, Role.NOTE] = "auto"
@@ -94,7 +94,7 @@ class TrainerOptions:
     lightning: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.precision is None:  # settled here, so that the run's settings say which it was
+        if self.precision is None:  # resolved here, so that the run's settings record it
             quick = not self.on_cpu and multiplies_bf16()
             object.__setattr__(self, "precision", "bf16-mixed" if quick else 32)
         if self.devices == 0:
@@ -113,18 +113,18 @@ class TrainerOptions:
 
     @property
     def sharded(self) -> bool:
-        """Whether each rank holds a part of the weights alone."""
+        """True if weights are sharded over the ranks."""
         return self.strategy == "fsdp2"
 
     @property
     def on_cpu(self) -> bool:
-        """Whether this machine trains on its CPU."""
+        """True if training runs on the CPU."""
         auto = self.accelerator == "auto" and not torch.cuda.is_available()
         return self.accelerator == "cpu" or auto
 
     @property
     def ranks(self) -> int:
-        """Processes on this machine."""
+        """Number of processes on this machine."""
         if isinstance(self.devices, list):
             return len(self.devices)
         if self.devices in ("auto", -1):
@@ -132,10 +132,10 @@ class TrainerOptions:
         return int(self.devices)
 
     def check_device(self) -> None:
-        """Refuses what this machine cannot do.
+        """Check that this machine supports the settings.
 
         Raises:
-            UserError: with what it can.
+            UserError: it does not; the message says what it supports.
         """
         if self.precision == "16-mixed" and self.on_cpu:
             raise UserError(
@@ -152,7 +152,7 @@ class TrainerOptions:
             raise UserError("trainer.compile=true is for GPUs; it makes a CPU slower")
 
     def advice(self) -> list[str]:
-        """What would go quicker with another setting, a line each."""
+        """Return lines on settings that would be faster."""
         if self.sharded and self.ranks * self.num_nodes == 1:
             return [
                 "trainer=fsdp2 shares weights out over devices and has one: set trainer.devices"
@@ -165,7 +165,7 @@ class TrainerOptions:
         ]
 
     def opening(self, loader: BatchLimits) -> list[str]:
-        """Says on what GPUs, in what numbers and in what batches a run trains, and advice."""
+        """Return lines on the GPUs, precision and batches of a run, and advice."""
         if self.on_cpu or not torch.cuda.is_available():
             return self.advice()
         chosen = (
@@ -176,7 +176,7 @@ class TrainerOptions:
         return [chosen, *self.advice()]
 
     def alone(self, **lightning: Any) -> "TrainerOptions":
-        """The same on its first device, without checkpoints. Args: lightning: further arguments."""
+        """Return a copy for one device, without checkpoints. Args: lightning: more arguments."""
         first = self.devices[:1] if isinstance(self.devices, list) else 1
         return replace(
             self, devices=first, num_nodes=1, strategy="auto", fast_dev_run=False, profiler=None,
@@ -185,20 +185,20 @@ class TrainerOptions:
 
     def trainer(
         self,
-        home: Path,
+        run_dir: Path,
         callbacks: Sequence[Callback] = (),
         loggers: Sequence[Any] = (),
         plugins: Sequence[Any] = (),
     ) -> Trainer:
-        """The Lightning trainer of a run, which says nothing that a person need not act on.
+        """Build the Lightning trainer of a run, with irrelevant warnings silenced.
 
         Raises:
-            UserError: for a combination that Lightning refuses.
+            UserError: for a combination that Lightning does not accept.
         """
         _quieten()
         if not self.on_cpu:
             set_up(self.tf32, self.cudnn_attention)
-        # validation by steps goes on over the ends of epochs
+        # intervals in steps continue across epochs
         every, by_steps = self.val_check_interval, {}
         if isinstance(every, int):  # Lightning counts batches
             batches = every * self.accumulate_grad_batches
@@ -207,15 +207,15 @@ class TrainerOptions:
             "lightning", "profiler", "restarts", "compile", "threads", "tf32", "cudnn_attention"
         )  # fmt: skip
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in others}
-        if self.on_cpu:  # where Lightning's auto takes Apple's GPU, which has no float64
+        if self.on_cpu:  # Lightning's auto would use Apple's GPU, which has no float64
             own["accelerator"] = "cpu"
         if self.max_epochs is None:
             own["max_epochs"] = 20 if self.max_steps == -1 else -1
         fixed: dict[str, Any] = {
-            "profiler": _PROFILERS[self.profiler](home, "profile") if self.profiler else None,
+            "profiler": _PROFILERS[self.profiler](run_dir, "profile") if self.profiler else None,
             "logger": list(loggers),
             "callbacks": list(callbacks),
-            "default_root_dir": str(home),
+            "default_root_dir": str(run_dir),
             "use_distributed_sampler": False,
             "num_sanity_val_steps": 0,
             "enable_model_summary": False,
@@ -226,7 +226,7 @@ class TrainerOptions:
             strategy = FullySharded(self.ranks * self.num_nodes)
             fixed |= {"strategy": strategy, "inference_mode": False}
         try:
-            # copies, since Lightning adds callbacks of its own to the list that it is given
+            # a copy, since Lightning adds its own callbacks to the list
             return Trainer(**{**own, **by_steps, **fixed, **deepcopy(dict(self.lightning))})
         except (MisconfigurationException, ValueError, TypeError, AttributeError) as error:
             raise UserError(f"trainer: {' '.join(str(error).split())}") from error
@@ -238,14 +238,14 @@ def _quieten() -> None:
     for message in (
         "does not have many workers",
         "litlogger",
-        "You have overridden `transfer_batch_to_device`",  # which the data module leaves to it
+        "You have overridden `transfer_batch_to_device`",  # intended: done by the task
         "Starting from v1.9.0",
         "isinstance.treespec",
-        "FSDP2-wrapped module",  # that it gives views, which nothing here writes to
+        "FSDP2-wrapped module",  # on views, which are never written to
         "lr_scheduler.step",
         "You're resuming from a checkpoint that ended before",  # `BatchLoader` starts anywhere
         "You are trying to `self.log",
-        "It is recommended to use `self.log",  # of numbers that the first rank alone has
+        "It is recommended to use `self.log",  # of numbers only on the first rank
         "exists and is not empty",
         "smaller than the logging interval",
         "could not find the monitored key",  # before the first validation

@@ -140,7 +140,7 @@ def test_damaged_yaml_of_a_run_is_one_line(content, tmp_path):
     readers = [
         lambda: settings_before(tmp_path, "it"),
         lambda: complete("train", [f"resume={tmp_path}"]),
-        lambda: TrainingResult.kept(tmp_path),
+        lambda: TrainingResult.load(tmp_path),
     ]
     for reader in readers:
         with pytest.raises(UserError, match=r"yaml.* (cannot be read|must be)"):

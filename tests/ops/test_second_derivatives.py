@@ -77,7 +77,7 @@ REFUSED = {
         (9, 7),
     ),
     "_Ring": (ringed, (2, 4, 5, 6), (2, 2, 5, 6)),
-    "_Found": (halved, (3,)),
+    "_WithGradients": (halved, (3,)),
 }
 
 

@@ -1,4 +1,4 @@
-"""What every task has in common: how its weights move, and how a run goes on where it stopped."""
+"""Base class of tasks: optimization, validation and exact resumption."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ from seqattn.training.optim import apply_settings, settings_of
 from seqattn.training.tasks.halving import BatchLoss, HalvingTask
 from seqattn.training.tasks.settings import Optimization, Sample, Validation, draw_seed
 
-_UNITS = 1000.0  # a batch's loss is given per thousand units until its gradient is normalised
+_UNITS = 1000.0  # a batch's loss is per thousand units until its gradient is normalised
 
 
 class SummedTask(HalvingTask):
-    """Minimises a loss per unit (a real token, a question) over the whole effective batch.
+    """Minimizes a loss per unit (a real token, a question) over the effective batch.
 
-    Whatever batches an optimizer step is made of (accumulated, uneven, on several ranks), its
-    gradient is that of one big batch: sums are accumulated, and divided once by all units. The
-    auxiliary losses of attentions that have one are added per unit; each is of one batch.
+    For any batches of an optimizer step (accumulated, uneven, on several ranks), the gradient is
+    that of one big batch: sums are accumulated, and divided once by all units. Auxiliary losses of
+    attentions are added per unit; each is of one batch.
 
     Args:
-        loss_metric: a torchmetric of what `validation_sums` gives.
-        validation: what is made and scored beside the loss; None for nothing.
+        loss_metric: a torchmetric updated with `validation_sums`.
+        validation: generation and scoring of outputs; None for the loss only.
     """
 
     def __init__(
@@ -48,41 +48,41 @@ class SummedTask(HalvingTask):
         self.validation = validation
         self.output_metric: Any = None if validation is None else validation.metric()
         self.samples: list[Sample] = []
-        """Some outputs of the last validation; none where it made none."""
+        """Some outputs of the last validation, empty without any."""
         self._accumulated: BatchLoss | None = None
-        """Of all batches since the last optimizer step, on this rank."""
+        """Loss of all batches since the last optimizer step, on this rank."""
         self.gradient_norm = torch.zeros(())
-        """Of the last optimizer step, before it was clipped."""
+        """Gradient norm of the last optimizer step, before clipping."""
         self.agreement = Agreement()
-        self._sums_settled = False
+        self._sums_ordered = False
         self._settings: list[dict[str, Any]] = []
-        """Of the optimizer's groups, before any step."""
+        """Settings of the optimizer's groups, before any step."""
 
     def transfer_batch_to_device(
         self, batch: Any, device: torch.device, dataloader_idx: int
     ) -> Any:
-        """Sends a batch, which lies in page-locked memory, without waiting for a GPU's work."""
+        """Copy a batch from page-locked memory without waiting for the GPU."""
         return batch.to(device, non_blocking=device.type == "cuda")
 
     @abstractmethod
     def training_loss(self, batch: Any) -> BatchLoss:
-        """The loss of a batch in training."""
+        """Return the training loss of a batch."""
 
     @abstractmethod
     def validation_sums(self, batch: Any) -> Sequence[Any]:
-        """What the loss metric is updated with for a batch."""
+        """Return the arguments of the loss metric's update for a batch."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         with padded_right():
-            found = self._fitting(batch, batch_idx)
-        before, new = self._accumulated, found.detached()
+            loss = self._fitting(batch, batch_idx)
+        before, new = self._accumulated, loss.detached()
         self._accumulated = new if before is None else BatchLoss.joined([before, new])
         means = {f"train/{name}": mean for name, mean in self._accumulated.means.items()}
-        self.log_dict(means, batch_size=found.number)
-        return self._scaled(found)
+        self.log_dict(means, batch_size=loss.number)
+        return self._scaled(loss)
 
     def _loss(self, batch: Any) -> BatchLoss:
-        """The loss of a batch with what its attentions add to it."""
+        """Return the loss of a batch, including auxiliary losses of attentions."""
         with auxiliary_losses(self.model) as losses:
             total, units, number, means = self.training_loss(batch)
         means = {"loss": total.detach() / units, **means}
@@ -91,14 +91,14 @@ class SummedTask(HalvingTask):
             means["balance"] = torch.stack([part.balance for part in losses]).mean()
         return BatchLoss(total, units, number, means)
 
-    def _scaled(self, found: BatchLoss) -> Tensor:
+    def _scaled(self, loss: BatchLoss) -> Tensor:
         # Lightning divides by the number of accumulated batches, `on_before_optimizer_step` by the
         # units of all of them
-        return found.total / _UNITS * self.trainer.accumulate_grad_batches
+        return loss.total / _UNITS * self.trainer.accumulate_grad_batches
 
     @property
     def generates_now(self) -> bool:
-        """Whether this validation makes outputs."""
+        """True if this validation generates outputs."""
         plan = self.validation
         if plan is None or plan.every == 0 or self.trainer.sanity_checking:
             return False
@@ -121,7 +121,7 @@ class SummedTask(HalvingTask):
         for metric in (self.loss_metric, *([self.output_metric] * self.generates_now)):
             scores |= {f"val/{name}": x.to(self.device) for name, x in metric.compute().items()}
             metric.reset()
-        # equal on every rank already, since metrics sum over ranks; Lightning asks for sync_dist
+        # already equal on every rank, since metrics sum over ranks; Lightning requires sync_dist
         self.log_dict(scores, sync_dist=True)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
@@ -130,7 +130,7 @@ class SummedTask(HalvingTask):
         # gradients were averaged over the ranks, so their sum is world_size times that
         scale = _UNITS * self.trainer.world_size / units
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        # of float64 each gradient would be multiplied by a launch of its own
+        # a float64 factor would launch a kernel per gradient
         multiply_all(gradients, float(scale) if scale.is_cpu else scale.float())
         self._accumulated = None
 
@@ -142,7 +142,7 @@ class SummedTask(HalvingTask):
     ) -> None:
         limit = float("inf") if not gradient_clip_val else float(gradient_clip_val)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
-        if isinstance(norm, DTensor):  # of gradients in shards
+        if isinstance(norm, DTensor):  # of sharded gradients
             norm = norm.full_tensor()
         self.gradient_norm = norm
         self.log("train/gradient_norm", norm, batch_size=1)
@@ -152,7 +152,7 @@ class SummedTask(HalvingTask):
         fused = self.trainer.precision != "16-mixed"
         optimizer = self.optimization.optimizer(self.model, fused=fused)
         self._settings = settings_of(optimizer)
-        # a function: a checkpoint would hold the settings of an object, and bring them back
+        # a function: the settings of an object would be saved and restored by checkpoints
         schedule = LambdaLR(optimizer, lambda step: self.optimization.schedule(step))
         return {
             "optimizer": optimizer,
@@ -160,12 +160,12 @@ class SummedTask(HalvingTask):
         }
 
     def forward(self, batch: Any) -> Tensor:
-        """The loss of a batch in training, summed over its units."""
+        """Return the training loss of a batch, summed over its units."""
         with padded_right():
             return self.training_loss(batch).total
 
     def on_train_start(self) -> None:
-        self._sums_settled = False
+        self._sums_ordered = False
         self.agreement.forget()
         [optimizer], [config] = self.trainer.optimizers, self.trainer.lr_scheduler_configs
         schedule: Any = config.scheduler
@@ -173,24 +173,24 @@ class SummedTask(HalvingTask):
         schedule.base_lrs = apply_settings(self._settings, optimizer, factor)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        if not self._sums_settled:
-            self._settle_sums(batch)
+        if not self._sums_ordered:
+            self._order_sums(batch)
         self._draw(batch_idx)
 
     def _draw(self, batch_idx: int) -> None:
-        """Draws depend on the batch's place alone, whatever was drawn before."""
+        """Seed the random numbers of a batch by its place only."""
         trainer = self.trainer
         step, turn = divmod(batch_idx, trainer.accumulate_grad_batches)
         number = turn * trainer.world_size + trainer.global_rank
         torch.manual_seed(draw_seed(self.optimization.seed, self.current_epoch, step, number))
 
-    def _settle_sums(self, batch: Any) -> None:
-        """Sums of gradients get the order that they keep, which DDP finds in a first pass.
+    def _order_sums(self, batch: Any) -> None:
+        """Fix DDP's order of summing gradients, which it determines in a first pass.
 
-        Without it the first step after a stop would sum as no step of an uninterrupted run does;
-        two numbers have one order.
+        Without it the first step after a stop would sum in another order than in an uninterrupted
+        run; for two ranks the order does not matter.
         """
-        self._sums_settled = True
+        self._sums_ordered = True
         trained = self.trainer.model
         if isinstance(trained, DistributedDataParallel) and self.trainer.world_size > 2:
             with self.trainer.precision_plugin.forward_context():

@@ -1,4 +1,4 @@
-"""Batches that do not fit into the memory, taken in halves."""
+"""Splitting of batches that do not fit into memory."""
 
 import sys
 from abc import abstractmethod
@@ -16,23 +16,23 @@ from seqattn.ops.second_derivatives import refuse
 
 
 class BatchLoss(NamedTuple):
-    """A batch's loss summed over its units (real tokens, questions), and how many they are."""
+    """Loss of a batch summed over its units (real tokens, questions), and their number."""
 
     total: Tensor
     units: Tensor
     number: int
-    """The units as a number, which logged means are weighted by."""
+    """Number of units, the weight of logged means."""
     means: Mapping[str, Tensor]
-    """What else is logged, over the batch's units."""
+    """Further logged means over the batch's units."""
 
     def detached(self) -> "BatchLoss":
-        """The same, with no way back to what it was made of."""
+        """Return a copy detached from its graph."""
         means = {name: mean.detach() for name, mean in self.means.items()}
         return self._replace(total=self.total.detach(), means=means)
 
     @classmethod
     def joined(cls, parts: Sequence["BatchLoss"]) -> "BatchLoss":
-        """The loss of batches together."""
+        """Return the joint loss of batches."""
         number = sum(part.number for part in parts)
         means = {
             name: torch.stack([part.means[name] * part.number for part in parts]).sum() / number
@@ -44,26 +44,26 @@ class BatchLoss(NamedTuple):
 
 
 Loss = Callable[[Any], BatchLoss]
-"""From a batch, which has `halves()`, to its loss."""
+"""Function from a batch, which has `halves()`, to its loss."""
 Gradients = Sequence[Tensor | None]
-"""Of each weight; None of one that the loss does not know."""
+"""Gradient of each weight; None if the loss does not depend on it."""
 
 
 def by_halves(loss: Loss, batch: Any, weights: Sequence[nn.Parameter]) -> BatchLoss:
-    """The loss of a batch's halves, one at a time, each halved again until it fits.
+    """Return the loss of a batch from its halves, each halved again until it fits.
 
-    Their gradients are made here and at once, and the backward pass of the total gives them.
+    Gradients are computed here, and returned by the backward pass of the total.
 
     Args:
-        batch: of two rows or more.
-        weights: that have gradients.
+        batch: two rows or more.
+        weights: those with gradients.
 
     Raises:
-        RuntimeError: PyTorch's, where one row does not fit.
+        RuntimeError: from PyTorch, if a single row does not fit.
     """
-    found, gradients = _of_halves(loss, batch, weights)
-    total = _Found.apply(found.total, gradients, *weights)  # type: ignore[no-untyped-call]
-    return found._replace(total=total)
+    loss_sum, gradients = _of_halves(loss, batch, weights)
+    total = _WithGradients.apply(loss_sum.total, gradients, *weights)  # type: ignore[no-untyped-call]
+    return loss_sum._replace(total=total)
 
 
 def _of_halves(
@@ -72,8 +72,8 @@ def _of_halves(
     losses: list[BatchLoss] = []
     sums: list[Tensor | None] = [None] * len(weights)
     for half in batch.halves():
-        found, gradients = _fitting(loss, half, weights)
-        losses.append(found)
+        half_loss, gradients = _fitting(loss, half, weights)
+        losses.append(half_loss)
         sums = [_sum(*pair) for pair in zip(sums, gradients, strict=True)]
     return BatchLoss.joined(losses), sums
 
@@ -81,30 +81,32 @@ def _of_halves(
 def _fitting(
     loss: Loss, batch: Any, weights: Sequence[nn.Parameter]
 ) -> tuple[BatchLoss, Gradients]:
-    """The loss without its graph, and its gradients."""
+    """Return the loss without its graph, and its gradients."""
     try:
-        return _whole(loss, batch, weights)
+        return _loss_and_gradients(loss, batch, weights)
     except RuntimeError as error:
         if not ran_out(error) or not batch.halves():
             raise
-    free_cached()  # out here neither the error nor any frame holds the graph that failed
+    free_cached()  # outside `except`, neither the error nor any frame holds the failed graph
     return _of_halves(loss, batch, weights)
 
 
-def _whole(loss: Loss, batch: Any, weights: Sequence[nn.Parameter]) -> tuple[BatchLoss, Gradients]:
-    found = loss(batch)
-    with torch.autocast(found.total.device.type, enabled=False):
-        gradients = torch.autograd.grad(found.total, weights, allow_unused=True)
-    return found.detached(), gradients
+def _loss_and_gradients(
+    loss: Loss, batch: Any, weights: Sequence[nn.Parameter]
+) -> tuple[BatchLoss, Gradients]:
+    batch_loss = loss(batch)
+    with torch.autocast(batch_loss.total.device.type, enabled=False):
+        gradients = torch.autograd.grad(batch_loss.total, weights, allow_unused=True)
+    return batch_loss.detached(), gradients
 
 
 def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    # not in place: two biases that are added to each other have one gradient, the same tensor
+    # not in place: two biases that are added share one gradient tensor
     return other if one is None else one if other is None else one + other
 
 
-class _Found(torch.autograd.Function):
-    """A total, and the gradients that were found with it."""
+class _WithGradients(torch.autograd.Function):
+    """A loss with precomputed gradients."""
 
     @staticmethod
     def forward(ctx: Any, total: Tensor, gradients: Gradients, *weights: Tensor) -> Tensor:
@@ -118,28 +120,28 @@ class _Found(torch.autograd.Function):
 
 
 class HalvingTask(LightningModule):
-    """A task whose batches are taken in halves where the memory is too small for them."""
+    """A task that splits batches that do not fit into memory."""
 
     model: nn.Module
     _halved = False
-    _taken: tuple[Any, int] = (None, 0)
-    """The last batch in training, and its number."""
+    _last_batch: tuple[Any, int] = (None, 0)
+    """Last training batch, and its number."""
 
     @abstractmethod
     def _loss(self, batch: Any) -> BatchLoss:
-        """The loss of a batch with all that is added to it."""
+        """Return the loss of a batch, including auxiliary losses."""
 
     @abstractmethod
-    def _scaled(self, found: BatchLoss) -> Tensor:
-        """What its gradients are made of."""
+    def _scaled(self, loss: BatchLoss) -> Tensor:
+        """Return the scaled loss, for the backward pass."""
 
     @abstractmethod
     def _draw(self, batch_idx: int) -> None:
-        """Seeds what is drawn for a batch."""
+        """Seed the random numbers of a batch."""
 
     def _fitting(self, batch: Any, number: int) -> BatchLoss:
-        """The loss of a batch, by its halves where the memory is too small for it."""
-        self._taken = batch, number
+        """Return the loss of a batch, from its halves if it does not fit into memory."""
+        self._last_batch = batch, number
         try:
             return self._loss(batch)
         except RuntimeError as error:
@@ -148,30 +150,30 @@ class HalvingTask(LightningModule):
         return self._by_halves()
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Lightning's; a batch whose gradients do not fit goes on in halves.
+        """Run Lightning's backward pass, in halves if gradients do not fit into memory.
 
-        Not where gradients of other batches are there, which it may have added to, nor where
-        other ranks were given some.
+        Not if there are gradients of other batches, which it may have changed, or other ranks,
+        which may have received some.
         """
-        alone = self.trainer.world_size == 1
-        alone = alone and all(part.grad is None for part in self.model.parameters())
+        untouched = self.trainer.world_size == 1
+        untouched = untouched and all(part.grad is None for part in self.model.parameters())
         try:
             return super().backward(loss, *args, **kwargs)
         except RuntimeError as error:
-            if not (alone and self._can_halve(error)):
+            if not (untouched and self._can_halve(error)):
                 raise
-        loss.detach_()  # whose graph Lightning would hold on to
+        loss.detach_()  # Lightning would keep its graph
         self.zero_grad()
         with padded_right(), self.trainer.precision_plugin.forward_context():
             loss = self._scaled(self._by_halves())
         super().backward(loss, *args, **kwargs)
 
     def _can_halve(self, error: RuntimeError) -> bool:
-        """Whether the batch, at which this error came, can go on in halves."""
+        """Return True if the batch that caused an error can be split."""
         sharded = any(isinstance(part, DTensor) for part in self.model.parameters())
         if sharded or self.trainer.precision == "16-mixed":
-            return False  # other ranks would not gather weights again; gradients need their scale
-        return ran_out(error) and bool(self._taken[0].halves())
+            return False  # other ranks would not gather again; gradients need their scale
+        return ran_out(error) and bool(self._last_batch[0].halves())
 
     def _by_halves(self) -> BatchLoss:
         if not self._halved:
@@ -181,7 +183,7 @@ class HalvingTask(LightningModule):
                 file=sys.stderr,
             )
         self._halved = True
-        batch, number = self._taken
+        batch, number = self._last_batch
         free_cached()
         self._draw(number)
         weights = [part for part in self.model.parameters() if part.requires_grad]

@@ -26,7 +26,7 @@ class TextValidation(Validation):
     Args:
         scorer: how texts are compared; its scores are logged as `val/NAME`.
         decode: ids of hypotheses to texts.
-        references: of the validation split, by row, one or more texts each.
+        references: of the validation split, one or more texts per row.
     """
 
     generator: Generator
@@ -35,12 +35,12 @@ class TextValidation(Validation):
     references: Callable[[], Sequence[Sequence[str]]]
 
     def samples(self, batch: Batch) -> list[Sample]:
-        rows = batch.index.tolist()  # of a source in windows once for each
-        kept = set(self.chosen(rows))
-        read = [pair for pair in zip(rows, batch.source.tolist(), strict=True) if pair[0] in kept]
+        rows = batch.index.tolist()  # repeated for each window of a source
+        chosen = set(self.chosen(rows))
+        read = [pair for pair in zip(rows, batch.source.tolist(), strict=True) if pair[0] in chosen]
         sources = [[token for token in ids if token != PAD] for _, ids in read]
-        found = self.generator.generate(sources)
-        texts, references = self.decode([best.ids for best, *_ in found]), self.references()
+        hypotheses = self.generator.generate(sources)
+        texts, references = self.decode([best.ids for best, *_ in hypotheses]), self.references()
         pairs = zip(read, texts, strict=True)
         return [Sample(row, text, references[row]) for (row, _), text in pairs]
 
@@ -49,13 +49,13 @@ class TextValidation(Validation):
 
 
 class Seq2SeqTask(SummedTask):
-    """Minimises the loss per real target token over the whole effective batch.
+    """Minimizes the loss per real target token over the effective batch.
 
     Args:
-        validation: what is generated; None for the loss alone.
+        validation: generation and scoring of outputs; None for the loss only.
 
     Raises:
-        UserError: for teacher forcing below 1 of a model that cannot read its own words.
+        UserError: teacher forcing below 1 with a model that cannot read its own outputs.
     """
 
     model: Seq2SeqModel
@@ -77,7 +77,7 @@ class Seq2SeqTask(SummedTask):
     def loss(
         self, batch: Batch, teacher_forcing: float = 1.0, terms: LossTerms | None = None
     ) -> TokenLoss:
-        """Sums over the real target tokens of a batch. Args: terms: None for those of one pass."""
+        """Return sums over a batch's real target tokens. Args: terms: None for one pass's."""
         return self.model.loss(
             batch.source, batch.target_input, batch.target_output, terms or self._one_pass,
             teacher_forcing, batch.target_tokens,

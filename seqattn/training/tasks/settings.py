@@ -1,4 +1,4 @@
-"""What a task is told: how its weights move, and what is made and scored beside the loss."""
+"""Settings of tasks: optimization and validation."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -16,14 +16,14 @@ from seqattn.training.schedules import Schedule
 
 @dataclass(frozen=True)
 class Optimization(LossTerms):
-    """How weights move, and by which loss.
+    """Settings of the optimization and the loss.
 
     Args:
-        optimizer: makes the optimizer from (model, fused).
+        optimizer: builds the optimizer from (model, fused).
         schedule: factor on the learning rate, by optimizer step.
-        teacher_forcing: share of target tokens that are given, by optimizer step.
-        seed: of all that is drawn while training, dropout for one: each batch's draws depend on
-            the seed, the epoch, its step and its number in the step, and on nothing else.
+        teacher_forcing: share of target tokens that the decoder reads, by optimizer step.
+        seed: of random numbers in training, such as dropout: those of a batch depend only on the
+            seed, the epoch, its step and its number in the step.
         label_smoothing, r_drop: as `LossTerms`.
     """
 
@@ -34,7 +34,7 @@ class Optimization(LossTerms):
 
 
 class Sample(NamedTuple):
-    """One validation row's place in its split, what the model gave, and what would be right."""
+    """Row number in the validation split, output of the model, and references."""
 
     row: int
     hypothesis: str
@@ -43,30 +43,30 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Validation(ABC):
-    """Real outputs that are made and scored beside the loss.
+    """Generation and scoring of outputs in validation.
 
     Args:
-        every: epochs from one time to the next; 0 for never.
-        limit: only the first so many rows of the split; 0 for all.
+        every: epochs between scorings; 0 for never.
+        limit: number of first rows of the split to use; 0 for all.
     """
 
     every: CountOrNone = 1
     limit: CountOrNone = 0
 
     def chosen(self, rows: Sequence[int]) -> list[int]:
-        """Those of `rows` that are within the limit."""
+        """Return those of `rows` that are within the limit."""
         return [row for row in rows if not self.limit or row < self.limit]
 
     @abstractmethod
     def samples(self, batch: Any) -> list[Sample]:
-        """The outputs for a batch of the validation split."""
+        """Return outputs for a batch of the validation split."""
 
     @abstractmethod
     def metric(self) -> Any:
-        """A torchmetric: `update(hypotheses, references)`, and `compute` gives named scores."""
+        """Return a torchmetric with `update(hypotheses, references)` and named scores."""
 
 
 def draw_seed(*numbers: int) -> int:
-    """A seed of 63 bits for the draws that some numbers name: the run's seed, an epoch, a step."""
+    """Return a seed of 63 bits, a hash of numbers such as the run's seed, an epoch and a step."""
     digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

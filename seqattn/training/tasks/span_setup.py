@@ -1,4 +1,4 @@
-"""A run that trains a model which answers questions by spans of their contexts."""
+"""Setup of training for extractive question answering."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,10 +19,10 @@ from seqattn.training.tasks.span_task import SpanTask, SpanValidation
 
 
 class SpanSetup(Setup):
-    """Of a model that answers questions by spans of their contexts.
+    """Setup of training for extractive question answering.
 
-    Its bundle gets the threshold that scores best, where the validation split has questions without
-    an answer.
+    Its bundle gets the best threshold of no answer if the validation split has questions without an
+    answer.
     """
 
     data_type, task_type, bundle_type = SpanData, SpanTask, SpanBundle
@@ -51,9 +51,9 @@ class SpanSetup(Setup):
         return named(answers.scores(self.run.task.scorer), split)
 
     def samples(self) -> list[tuple[str, str, str]]:
-        asked, none = self.rows.questions, "(no answer)"
+        questions, none = self.rows.questions, "(no answer)"
         return [
-            (asked[s.row], s.hypothesis or none, " | ".join(s.references) or none)
+            (questions[s.row], s.hypothesis or none, " | ".join(s.references) or none)
             for s in self.task.samples
         ]
 
@@ -61,5 +61,5 @@ class SpanSetup(Setup):
         return reading_of_questions(self.model, batch.to(device))
 
     def draw(self) -> Figure | None:
-        asked = (self.rows.questions[0], self.rows.contexts[0])
-        return draw_question(self.bundle, *asked).get("question")
+        pair = (self.rows.questions[0], self.rows.contexts[0])
+        return draw_question(self.bundle, *pair).get("question")

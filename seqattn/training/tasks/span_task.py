@@ -1,4 +1,4 @@
-"""Training and validation of models that answer by spans."""
+"""Training and validation of models for extractive question answering."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,39 +21,39 @@ from seqattn.training.tasks.settings import Optimization, Sample, Validation
 
 @dataclass(frozen=True)
 class SpanValidation(Validation):
-    """Real answers and their scores.
+    """Answers and their scores.
 
     Args:
-        questions: the validation split, in rows.
+        questions: rows of the validation split.
     """
 
     answerer: Answerer
     questions: Callable[[], Questions]
 
     def samples(self, batch: SpanBatch) -> list[Sample]:
-        """Answers the questions whose first window is here, so that each is answered once."""
+        """Answer the questions whose first window is in the batch, so each once."""
         rows = self.chosen(batch.index[batch.offset == 0].tolist())
-        asked = self.questions()
-        found = self.answerer.answer(
-            [asked.questions[row] for row in rows], [asked.contexts[row] for row in rows]
+        split = self.questions()
+        outputs = self.answerer.answer(
+            [split.questions[row] for row in rows], [split.contexts[row] for row in rows]
         )
-        texts = [answered.answers[0].text if answered.answers else "" for answered in found]
-        return [Sample(row, text, asked.answers[row]) for row, text in zip(rows, texts)]
+        texts = [answered.answers[0].text if answered.answers else "" for answered in outputs]
+        return [Sample(row, text, split.answers[row]) for row, text in zip(rows, texts)]
 
     def metric(self) -> Any:
         return AnswerScorer().corpus()
 
 
 class SpanTask(SummedTask):
-    """Minimises the cross-entropy of start and end per window, over the whole effective batch.
+    """Minimizes the cross-entropy of start and end per window over the effective batch.
 
     Args:
-        validation: what is answered; None for the loss alone.
-        every_answer: whether the probability of all right answers together is learnt, in place of
-            the first one's.
+        validation: answering and scoring; None for the loss only.
+        every_answer: True to maximize the total probability of all right answers in place of the
+            first one's.
 
     Raises:
-        UserError: for label smoothing or teacher forcing, which places do not have.
+        UserError: for label smoothing or teacher forcing, which do not apply to spans.
     """
 
     model: SpanModel
@@ -74,17 +74,19 @@ class SpanTask(SummedTask):
             )
 
     def loss(self, batch: SpanBatch) -> tuple[Tensor, Tensor]:
-        """The sum over windows of both cross-entropies, and how many windows are right; where the
-        answers are not known, 0 of both."""
+        """Return the sum of both cross-entropies over windows, and the number of correct windows.
+
+        Windows with unknown answers count 0 in both.
+        """
         return self._sums(batch, self.model(batch))
 
     def _sums(self, batch: SpanBatch, scores: SpanScores) -> tuple[Tensor, Tensor]:
         answers = batch.answers if self.every_answer else batch.answers[:, :1]
-        found = log_probabilities(scores, answers.clamp(min=0))
-        found = found.masked_fill(answers[..., 0] < 0, -torch.inf).logsumexp(dim=1)
-        found = found.masked_fill(batch.start < 0, 0.0)  # the answers are not known
+        log_p = log_probabilities(scores, answers.clamp(min=0))
+        log_p = log_p.masked_fill(answers[..., 0] < 0, -torch.inf).logsumexp(dim=1)
+        log_p = log_p.masked_fill(batch.start < 0, 0.0)  # the answers are not known
         start, end = scores.start.argmax(dim=1), scores.end.argmax(dim=1)
-        return -found.sum(), ((start == batch.start) & (end == batch.end)).sum()
+        return -log_p.sum(), ((start == batch.start) & (end == batch.end)).sum()
 
     def training_loss(self, batch: SpanBatch) -> BatchLoss:
         passes, r_drop = 1, self.optimization.r_drop
@@ -106,14 +108,14 @@ class SpanTask(SummedTask):
 
 
 def log_probabilities(scores: SpanScores, places: Tensor) -> Tensor:
-    """Of spans from one place to another, (B, N, 2) -> (B, N); place S says that there is none.
+    """Return log-probabilities of spans, (B, N, 2) -> (B, N); position S means no answer.
 
-    A span that is longer than those that are scored as wholes counts as far as these reach.
+    A span longer than the longest scored one is truncated to it.
     """
     first, last = places.unbind(dim=2)
-    found = scores.distributions()
+    distributions = scores.distributions()
     if scores.pair is None:
-        return found[0].gather(1, first) + found[1].gather(1, last)
+        return distributions[0].gather(1, first) + distributions[1].gather(1, last)
     _, size, longest = scores.pair.shape
     inside = first * longest + (last - first).clamp(0, longest - 1)
-    return found[0].gather(1, torch.where(first == size, size * longest, inside))
+    return distributions[0].gather(1, torch.where(first == size, size * longest, inside))

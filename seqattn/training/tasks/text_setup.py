@@ -1,4 +1,4 @@
-"""A run that trains an encoder-decoder on pairs of texts."""
+"""Setup of training an encoder-decoder on pairs of texts."""
 
 from itertools import chain
 from typing import Any
@@ -19,13 +19,13 @@ from seqattn.training.setup import Setup
 from seqattn.training.start import Start
 from seqattn.training.tasks.seq2seq import Seq2SeqTask, TextValidation
 
-_VALIDATED = 256  # sentences that greedy validation generates at once
-_SHORT = 300  # characters that still make a picture to be taken in at a glance
-_DRAWN = 60  # tokens of a side that it shows
+_VALIDATED = 256  # sentences per batch of greedy validation
+_SHORT = 300  # characters of a text that gives a readable figure
+_DRAWN = 60  # tokens of a side in the figure
 
 
 class TextSetup(Setup):
-    """Of an encoder-decoder on pairs of texts."""
+    """Setup of training an encoder-decoder on pairs of texts."""
 
     data_type, task_type, bundle_type = Seq2SeqData, Seq2SeqTask, TextBundle
     tokens = ("target tokens", "target_tokens")
@@ -69,7 +69,7 @@ class TextSetup(Setup):
         return reading_of_texts(self.model, batch.source, batch.target_input)
 
     def draw(self) -> Figure | None:
-        # of those that are validated on: the model may have no positions for others
+        # only validated rows: the model may lack positions for others
         pairs = [(self.rows.sources[n], self.rows.targets[n]) for n in self.data.row_numbers("val")]
         pair = min(pairs, key=lambda pair: max(_SHORT, *map(len, pair)))
         with inference(self.model):
