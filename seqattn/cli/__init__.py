@@ -1,1 +1,1 @@
-"""The command line: the one place that knows Hydra."""
+"""Command line; only this package and `config` use Hydra."""

@@ -1,4 +1,4 @@
-"""Train from Python, with the words of the command line or plain values by key."""
+"""Training from Python, with overrides of the command line or plain values by key."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -25,9 +25,9 @@ def train_from(words: Sequence[str], values: Mapping[str, Any]) -> TrainingResul
     """Train with overrides and plain values by key, see `seqattn.train`."""
     overrides = [*words, *(f"{key}={_word(value, key)}" for key, value in values.items())]
     with ExitStack() as stack:
-        made = register_resolvers()
+        created = register_resolvers()
         settings = _settings(overrides)
-        for place in made.values():  # in which nothing may come of it
+        for place in created.values():  # removed if they stay empty
             stack.callback(remove_empty, Path(place))
         if settings["find_lr"]:
             raise UserError("find_lr=true is for the command line: python train.py find_lr=true")
@@ -51,7 +51,7 @@ def _settings(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _word(value: Any, key: str) -> str:
-    """Write the plain value of a key as an override holds it."""
+    """Write the plain value of a key in the grammar of overrides."""
     if isinstance(value, Mapping):
         parts = (f"{name}:{_word(part, key)}" for name, part in value.items())
         return f"{{{','.join(parts)}}}"

@@ -23,8 +23,8 @@ def help_page(verb: str, arguments: Sequence[str], conf: Path = CONF) -> str:
 
     Args:
         verb: name of its YAML in `conf`.
-        arguments: of the command line; the page of `attention=gqa` ends with that choice's keys.
-        conf: folder of its YAML; groups that are not there are those of `CONF`.
+        arguments: of the command line; with `attention=gqa`, the page ends with that choice's keys.
+        conf: folder of its YAML; missing groups are read from `CONF`.
     """
     folders = [conf, CONF, *_own_folders(arguments)]
     groups = _groups(verb, conf)
@@ -57,13 +57,13 @@ def _text(file: Path) -> str:
 
 
 def _header(file: Path) -> str:
-    """The comment that a file begins with."""
+    """Return the comment at the beginning of a file."""
     lines = re.match(r"(?:#.*\n)*", _text(file))
     return re.sub(r"^# ?", "", lines[0] if lines else "", flags=re.MULTILINE).strip()
 
 
 def _keys(file: Path) -> str:
-    """A file without its header, what is Hydra's and what a bundle fills."""
+    """Return a file without its header, Hydra's keys and the groups that a bundle fills."""
     text = re.sub(r"\A(?:#.*\n)*", "", _text(file))
     return re.sub(
         r"^(?:defaults|hydra|_from_bundle_):.*\n(?: .*\n|\n)*", "", text, flags=re.MULTILINE
@@ -71,7 +71,7 @@ def _keys(file: Path) -> str:
 
 
 def _groups(verb: str, conf: Path) -> Iterator[tuple[str, str]]:
-    """The groups of a verb with their choices, those of a verb whose keys it takes first."""
+    """Yield the groups of a verb with their choices, those of included verbs first."""
     block = re.search(r"^defaults:\n((?: .*\n)*)", _text(conf / f"{verb}.yaml"), re.MULTILINE)
     for line in block[1].splitlines() if block else ():
         group, colon, choice = line.strip(" -").partition(": ")
@@ -82,18 +82,18 @@ def _groups(verb: str, conf: Path) -> Iterator[tuple[str, str]]:
 
 
 def _own_folders(arguments: Sequence[str]) -> list[Path]:
-    """The folders of `--config-dir DIR` or `--config-dir=DIR`."""
+    """Return the folders of `--config-dir DIR` or `--config-dir=DIR`."""
     text = " ".join(arguments)
     return [Path(path).expanduser() for path in re.findall(r"--config-dir[= ](\S+)", text)]
 
 
 def _files(group: str, folders: Sequence[Path]) -> list[Path]:
-    """The files of a group's choices, of each name that of the first folder which has it."""
+    """Return the files of a group's choices; for equal names, that of the first folder."""
     folder = group.partition("@")[0]
-    found = {
-        file.stem: file for home in reversed(folders) for file in (home / folder).glob("*.yaml")
+    files = {
+        file.stem: file for root in reversed(folders) for file in (root / folder).glob("*.yaml")
     }
-    return [found[name] for name in sorted(found) if not name.startswith("_")]
+    return [files[name] for name in sorted(files) if not name.startswith("_")]
 
 
 def _names(group: str, folders: Sequence[Path]) -> str:

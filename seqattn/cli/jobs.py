@@ -1,4 +1,4 @@
-"""What the jobs of a multirun came to: a line each, on the screen and in a file."""
+"""Summary of a multirun's jobs, a line each, on the screen and in a file."""
 
 import os
 import signal
@@ -19,36 +19,36 @@ NAME = "jobs.tsv"
 
 
 class MultirunFolder(Callback):
-    """Notes where the jobs of a multirun write, before the first begins."""
+    """Records the folder of a multirun before the first job."""
 
-    home: ClassVar[Path | None] = None
+    path: ClassVar[Path | None] = None
     interrupted: ClassVar[Any] = None
-    """What SIGINT did before; None where it still does."""
+    """Previous handler of SIGINT; None if unchanged."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra."""
-        MultirunFolder.home = Path(config.hydra.sweep.dir)
+        """Record the folder, and handle SIGINT with joblib; Hydra calls it."""
+        MultirunFolder.path = Path(config.hydra.sweep.dir)
         own = threading.current_thread() is threading.main_thread()
         if own and "joblib" in config.hydra.launcher._target_:
             MultirunFolder.interrupted = signal.signal(signal.SIGINT, _leave)
 
 
 def _leave(*_: object) -> NoReturn:
-    """Ends a command that is interrupted before joblib kills its processes, which save then."""
-    tell_jobs()
+    """End an interrupted command before joblib kills its processes, so that they can save."""
+    report_jobs()
     print("stopped", file=sys.stderr, flush=True)
     os._exit(130)
 
 
-def tell_jobs() -> None:
-    """Prints and writes a line for each job of the last multirun, if there was one."""
-    home, MultirunFolder.home = MultirunFolder.home, None
+def report_jobs() -> None:
+    """Print and write a line for each job of the last multirun, if any."""
+    folder, MultirunFolder.path = MultirunFolder.path, None
     before, MultirunFolder.interrupted = MultirunFolder.interrupted, None
     if before is not None:
         signal.signal(signal.SIGINT, before)
-    if home is None:
+    if folder is None:
         return
-    runs = {run.name: run for run in sorted(_runs_in(home), key=lambda run: int(run.name))}
+    runs = {run.name: run for run in sorted(_runs_in(folder), key=lambda run: int(run.name))}
     scores = {name: _read(run / "model" / SCORES, dict) for name, run in runs.items()}
     scores = {
         name: {key: value for key, value in row.items() if type(value) is float}
@@ -61,7 +61,7 @@ def tell_jobs() -> None:
         name: [str(word) for word in _read(runs[name] / "overrides.yaml", list)] for name in scores
     }
     shared = set.intersection(*map(set, words.values())) if len(words) > 1 else set()
-    # jobs may be of several tasks, or be scored on other splits
+    # jobs may have different tasks or scored splits
     figures = list(dict.fromkeys(key for row in scores.values() for key in row))
     best = _best([_read(runs[name] / "config.yaml", dict) for name in scores], scores)
     lines = {
@@ -73,34 +73,34 @@ def tell_jobs() -> None:
     }
     from seqattn.screen import print_table  # Rich takes a moment to import
 
-    print_table(str(home), lines, ["overrides", *figures])
+    print_table(str(folder), lines, ["overrides", *figures])
     rows = [["job", "overrides", *figures], *([name, *line] for name, line in lines.items())]
-    write_whole(home / NAME, "".join("\t".join(row) + "\n" for row in rows).encode())
-    print(f"written to {home / NAME}", file=sys.stderr)
+    write_whole(folder / NAME, "".join("\t".join(row) + "\n" for row in rows).encode())
+    print(f"written to {folder / NAME}", file=sys.stderr)
 
 
-def _runs_in(home: Path) -> list[Path]:
-    """The folders of jobs, which are numbers."""
-    found = home.iterdir() if home.is_dir() else ()
-    return [folder for folder in found if folder.name.isdecimal()]
+def _runs_in(parent: Path) -> list[Path]:
+    """Return the folders of jobs, whose names are numbers."""
+    entries = parent.iterdir() if parent.is_dir() else ()
+    return [folder for folder in entries if folder.name.isdecimal()]
 
 
 def _read(file: Path, kind: type[Any]) -> Any:
-    """The list or dict that a file of a run holds; an empty one where it is not there.
+    """Read the list or dict in a file of a run, empty without the file.
 
     Raises:
-        UserError: it holds something else.
+        UserError: it has another type.
     """
     if not file.is_file():
         return kind()
-    found = read_json(file, "JSON") if file.suffix == ".json" else read_yaml(file)
-    if not isinstance(found, kind):
+    content = read_json(file, "JSON") if file.suffix == ".json" else read_yaml(file)
+    if not isinstance(content, kind):
         raise UserError(f"{file} cannot be read; remove its run, or name another run_dir")
-    return found
+    return content
 
 
 def _best(configs: list[dict[str, Any]], scores: dict[str, Any]) -> str | None:
-    """The job whose bundle is the best by what all jobs' checkpoints were chosen by."""
+    """Return the best job by the monitored metric, if all jobs have the same."""
     from seqattn.bundle.nodes import build
     from seqattn.training.task_options import mode_of
 
@@ -110,7 +110,7 @@ def _best(configs: list[dict[str, Any]], scores: dict[str, Any]) -> str | None:
         for node in nodes
     }
     if len(monitors) > 1:
-        return None  # each was chosen by something else
+        return None  # metrics differ
     [monitor] = monitors
     scorer = build(configs[0].get("task", {}).get("scorer"), "task.scorer")
     better = min if mode_of(monitor, scorer) == "min" else max

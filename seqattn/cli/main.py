@@ -1,4 +1,4 @@
-"""How a verb is run, by Hydra's own main, and how it ends."""
+"""Running of a verb by Hydra's main, and its exit."""
 
 import logging
 import os
@@ -17,8 +17,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from seqattn.cli.help_page import help_page
-from seqattn.cli.jobs import tell_jobs
-from seqattn.cli.verbs import Action, action_of, run_home
+from seqattn.cli.jobs import report_jobs
+from seqattn.cli.verbs import Action, action_of, job_dir
 from seqattn.cli.wording import in_words
 from seqattn.config.compose import register_resolvers
 from seqattn.config.overrides import complete
@@ -29,9 +29,9 @@ from seqattn.training.rendezvous import rendezvous
 from seqattn.training.run_directory import rank, remove_empty, world_size
 
 _PLACES = ("run_dir=", "hydra.run.dir=", "hydra.sweep.dir=")
-"""Where a command says its files go; the same command goes on there."""
+"""Keys that set a run's directory; with one, repeating the command resumes the run."""
 _SAVING = 30.0
-"""Seconds that a job has to save once its command is gone."""
+"""Seconds for a job to save after its command has ended."""
 
 _FLAGS = (
     ("--hydra-help",), ("--version",), ("--resolve",), ("--run", "-r"), ("--multirun", "-m"),
@@ -47,25 +47,25 @@ _VALUED = (
 def run_verb(
     verb: str, arguments: Sequence[str], action: Action | None = None, conf: Path = CONF
 ) -> int:
-    """Run a verb and return the exit code, 2 after one line where the user must mend something.
+    """Run a verb and return the exit code, 2 with one line for a user error.
 
     Args:
-        verb: its name, and that of its YAML.
+        verb: name of its YAML.
         arguments: of the command line.
-        action: what it does; None for a verb of the table.
-        conf: the folder of its YAML; choices that are not there are those of `CONF`.
+        action: function to run; None for the one of the YAML's class.
+        conf: folder of its YAML; missing choices are read from `CONF`.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's ranks would go on without it
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's ranks would outlive it
         end_with(os.getppid())
     write_utf8()
-    logging.raiseExceptions = False  # of Hydra's pages, where their reader has enough
+    logging.raiseExceptions = False  # for Hydra's pages, if their reader closes the pipe
     jobs = _Jobs()
     try:
         _run(verb, list(arguments), jobs, action, conf)
     except KeyboardInterrupt:
-        return told("stopped", 130)
+        return report("stopped", 130)
     except BrokenPipeError:
-        return unread()
+        return end_quietly()
     except SystemExit as end:  # after a page of help
         return end.code if isinstance(end.code, int) else 0
     except Exception as error:
@@ -73,34 +73,34 @@ def run_verb(
         if jobs.failed:
             line = f"jobs {', '.join(jobs.failed)} failed, see above"
         if line is None:
-            rendezvous.refuse(f"another rank has failed: {error!r}")  # none waits for this one
+            rendezvous.refuse(f"another rank has failed: {error!r}")  # so that none waits
             raise
-        return refused(line)
+        return report_error(line)
     return 0
 
 
-def told(line: str, code: int) -> int:
-    """Prints one line on standard error, and returns the exit code."""
+def report(line: str, code: int) -> int:
+    """Print one line on standard error, and return the exit code."""
     print(" ".join(line.split()), file=sys.stderr, flush=True)
     return code
 
 
-def refused(line: str) -> int:
-    """Says what the user must mend, on one rank of those that refuse together; returns 2."""
+def report_error(line: str) -> int:
+    """Print a user error, on one rank only; return 2."""
     if world_size() == 1 or rendezvous.refuse(line):
-        told(f"error: {line}", 2)
+        report(f"error: {line}", 2)
     return 2
 
 
-def unread() -> int:
-    """Ends quietly when the reader has enough: what is still to be written goes nowhere."""
+def end_quietly() -> int:
+    """Discard further output after the reader has closed the pipe; return 0."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 
 
 @dataclass
 class _Jobs:
-    """What became of the jobs of a command."""
+    """State of the jobs of a command."""
 
     started: int = 0
     failed: list[str] = field(default_factory=list)
@@ -112,13 +112,13 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
     if {"-h", "--help"} & set(arguments):
         print(help_page(verb, arguments, conf))
         return
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands every exception on, to be worded here
-    made = register_resolvers()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra passes exceptions on, for messages here
+    created = register_resolvers()
     options, overrides = _parted(arguments)
     if any(option.startswith("--config-dir") for option in options) or any(
         override.startswith(("trust=", "hydra.searchpath=")) for override in overrides
     ):
-        sys.path.append(str(Path.cwd()))  # where a user's own package usually is
+        sys.path.append(str(Path.cwd()))  # usual location of a user's package
     options += ["--config-dir", str(CONF)] if conf != CONF else []
     run = hydra.main(version_base="1.3", config_path=str(conf), config_name=verb)
     before, sys.argv = sys.argv, [sys.argv[0], *options, *complete(verb, overrides)]
@@ -126,16 +126,16 @@ def _run(verb: str, arguments: list[str], jobs: _Jobs, action: Action | None, co
         run(_job(action, jobs))()
     finally:
         sys.argv = before
-        for place in made.values():  # in which nothing came of it
+        for place in created.values():  # removed if empty
             remove_empty(Path(place))
-        tell_jobs()
+        report_jobs()
 
 
 def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Options and overrides, apart: Hydra's parser takes no option between two overrides.
+    """Split options from overrides, between which Hydra's parser allows no option.
 
     Raises:
-        UserError: for an option that is not there.
+        UserError: for an unknown option.
     """
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     for names in _FLAGS:
@@ -158,41 +158,41 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _job(task: Action, jobs: _Jobs) -> Action:
-    """The verb as Hydra calls it: a job of a multirun that fails says so, and lets others run."""
+    """Wrap a verb for Hydra: a failed job of a multirun is reported, and others continue."""
 
     @wraps(task)
     def job(config: DictConfig) -> float | None:
         jobs.started += 1
         launcher = HydraConfig.get().launcher._target_
-        if "joblib" in launcher and os.getpid() != jobs.process:  # they would go on without it
+        if "joblib" in launcher and os.getpid() != jobs.process:  # jobs would outlive it
             end_with(jobs.process, _SAVING)
         try:
             return task(config)
         except BrokenPipeError:
-            raise SystemExit(unread()) from None  # Hydra would tell of another exception
+            raise SystemExit(end_quietly()) from None  # Hydra would report another exception
         except Stopped as stop:
             if rank() == 0:
                 words = [*HydraConfig.get().overrides.task, *HydraConfig.get().overrides.hydra]
-                given = any(word.startswith(_PLACES) for word in words)
-                alone = HydraConfig.get().mode is not RunMode.MULTIRUN
-                place = f"resume={run_home()}" if alone else f"run_dir={run_home().parent}"
-                again = "run the same command" if given else f"add {place}"
-                told(f"{stop}; {again} to go on", stop.code)
+                has_place = any(word.startswith(_PLACES) for word in words)
+                single = HydraConfig.get().mode is not RunMode.MULTIRUN
+                place = f"resume={job_dir()}" if single else f"run_dir={job_dir().parent}"
+                again = "run the same command" if has_place else f"add {place}"
+                report(f"{stop}; {again} to go on", stop.code)
             if is_orphaned():
-                os._exit(stop.code)  # joblib has another job in store, of which nobody would know
+                os._exit(stop.code)  # joblib would start another job unnoticed
             raise SystemExit(stop.code) from None
         except Exception as error:
             line = in_words(error, started=True)
             if HydraConfig.get().mode is not RunMode.MULTIRUN:
                 if line is None:
                     raise
-                raise SystemExit(refused(line)) from None
-            number = run_home().name
+                raise SystemExit(report_error(line)) from None
+            number = job_dir().name
             jobs.failed.append(number)
             if line is None:
-                traceback.print_exc()  # Hydra tells of the first job's alone
+                traceback.print_exc()  # Hydra reports only the first job's
                 raise
-            told(f"job {number}: {line}", 2)
+            report(f"job {number}: {line}", 2)
             raise UserError(f"job {number}: {line}") from None
 
     return job

@@ -1,4 +1,4 @@
-"""What the verbs do, with a configuration as Hydra composed it."""
+"""Actions of the verbs, with a configuration composed by Hydra."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from seqattn.bundle.nodes import TARGET, build, build_verb
 from seqattn.cli.help_page import verbs
-from seqattn.config.compose import settings_of_training, settle
+from seqattn.config.compose import resolve_settings, settings_of_training
 from seqattn.config.verb_files import bases, own_keys, verb_class
 from seqattn.errors import UserError
 from seqattn.places import CONF
@@ -24,10 +24,10 @@ Action = Callable[[DictConfig], float | None]
 
 
 def action_of(verb: str) -> Action:
-    """Return what a verb does: its YAML names a class that is built from its keys and run.
+    """Return the action of a verb, which builds the class of its YAML and runs it.
 
     Raises:
-        UserError: there is no such verb, or its extra or one that this needs is not installed.
+        UserError: there is no such verb, or an extra that it needs is not installed.
     """
     if not re.fullmatch(r"\w+", verb) or not (CONF / f"{verb}.yaml").is_file():
         raise UserError(f"there is no verb {verb}; the verbs are: {', '.join(verbs())}")
@@ -51,23 +51,23 @@ def extra_of(verb: str) -> str | None:
 
 
 def _run(verb: str, config: DictConfig) -> None:
-    settings = settle(verb, config)
+    settings = resolve_settings(verb, config)
     if settings.get("bundle") and sys.stderr is not None and sys.stderr.isatty():
         print(f"loading {settings['bundle']}", file=sys.stderr)
-    build_verb(verb_class(verb), settings).run()  # where torch is imported
+    build_verb(verb_class(verb), settings).run()  # imports torch
 
 
-def run_home() -> Path:
-    """Where the files of the job that Hydra runs go."""
-    home = Path(HydraConfig.get().runtime.output_dir)
-    return home.relative_to(Path.cwd()) if home.is_relative_to(Path.cwd()) else home
+def job_dir() -> Path:
+    """Return the directory of Hydra's current job."""
+    directory = Path(HydraConfig.get().runtime.output_dir)
+    return directory.relative_to(Path.cwd()) if directory.is_relative_to(Path.cwd()) else directory
 
 
 def train(config: DictConfig) -> float | None:
-    """Returns the number that a sweeper watches."""
-    home = run_home()
+    """Train; return the monitored value for a sweeper."""
+    run_dir = job_dir()
     try:
-        settings = settings_of_training(config, run_dir=str(home))
+        settings = settings_of_training(config, run_dir=str(run_dir))
         several = HydraConfig.get().mode == RunMode.MULTIRUN
         if several and isinstance(settings["resume"], str) and settings["resume"] != "auto":
             raise UserError(
@@ -75,22 +75,22 @@ def train(config: DictConfig) -> float | None:
                 "has its own; leave one of resume and -m out"
             )
         if several:
-            settings["sweep"] = home.parent.name
+            settings["sweep"] = run_dir.parent.name
         run = build_verb(verb_class("train"), settings)
         result: float | None = run.find_rate() if run.find_lr else run.run().monitored
         return result
     finally:
-        remove_empty(home)  # Hydra made it, and where nothing came of it none is left
+        remove_empty(run_dir)  # created by Hydra
 
 
 def _run_over_trainings(verb: str, config: DictConfig) -> None:
-    """Run a verb that takes the keys of train besides its own, as search does.
+    """Run a verb that includes the keys of train, such as search.
 
-    Its class gets the settings of a training, and the command line that gives them again.
+    Its class gets the settings of a training, and a command line that reproduces them.
     """
-    home = run_home()
+    run_dir = job_dir()
     try:
-        settings = settle(verb, config, run_dir=str(home))
+        settings = resolve_settings(verb, config, run_dir=str(run_dir))
         own = {key: settings.pop(key) for key in own_keys(verb) if key != "run_dir"}
         words = [
             word
@@ -103,7 +103,7 @@ def _run_over_trainings(verb: str, config: DictConfig) -> None:
         paths = [one for one in others if one.startswith("hydra.searchpath=")]
         own |= {
             TARGET: verb_class(verb),
-            "run_dir": str(home),
+            "run_dir": str(run_dir),
             "seed": settings["seed"],
             "overrides": words,
             "options": [*(word for path in added for word in ("--config-dir", path)), *paths],
@@ -111,4 +111,4 @@ def _run_over_trainings(verb: str, config: DictConfig) -> None:
         run = build(own)
         replace(run, settings=settings).run()
     finally:
-        remove_empty(home)
+        remove_empty(run_dir)

@@ -1,4 +1,4 @@
-"""The wording of what a user can mend, whoever raised it."""
+"""Messages for user errors, from any exception."""
 
 import difflib
 import re
@@ -35,22 +35,22 @@ _MEANT = {
     "fp16": "trainer.precision",
     "bf16": "trainer.precision",
 }
-"""What other toolkits call a key, and what is meant by it here."""
+"""Names of keys in other toolkits, and their equivalents here."""
 _SLOTS = [f"attention@{node}" for node in SLOT_NODES]
 
 
 def in_words(error: Exception, started: bool) -> str | None:
-    """One line for an error, or None for one that is not the user's to mend.
+    """Return one line for a user error, or None for other errors.
 
     Args:
-        error: what was raised.
-        started: whether the verb's own work had begun; before that a `ValueError` or
-            `TypeError` is Hydra's.
+        error: the exception.
+        started: True if the verb's work had begun; before that, a `ValueError` or `TypeError` is
+            Hydra's.
     """
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, BrokenPipeError):
-        return None  # whoever read the output has enough
+        return None  # the reader has closed the pipe
     if isinstance(error, YAMLError):
         return f"a configuration is no YAML: {' '.join(str(error).split())}"
     if isinstance(error, OSError) and error.strerror:
@@ -67,23 +67,23 @@ def in_words(error: Exception, started: bool) -> str | None:
 
 
 def nearest(wrong: str, options: Iterable[str]) -> str:
-    """The end of a message that names the nearest right name; "" where none is near."""
+    """Return the end of a message with the closest names; "" if none is close."""
     options = list(options)
     last = wrong.rpartition(".")[2]
     if _MEANT.get(last) in options:
         return f"; did you mean {_MEANT[last]}?"
-    found = [one for one in options if one.rpartition(".")[2] == last and one != last]
-    if not found or "." in wrong:
+    close = [one for one in options if one.rpartition(".")[2] == last and one != last]
+    if not close or "." in wrong:
         place, dot, _ = wrong.rpartition(".")
         beside = [one.rpartition(".")[2] for one in options if one.rpartition(".")[0] == place]
         ends = difflib.get_close_matches(last, beside, n=1, cutoff=0.5) if dot else []
         near = [f"{place}.{end}" for end in ends]
         near = near or difflib.get_close_matches(wrong, options, n=1, cutoff=0.5)
-        found = near or found
-    if not found:  # nearly the right key in the wrong place
+        close = near or close
+    if not close:  # a similar key in another place
         endings = {option.rpartition(".")[2]: option for option in options}
-        found = [endings[end] for end in difflib.get_close_matches(last, endings, n=1, cutoff=0.7)]
-    return f"; did you mean {' or '.join(found[:3])}?" if found else ""
+        close = [endings[end] for end in difflib.get_close_matches(last, endings, n=1, cutoff=0.7)]
+    return f"; did you mean {' or '.join(close[:3])}?" if close else ""
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -93,7 +93,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _worded(error: BaseException) -> str | None:
-    """What a single exception of Hydra's or OmegaConf's says of names; None where it does not."""
+    """Return a message for a single exception of Hydra or OmegaConf, or None."""
     if isinstance(error, UserError):
         return str(error)
     ours = re.search(r"UserError raised while resolving interpolation: (.*)", str(error))
@@ -142,7 +142,7 @@ def _unknown_choice(error: MissingConfigException) -> str:
 
 
 def _keys(node: Any, prefix: str = "") -> Iterator[str]:
-    """Every key of a configuration, with dots; those of Hydra and of targets left out."""
+    """Yield every dotted key of a configuration, except Hydra's and `_target_`."""
     for key, value in node.items() if isinstance(node, dict) else ():
         if key != "hydra" and not str(key).startswith("_"):
             yield f"{prefix}{key}"

@@ -1,1 +1,1 @@
-"""Hydra's choices and a user's overrides, and how they become the values of a run."""
+"""Composition of a run's settings from Hydra's choices and a user's overrides."""

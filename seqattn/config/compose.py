@@ -1,4 +1,4 @@
-"""From what a user typed to plain settings, by way of Hydra."""
+"""Plain settings from overrides, composed by Hydra."""
 
 import re
 from pathlib import Path
@@ -18,41 +18,40 @@ from seqattn.storage import file_faults, user_path
 from seqattn.training.rendezvous import rendezvous
 
 Settings = dict[str, Any]
-"""A verb's keys with plain values, interpolations resolved."""
-_TRIES = 10_000  # names of a run's directory, before it is given up
+"""Plain values of a verb's keys, interpolations resolved."""
+_TRIES = 10_000  # attempts to name a run's directory
 _FILLING = ("experiment", "processor")
-"""Groups whose choices fill the keys of others."""
+"""Groups whose choices set keys of other groups."""
 
 
 def register_resolvers() -> dict[str, str]:
-    """Registers `${user_path:PATH}` and `${unused:PATH}`.
+    """Register `${user_path:PATH}` and `${unused:PATH}`.
 
-    The first knows "~" as the home folder. The second is a directory that it makes: PATH, or with a
-    number behind it where that is taken; it leads nowhere for a PATH that goes up, as a run of such
-    a name would. Ranks, and processes that a launcher starts, take one PATH.
+    The first expands "~". The second creates a directory: PATH, or PATH with a number if that
+    exists; a PATH with ".." is an error. All ranks, and processes of a launcher, get the same one.
 
     Returns:
-        The directories that were made, by their PATHs.
+        The created directories by their PATHs.
     """
-    made: dict[str, str] = {}
+    created: dict[str, str] = {}
 
     def unused(path: str) -> str:
         if ".." in Path(path).parts:
             raise UserError(f"name must stay in the folder of runs, got {path}; give run_dir=PATH")
-        if path not in made:
-            made[path] = rendezvous.agreed(lambda: _made(path))
-        return made[path]
+        if path not in created:
+            created[path] = rendezvous.agreed(lambda: _make_unused(path))
+        return created[path]
 
     OmegaConf.register_new_resolver("unused", unused, use_cache=True, replace=True)
     OmegaConf.register_new_resolver("user_path", lambda path: str(user_path(path)), replace=True)
-    return made
+    return created
 
 
-def _made(path: str) -> str:
-    """Make a directory of this name, or with the first free number behind it.
+def _make_unused(path: str) -> str:
+    """Create a directory of this name, or with the first unused number.
 
     Raises:
-        UserError: none can be made, as below a link that leads nowhere.
+        UserError: none can be created, for example below a broken link.
     """
     name, number = path, 1
     with file_faults("make", Path(path)):
@@ -68,32 +67,31 @@ def _made(path: str) -> str:
     raise UserError(f"cannot make a directory such as {path}; give run_dir=PATH")
 
 
-def settle(verb: str, config: DictConfig, **own: str) -> Settings:
-    """The settings of a job, as Hydra composed it.
+def resolve_settings(verb: str, config: DictConfig, **own: str) -> Settings:
+    """Return the settings of a job composed by Hydra.
 
-    `attention=[a,b]` (or a slot's own) becomes a list of both, each with the same other overrides.
+    `attention=[a,b]` (or for a slot) becomes a list of both, each with the same other overrides.
 
     Args:
-        verb: the name of its configuration.
-        config: what Hydra composed.
-        **own: values that the verb knows better, before others that name them are resolved.
+        verb: name of its configuration.
+        config: composed by Hydra.
+        **own: values that override the config's, before interpolations are resolved.
 
     Raises:
-        UserError: for a value that must be given, an interpolation that leads nowhere, or a key
-            that the verb does not know.
+        UserError: for a missing value, an invalid interpolation, or an unknown key.
     """
     overrides = list(HydraConfig.get().overrides.task)
     several = HydraConfig.get().mode is RunMode.MULTIRUN
-    whole = complete(verb, overrides) if several and from_bundle(verb) else overrides
-    if whole != overrides:  # a job of a multirun over bundles
-        config = compose(HydraConfig.get().job.config_name, whole)
+    completed = complete(verb, overrides) if several and from_bundle(verb) else overrides
+    if completed != overrides:  # a job of a multirun over bundles
+        config = compose(HydraConfig.get().job.config_name, completed)
     with open_dict(config):
         config.update(own)
     settings = plain(config)
     settings.pop(FROM_BUNDLE, None)
-    mixed = {key: names for key, names in map(_mixture, whole) if names}
+    mixed = {key: names for key, names in map(_mixture, completed) if names}
     for key, names in mixed.items():
-        others = [override for override in whole if _mixture(override)[0] not in mixed]
+        others = [override for override in completed if _mixture(override)[0] not in mixed]
         others += [f"{other}={chosen[0]}" for other, chosen in mixed.items() if other != key]
         layers = (compose(verb, [*others, f"{key}={name}"]) for name in names)
         slot = key.partition("@")[2] or key
@@ -105,16 +103,16 @@ def settle(verb: str, config: DictConfig, **own: str) -> Settings:
 def settings_of_training(config: DictConfig, **own: str) -> Settings:
     """Return the settings of a training, with its choices and the overrides to resume it by.
 
-    Args and Raises: as `settle`.
+    Args and Raises: as `resolve_settings`.
     """
-    settings = settle("train", config, **own)
+    settings = resolve_settings("train", config, **own)
     typed = [word for word in HydraConfig.get().overrides.task if not is_filled(word)]
-    kept = [word for word in typed if word.partition("=")[0] not in ("resume", "run_dir")]
-    return {**settings, "choices": choices(), "overrides": kept}
+    overrides = [word for word in typed if word.partition("=")[0] not in ("resume", "run_dir")]
+    return {**settings, "choices": choices(), "overrides": overrides}
 
 
 def choices() -> dict[str, str]:
-    """The choice of each group that has one, of the job that Hydra runs."""
+    """Return the choices of Hydra's current job by group."""
     chosen = HydraConfig.get().runtime.choices
     return {
         str(group): re.sub(OWN, "", str(name))
@@ -124,7 +122,7 @@ def choices() -> dict[str, str]:
 
 
 def _check_keys(verb: str, settings: Settings) -> None:
-    """Refuses keys that are not there or were taken away, before anything heavy is imported."""
+    """Raise UserError for unknown or removed keys, before any slow import."""
     needed, optional = _keys_of(verb)
     for key in settings:
         if key not in (*needed, *optional, TARGET):
@@ -135,7 +133,7 @@ def _check_keys(verb: str, settings: Settings) -> None:
 
 
 def _keys_of(verb: str) -> tuple[list[str], list[str]]:
-    """Keys that a verb needs, and those that may be absent: empty slots, and lists of choices."""
+    """Return a verb's required keys, and its optional ones: empty slots and lists of choices."""
     needed, optional = own_keys(verb), list[str]()
     for base in bases(verb):
         theirs = _keys_of(base)
@@ -149,7 +147,7 @@ def _keys_of(verb: str) -> tuple[list[str], list[str]]:
 
 
 def plain(config: DictConfig) -> Settings:
-    """A configuration as plain dicts and lists, interpolations resolved."""
+    """Convert a configuration to plain dicts and lists, interpolations resolved."""
     try:
         missing = sorted(OmegaConf.missing_keys(config))
         container = OmegaConf.to_container(config, resolve=True)
@@ -163,7 +161,7 @@ def plain(config: DictConfig) -> Settings:
 
 
 def _mixture(override: str) -> tuple[str, list[str]]:
-    found = re.fullmatch(r"(attention(?:@(?:encoder|decoder|cross)_attention)?)=\[(.*)\]", override)
-    if found is None:
+    match = re.fullmatch(r"(attention(?:@(?:encoder|decoder|cross)_attention)?)=\[(.*)\]", override)
+    if match is None:
         return override, []
-    return found[1], [name.strip() for name in found[2].split(",")]
+    return match[1], [name.strip() for name in match[2].split(",")]

@@ -1,4 +1,4 @@
-"""What a user's overrides become: grammar quoted, and what a run or a bundle brings put first."""
+"""Completion of a user's overrides: quoting, and overrides from a run or a bundle."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,58 +16,58 @@ from seqattn.errors import UserError
 from seqattn.storage import user_path
 
 OWN = r"bundle\d+_"
-"""What the choices that a bundle fills begin with, before the names that they had there."""
+"""Prefix of the names of choices from a bundle."""
 _SENTENCES = ("text", "target", "question", "context")
 
 
 def complete(verb: str, overrides: Sequence[str]) -> list[str]:
-    """A user's overrides behind those that `resume=RUN`, `bundle=` or `init_from=PATH` bring.
+    """Put overrides from `resume=RUN`, `bundle=` or `init_from=PATH` before a user's.
 
-    A run brings the overrides that it was started with. A bundle brings its nodes, as choices of
-    names such as `bundle0_gqa`, unless the user chose another member of that group.
+    A run adds the overrides that it was started with. A bundle adds its nodes, as choices with
+    names such as `bundle0_gqa`, unless the user chose another one of that group.
 
     Raises:
-        UserError: where there is no such run or bundle.
+        UserError: there is no such run or bundle.
     """
-    overrides = [_home_quoted(override) for override in overrides]
+    overrides = [_tilde_quoted(override) for override in overrides]
     if verb in ("analyze", "generate", "explain"):
         overrides = [_as_text(override) for override in overrides]
     overrides = [_lone_quoted(override) for override in overrides]
-    if verb == "evaluate":  # keys of the search, whatever it is
+    if verb == "evaluate":  # keys of any search
         overrides = [f"++{one}" if one.startswith("tune.") else one for one in overrides]
     a_run = verb == "train" and value_of(overrides, "resume") not in ("auto", True, False)
     run = _path(overrides, "resume") if a_run else None
     if run is not None:
         before = overrides_of(run, overrides, _trusted(overrides))
         overrides = [*before, f"run_dir={quoted(run)}", *overrides]
-    given = value_of(overrides, "init_from") if verb == "train" else _path(overrides, "bundle")
-    several = value_of(overrides, "bundles") if verb == "explain" and given is None else None
-    if isinstance(several, list) and several:  # on the data of the first
-        given = str(getattr(several[0], "text", several[0]))
-    if not from_bundle(verb) or not isinstance(given, str):
+    path = value_of(overrides, "init_from") if verb == "train" else _path(overrides, "bundle")
+    several = value_of(overrides, "bundles") if verb == "explain" and path is None else None
+    if isinstance(several, list) and several:  # uses the data of the first
+        path = str(getattr(several[0], "text", several[0]))
+    if not from_bundle(verb) or not isinstance(path, str):
         return list(overrides)
-    if run is not None:  # which has the settings of its bundle, wherever that is now
+    if run is not None:  # it has the settings of its bundle, which may have moved
         nodes = nodes_of(run, from_bundle(verb).values(), _trusted(overrides))
         return [*_filled(verb, overrides, nodes, run), *overrides]
     from seqattn.bundle.files import read_config
 
-    bundle = read_config(user_path(given), trust=_trusted(overrides))
-    return [*_filled(verb, overrides, bundle, given), *overrides]
+    bundle = read_config(user_path(path), trust=_trusted(overrides))
+    return [*_filled(verb, overrides, bundle, path), *overrides]
 
 
 def _trusted(overrides: Sequence[str]) -> list[str]:
-    """The packages that a user trusts."""
+    """Return the packages that a user trusts."""
     trust = value_of(overrides, "trust")
     return [str(getattr(one, "text", one)) for one in trust] if isinstance(trust, list) else []
 
 
 def is_filled(override: str) -> bool:
-    """Whether `complete` added an override for a bundle's node."""
+    """Return True if `complete` added the override for a bundle's node."""
     return re.match(rf"[^=]+=\[?{OWN}", override) is not None
 
 
 def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path: str) -> list[str]:
-    """Overrides that choose a bundle's nodes for the groups of which the user chose no member."""
+    """Return overrides that choose a bundle's nodes for groups without a user's choice."""
     from seqattn.bundle.data_paths import MISSING, with_paths
     from seqattn.bundle.files import part_of
 
@@ -84,27 +84,27 @@ def _filled(verb: str, overrides: Sequence[str], bundle: Mapping[str, Any], path
         was = str((bundle.get("choices") or {}).get(group))
         names = []
         for part in node if isinstance(node, list) else [node]:
-            if not isinstance(part, dict) or "defaults" in part:  # which are files for Hydra
+            if not isinstance(part, dict) or "defaults" in part:  # Hydra composes these from files
                 raise UserError(f"{path}: {origin} must be a choice with keys of its own")
-            if isinstance(part.get("processors"), list):  # by names, to put others beside them
+            if isinstance(part.get("processors"), list):  # by name, so that others can be added
                 listed = {str(number): one for number, one in enumerate(part["processors"])}
                 part = {**part, "processors": listed}
             names.append(f"bundle{next(numbers)}_{was if was.isidentifier() else 'NAME'}")
-            home = group.partition("@")[0]
-            ConfigStore.instance().store(group=home, name=names[-1], node=with_new_keys(home, part))
+            base = group.partition("@")[0]
+            ConfigStore.instance().store(group=base, name=names[-1], node=with_new_keys(base, part))
         chosen = f"[{','.join(names)}]" if isinstance(node, list) else names[0]
         brought.append(f"{group}={chosen}")
     return brought
 
 
 def _needs_no_data(verb: str, overrides: Sequence[str]) -> bool:
-    if verb == "convert":  # which tells that it scores nothing
+    if verb == "convert":  # it reports that it scores nothing
         return not (value_of(overrides, "prune") or value_of(overrides, "uptrain_steps"))
     return value_of(overrides, "text") is not None
 
 
 def _path(overrides: Sequence[str], key: str) -> str | None:
-    """The path that a key is given; None where there is none yet, or several."""
+    """Return the path given for a key; None without one, or if there are several."""
     given = value_of(overrides, key)
     if given is not None and not isinstance(given, str | Sweep):
         raise UserError(f"{key} must be text, got {given!r}")
@@ -112,28 +112,28 @@ def _path(overrides: Sequence[str], key: str) -> str | None:
 
 
 def quoted(text: str) -> str:
-    """A text in Hydra's grammar of overrides, whatever characters it holds."""
+    """Quote any text for Hydra's grammar of overrides."""
     literal = QuotedString(text, Quote.single).with_quotes()
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", literal)  # no interpolation
 
 
 def _as_text(override: str) -> str:
-    """Quotes a sentence, so that its commas and colons are no grammar of Hydra's."""
+    """Quote a sentence, so that Hydra does not parse its commas and colons."""
     key, _, value = override.partition("=")
     as_it_is = value == "null" or (len(value) > 1 and value[0] == value[-1] and value[0] in "'\"")
     return override if key not in _SENTENCES or as_it_is else f"{key}={quoted(value)}"
 
 
-def _home_quoted(override: str) -> str:
-    """Quotes a path in a home folder: Hydra's grammar has no bare "~"."""
-    found = re.fullmatch(r"([^=]+)=(~[^,'\"\[\]{}]*)", override)
-    return f"{found[1]}={quoted(found[2])}" if found else override
+def _tilde_quoted(override: str) -> str:
+    """Quote a path that begins with "~", which Hydra's grammar does not allow."""
+    match = re.fullmatch(r"([^=]+)=(~[^,'\"\[\]{}]*)", override)
+    return f"{match[1]}={quoted(match[2])}" if match else override
 
 
 def _lone_quoted(override: str) -> str:
-    """Quotes a value that is no grammar of Hydra's, as a path may be: it is text as it is.
+    """Quote a value that Hydra cannot parse, such as some paths.
 
-    What begins as a list, a dict or a quoted text, or holds a comma, is left to Hydra.
+    Lists, dicts, quoted texts and values with a comma are left to Hydra.
     """
     key, equals, value = override.partition("=")
     if not equals or not re.fullmatch(r"[+]*[\w.@]+", key) or not value.isprintable():

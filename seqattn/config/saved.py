@@ -1,4 +1,4 @@
-"""The overrides that a run was started with, which may be somebody else's: data, never code."""
+"""Overrides saved by a run, which may be untrusted: read as data, never as code."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,33 +17,33 @@ from seqattn.places import shipped
 from seqattn.storage import user_path
 
 _OTHER_KEYS = ("callbacks", "generation", "logger", "processor", "schedule")
-"""Groups whose choices have other keys than one another, and with others of which a run goes on."""
+"""Groups whose choices differ in their keys, and may change when a run is resumed."""
 _NOT_READ = ("resume", "run_dir", "trust", "find_lr")
-"""Keys that only the one who types a command may give."""
+"""Keys allowed only on the command line."""
 _TYPE = "; type it yourself if you trust the run's author"
 _NAME = re.compile(r"\w[\w.-]*")
 _KEY = re.compile(r"[a-zA-Z]\w*(\.(\w*[a-zA-Z0-9]|_target_|_partial_))*")
 _OF_A_KEY = re.compile(r"\$\{\.*\w[\w.]*\}")
-"""An interpolation that takes another key's value, and asks no resolver."""
+"""Pattern of an interpolation of another key, without a resolver."""
 
 
-def overrides_of(run: str, given: Sequence[str], trust: Collection[str]) -> list[str]:
-    """The overrides of a run, but for those that are given anew.
+def overrides_of(run: str, typed: Sequence[str], trust: Collection[str]) -> list[str]:
+    """Return the overrides of a run, except those that are replaced.
 
     Args:
-        run: its directory.
-        given: overrides as they were typed.
+        run: directory of the run.
+        typed: overrides of the current command.
         trust: packages whose classes they may name.
 
     Raises:
-        UserError: there is no such run, or one of its overrides could run something.
+        UserError: there is no such run, or one of its overrides could run code.
     """
     file = user_path(run) / "overrides.yaml"
     before = _read(file, run)
     if not isinstance(before, list) or not all(isinstance(one, str) for one in before):
         raise UserError(f"{file} cannot be read; start a run anew")
-    replaced = {_bare(override) for override in given}
-    saved = [one for one in before if _bare(one) not in replaced and not _outdated(one, given)]
+    replaced = {_bare(override) for override in typed}
+    saved = [one for one in before if _bare(one) not in replaced and not _outdated(one, typed)]
     for one in saved:
         reason = _fault(one, trust)
         if reason is not None:
@@ -52,19 +52,19 @@ def overrides_of(run: str, given: Sequence[str], trust: Collection[str]) -> list
 
 
 def nodes_of(run: str, names: Collection[str], trust: Collection[str]) -> dict[str, Node]:
-    """Nodes of a run's configuration that name no class but ours or a trusted package's.
+    """Return nodes of a run's configuration, which may only name trusted classes.
 
     Args:
-        run: its directory.
-        names: of the nodes; the names of their choices come with them.
-        trust: the packages.
+        run: directory of the run.
+        names: of the nodes; the names of their choices are included.
+        trust: packages, beside seqattn, whose classes they may name.
 
     Raises:
-        UserError: there is no such run, or it names others.
+        UserError: there is no such run, or it names other classes.
     """
     file = user_path(run) / "config.yaml"
-    found = _read(file, run)
-    if not isinstance(found, dict) or not isinstance(found.get("choices") or {}, dict):
+    config = _read(file, run)
+    if not isinstance(config, dict) or not isinstance(config.get("choices") or {}, dict):
         raise UserError(f"{file} cannot be read; start a run anew")
 
     def marks(node: Node, place: str) -> dict[str, Node]:
@@ -76,8 +76,8 @@ def nodes_of(run: str, names: Collection[str], trust: Collection[str]) -> dict[s
             raise UserError(f"{file}: {place} names {node[TARGET]!r}, {_untrusted(node[TARGET])}")
         return {key: node[key] for key in (TARGET, PARTIAL) if key in node}
 
-    kept = {name: found[name] for name in ("choices", *names) if name in found}
-    return {name: remarked(node, name, marks) for name, node in kept.items()}
+    selected = {name: config[name] for name in ("choices", *names) if name in config}
+    return {name: remarked(node, name, marks) for name, node in selected.items()}
 
 
 def _read(file: Any, run: str) -> Any:
@@ -90,7 +90,7 @@ def _read(file: Any, run: str) -> Any:
 
 
 def _fault(text: str, trust: Collection[str]) -> str | None:
-    """Why an override is not taken from a run's file; None where it is."""
+    """Return why an override from a run's file is rejected; None if it is accepted."""
     try:
         override = parsed(text)
         if override.is_sweep_override():
@@ -111,7 +111,7 @@ def _fault(text: str, trust: Collection[str]) -> str | None:
 
 
 def _faults(override: Override, key: str, value: Any, trust: Collection[str]) -> Iterator[str]:
-    """What is wrong with the value of a key, and the values in it."""
+    """Yield faults of the value of a key, and of nested values."""
     text = getattr(value, "text", value)
     if isinstance(text, str) and "${" in _OF_A_KEY.sub("", text):
         yield f"which asks a resolver{_TYPE}"
@@ -129,7 +129,7 @@ def _faults(override: Override, key: str, value: Any, trust: Collection[str]) ->
 
 
 def _may_be(target: Any, place: str, trust: Collection[str]) -> bool:
-    """Whether a class may be named at a place: one that belongs there, or of a trusted package."""
+    """Return True if a class is allowed at a place: one of its types, or of a trusted package."""
     if not isinstance(target, str) or "${" in target:
         return False
     ours = target.startswith("seqattn.") and target.rpartition(".")[2] in types_at(place)
@@ -142,12 +142,12 @@ def _untrusted(target: Any) -> str:
 
 
 def _bare(override: str) -> str:
-    """An override's key, however it is set."""
+    """Return the key of an override, without prefixes such as "+"."""
     return override.partition("=")[0].lstrip("+~")
 
 
 def _known() -> tuple[set[str], set[str]]:
-    """The groups of a training, with their slots, and its keys."""
+    """Return the groups of a training, with their slots, and its keys."""
     text = (shipped("conf") / "train.yaml").read_text(encoding="utf-8")
     document: Mapping[str, Any] = yaml.safe_load(text)
     entries = [
@@ -158,15 +158,15 @@ def _known() -> tuple[set[str], set[str]]:
     return groups, slots | document.keys() - {"defaults", "hydra", TARGET}
 
 
-def _outdated(override: str, given: Sequence[str]) -> bool:
-    """Whether its key is of a choice that has given way, in `given`, to one without it."""
+def _outdated(override: str, typed: Sequence[str]) -> bool:
+    """Return True if its key belongs to a choice replaced in `typed` by one without that key."""
     place = re.sub(r"^generation\.processors\b", "processor", _bare(override))
     group, *path = place.split(".")
-    names = value_of(given, group) if group in _OTHER_KEYS and path else None
+    names = value_of(typed, group) if group in _OTHER_KEYS and path else None
     names = [names] if isinstance(names, str) else names
     known = choices(group) if isinstance(names, list) else {}
     if not isinstance(names, list) or not known.keys() >= set(map(str, names)):
-        return False  # of choices of one's own nothing is known
+        return False  # the keys of a user's choices are unknown
     node: Any = {name: part for one in names for name, part in known[str(one)].items()}
     for word in path[:-1] if override.startswith("+") else path:
         if not isinstance(node, dict):
@@ -178,16 +178,16 @@ def _outdated(override: str, given: Sequence[str]) -> bool:
 
 
 def value_of(overrides: Sequence[str], key: str) -> Any:
-    """The value that a user gave a key last; None where there is none."""
-    given = [override for override in overrides if override.partition("=")[0] == key]
-    return parsed(given[-1]).value() if given else None
+    """Return the last value given for a key, or None."""
+    matches = [override for override in overrides if override.partition("=")[0] == key]
+    return parsed(matches[-1]).value() if matches else None
 
 
 def parsed(override: str) -> Override:
-    """An override as Hydra reads it.
+    """Parse an override by Hydra's grammar.
 
     Raises:
-        OverrideParseException: it cannot be read.
+        OverrideParseException: it cannot be parsed.
     """
-    [found] = OverridesParser.create().parse_overrides([override])
-    return found
+    [result] = OverridesParser.create().parse_overrides([override])
+    return result

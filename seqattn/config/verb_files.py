@@ -1,4 +1,4 @@
-"""What the YAML of a verb says of it, beside the values of its keys."""
+"""Facts on verbs from their YAML files."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -10,16 +10,16 @@ from seqattn.bundle.nodes import TARGET
 from seqattn.places import CONF
 
 FROM_BUNDLE = "_from_bundle_"
-"""The key under which a verb names the groups that a bundle fills."""
+"""Key of a verb's YAML with the groups that a bundle fills."""
 
 
 def own_keys(verb: str) -> list[str]:
-    """Return the keys that a verb's own YAML gives values."""
+    """Return the keys with values in a verb's own YAML."""
     return [key for key in document(verb) if key not in ("defaults", "hydra", TARGET, FROM_BUNDLE)]
 
 
 def bases(verb: str) -> list[str]:
-    """Return the verbs whose keys a verb takes besides its own."""
+    """Return the verbs whose keys a verb includes."""
     defaults = document(verb)["defaults"]
     return [entry for entry in defaults if isinstance(entry, str) and entry != "_self_"]
 
@@ -30,14 +30,14 @@ def verb_class(verb: str) -> str:
 
 
 def from_bundle(verb: str) -> Mapping[str, str]:
-    """Return the groups that a bundle fills, each with the bundle's node that it is filled from."""
+    """Return the groups that a bundle fills, each with the bundle's node for it."""
     filled: Mapping[str, str] = document(verb).get(FROM_BUNDLE) or {}
     return filled
 
 
 @cache
 def document(verb: str) -> dict[str, Any]:
-    """Return the content of a verb's YAML; nothing where the verb is not one of the table."""
+    """Return the content of a verb's YAML, empty without a file."""
     file = CONF / f"{verb}.yaml"
     content: dict[str, Any] = yaml.safe_load(file.read_text("utf-8")) if file.is_file() else {}
     return content

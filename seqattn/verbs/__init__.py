@@ -1,1 +1,1 @@
-"""A use case each, such as to train, to evaluate or to explain."""
+"""Use cases that work on bundles, such as evaluation, generation and analysis."""

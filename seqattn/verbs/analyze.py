@@ -1,4 +1,4 @@
-"""Where a bundle's attention looks in one sentence, or in one question."""
+"""Heatmaps of a bundle's attention in one sentence or question."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,13 @@ class Analysis(BundleRun):
 
     Args:
         bundle, device, trust: as `BundleRun`.
-        output: the directory for the pictures.
-        text: the sentence to look into.
-        target: an output of one's own; None for the model's.
-        question: in place of a text, for a bundle that answers questions.
-        context: what the question is about.
-        heads: a picture of each layer's heads, too.
-        format: of the pictures.
+        output: directory for the figures.
+        text: the sentence to analyze.
+        target: an output to use in place of the model's; None for the model's.
+        question: replaces the text, for a bundle that answers questions.
+        context: context of the question.
+        heads: True to draw each layer's heads, too.
+        format: file format of the figures.
     """
 
     output: str
@@ -34,10 +34,10 @@ class Analysis(BundleRun):
     format: Literal["png", "svg", "pdf"] = "png"
 
     def run(self) -> list[Path]:
-        """Draws and prints; returns the pictures.
+        """Draw the figures and print the alignment; return the files.
 
         Raises:
-            UserError: where the bundle cannot be used, or there is nothing to look into.
+            UserError: the bundle cannot be used, or there is no input.
         """
         bundle = self.load()
         question, context, text = self.question or "", self.context or "", self.text or ""

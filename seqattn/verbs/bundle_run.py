@@ -1,4 +1,4 @@
-"""What the verbs that use a bundle have in common."""
+"""Base classes of verbs that use a bundle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ Split = Literal["train", "val", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class BundleRun:
-    """A run on a trained model.
+    """Base class of verbs that use a bundle.
 
     Args:
-        bundle: the model's path.
-        device: where the model runs.
-        trust: packages, beside this one, that parts of the bundle may come from.
-        ensemble: paths of other bundles that answer with it, as `seqattn.load`.
+        bundle: path of the bundle.
+        device: device of the model.
+        trust: packages, beside seqattn, that parts of the bundle may come from.
+        ensemble: paths of other bundles to average with, as in `seqattn.load`.
         settings: the plain settings that it was built from.
     """
 
@@ -38,14 +38,14 @@ class BundleRun:
 
     @property
     def names(self) -> str:
-        """All that answer, as titles name them."""
+        """Names of all bundles, for titles."""
         return " + ".join([self.bundle, *self.ensemble])
 
     def load(self, search: AnySearch | None = None) -> Bundle:
-        """The bundle, for a search that gives what its model does.
+        """Load the bundle, and check that a search fits it.
 
         Raises:
-            UserError: where it cannot be used, or not with that search.
+            UserError: it cannot be used, or not with that search.
         """
         keep_freed_memory()
         found = load_bundle(self.bundle, self.device, self.trust, self.ensemble)
@@ -57,15 +57,15 @@ class BundleRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRun(BundleRun):
-    """A run that scores what a bundle makes of a split.
+    """Base class of verbs that score a bundle's outputs for a split.
 
     Args:
         bundle, device, trust: as `BundleRun`.
-        data: where the texts or questions come from.
+        data: source of texts or questions.
         generation: the search.
-        scorer: how outputs are compared with their references.
+        scorer: compares outputs with their references.
         split: train, val or test.
-        cache_dir: of the data; None for the usual place.
+        cache_dir: cache of the data; None for the default.
     """
 
     data: Any
@@ -75,21 +75,21 @@ class ScoredRun(BundleRun):
     cache_dir: str | None = None
 
     def load(self, search: AnySearch | None = None) -> Bundle:
-        """As `BundleRun`, for a scorer that fits the search."""
+        """Load the bundle, and check that search and scorer fit."""
         if search is not None:
             search.check_scorer(self.scorer)
         return super().load(search)
 
     def read_rows(self, bundle: Bundle) -> Rows:
-        """The split, as the task of the bundle reads it.
+        """Read the split for the bundle's task.
 
         Raises:
-            UserError: where it cannot be read, or has no references.
+            UserError: it cannot be read, or has no references.
         """
         return bundle.rows(self._table(bundle), self.split)
 
     def read_texts(self, bundle: TextBundle) -> Texts:
-        """As `read_rows`."""
+        """Read the split for a bundle that generates text; see `read_rows`."""
         return bundle.rows(self._table(bundle), self.split)
 
     def _table(self, bundle: Bundle) -> Any:

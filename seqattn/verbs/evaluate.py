@@ -1,4 +1,4 @@
-"""A bundle's scores on a split of its data, or of other data."""
+"""Scores of a bundle on a split of its data, or of other data."""
 
 import json
 import shlex
@@ -28,25 +28,25 @@ from seqattn.verbs.reranking import Reranking
 from seqattn.verbs.tuning import Tuning, grid_of, show
 
 SENTENCES, SENTENCE = "sentences.jsonl", ("source", "references", "output")
-"""The file of an evaluation that holds its rows, and what each has."""
+"""File of an evaluation with its rows, and their fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(ScoredRun):
-    """Scores of a bundle on a split; writes scores and outputs to a directory.
+    """Score a bundle on a split; write scores and outputs to a directory.
 
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
         output: the directory; None for evaluation/SPLIT beside the bundle, or SPLIT-ensemble or
-            SPLIT-reranked where other models take part.
-        lengths: also scores by source length, the most words of each bin.
-        rerank: how hypotheses are ranked anew by another model.
+            SPLIT-reranked with other models.
+        lengths: upper bounds, in words, of bins of source length to score separately.
+        rerank: settings of reranking by another model.
         tune: lists of values to try on the validation split, by keys of the search and
-            rerank.weight; nested keys as mappings. Empty to score with the search as it is.
-        store: whether the best search of `tune` becomes the bundle's own.
+            rerank.weight; nested keys as mappings. Empty to score with the search unchanged.
+        store: True to store the best search of `tune` in the bundle.
 
     Raises:
-        UserError: for tuning on another split or by lengths, or storing what is not tuned.
+        UserError: for tuning on another split or by lengths, or storing without tuning.
     """
 
     split: Split = "test"
@@ -72,19 +72,19 @@ class Evaluation(ScoredRun):
 
     @property
     def directory(self) -> Path:
-        """Where the scores go."""
+        """Directory for the scores."""
         name: str = "tune" if self.tune else self.split
         name += "-ensemble" * bool(self.ensemble) + "-reranked" * bool(self.rerank.bundle)
         return user_path(self.output or Path(self.bundle).parent / "evaluation" / name)
 
     def run(self, silent: bool = False) -> dict[str, Any]:
-        """Generates or answers, scores, writes and prints; returns what is in scores.json.
+        """Generate, score, write and print; return the content of scores.json.
 
         Args:
-            silent: prints nothing.
+            silent: True to print nothing.
 
         Raises:
-            UserError: where the bundle or the data cannot be used, or nothing can be written.
+            UserError: the bundle or the data cannot be used, or outputs cannot be written.
         """
         with room_for_files(self.directory):
             return self._run(silent)
@@ -93,13 +93,13 @@ class Evaluation(ScoredRun):
         bundle = self.load(self.generation)
         if self.tune:
             return self._tuned(bundle.texts("tune"))
-        made, bins = self._outputs(bundle)
-        scores = made.scores(self.scorer)
-        rows = score_rows(scores) | made.table()
-        by_length = self._by_length(made, bins, rows)
+        outputs, bins = self._outputs(bundle)
+        scores = outputs.scores(self.scorer)
+        rows = score_rows(scores) | outputs.table()
+        by_length = self._by_length(outputs, bins, rows)
         self.directory.mkdir(parents=True, exist_ok=True)
-        made.write(self.directory)
-        self._write_sentences(made)
+        outputs.write(self.directory)
+        self._write_sentences(outputs)
         named = type(self.data).__name__
         origin = getattr(self.data, "origin", lambda _: named)(self.split)
         files: Any = getattr(self.data, "files", lambda _: [])
@@ -108,10 +108,10 @@ class Evaluation(ScoredRun):
             "ensemble": list(self.ensemble),
             "split": self.split,
             "data": origin,
-            "rows": len(made.texts),
+            "rows": len(outputs.texts),
             "scores": plain_scores(scores),
-            made.unit: len(made.texts),
-            **{f"{name}_per_second": rate for name, rate in made.rates.items()},
+            outputs.unit: len(outputs.texts),
+            **{f"{name}_per_second": rate for name, rate in outputs.rates.items()},
             **by_length,
             "generation": self.settings.get("generation"),
             "scorer": self.settings.get("scorer"),
@@ -120,14 +120,15 @@ class Evaluation(ScoredRun):
         }
         write_json(self.directory / "scores.json", results)
         rows["written to"] = str(self.directory)
-        notes = [f"scored {len(made.texts):,} rows of {origin}"]
-        notes += [*getattr(self.data, "report", list)(), *doubts(self.scorer, made.rows.references)]
+        notes = [f"scored {len(outputs.texts):,} rows of {origin}"]
+        notes += getattr(self.data, "report", list)()
+        notes += doubts(self.scorer, outputs.rows.references)
         if not silent:
             print_table(f"{self.split} of {self.names}", rows, notes=notes)
         return results
 
     def _tuned(self, bundle: TextBundle) -> dict[str, Any]:
-        """Tries settings, prints them, and writes the best as a choice of `generation`."""
+        """Try settings, print their scores, and write the best as a choice of `generation`."""
         reranker = self.rerank.over(bundle.tokenizer, self.device, self.trust)
         search, grid = self.settings["generation"], grid_of(self.tune)
         tuning = Tuning(bundle, search, grid, self.scorer, self.rerank, reranker)
@@ -155,7 +156,7 @@ class Evaluation(ScoredRun):
         return results
 
     def _outputs(self, bundle: Bundle) -> tuple[Outputs, Sequence[LengthBin]]:
-        """The output for each row of the split, and its rows by length where that is asked for."""
+        """Return outputs for the split's rows, and the bins of source length, if any."""
         make: Callable[..., Outputs] = bundle.outputs
         if self.rerank.bundle or self.lengths is not None:
             texts = bundle.texts("rerank" if self.rerank.bundle else "lengths")
@@ -167,27 +168,27 @@ class Evaluation(ScoredRun):
             return make(rows, search, tell), bins
 
     def _by_length(
-        self, made: Any, bins: Sequence[LengthBin], table: dict[str, str]
+        self, outputs: Any, bins: Sequence[LengthBin], table: dict[str, str]
     ) -> dict[str, Any]:
-        """Scores of each bin, which are added to the table, too."""
-        found = []
+        """Return scores of each bin, and add them to the table."""
+        scored = []
         for words, numbers in bins:
-            outputs = [made.texts[row] for row in numbers]
-            part = made.rows.at(numbers).score(self.scorer, outputs)
-            found.append({"words": words, "sentences": len(numbers), "scores": plain_scores(part)})
+            texts = [outputs.texts[row] for row in numbers]
+            part = outputs.rows.at(numbers).score(self.scorer, texts)
+            scored.append({"words": words, "sentences": len(numbers), "scores": plain_scores(part)})
             first = f"{part[0].name} {part[0].value:.2f}"
             table[f"{words} words"] = f"{first} ({len(numbers):,} sentences)"
-        return {"by_length": found} if found else {}
+        return {"by_length": scored} if scored else {}
 
-    def _write_sentences(self, made: Outputs) -> None:
-        """Writes what `compare` reads: each row as it came, and what was made of it."""
-        rows = zip(made.rows.sources, made.rows.references, made.texts, strict=True)
+    def _write_sentences(self, outputs: Outputs) -> None:
+        """Write the input, references and output of each row, for `compare`."""
+        rows = zip(outputs.rows.sources, outputs.rows.references, outputs.texts, strict=True)
         lines = (json.dumps(dict(zip(SENTENCE, row, strict=True))) for row in rows)
         write_lines(lines, str(self.directory / SENTENCES))
 
 
 def plain_scores(scores: Sequence[TextScore]) -> dict[str, Any]:
-    """Values and signatures by name."""
+    """Return values and signatures by name."""
     rows: dict[str, Any] = {}
     for score in scores:
         rows[score.name] = {"value": score.value, "signature": score.signature}
@@ -197,7 +198,7 @@ def plain_scores(scores: Sequence[TextScore]) -> dict[str, Any]:
 
 
 def score_rows(scores: Sequence[TextScore]) -> dict[str, str]:
-    """Scores as rows of a table."""
+    """Return scores as rows of a table."""
     rows = {}
     for score in scores:
         within = score.interval

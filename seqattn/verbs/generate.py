@@ -1,4 +1,4 @@
-"""Texts or questions in, outputs or answers out, with a trained bundle."""
+"""Generation of outputs for texts, or of answers to questions."""
 
 import json
 import sys
@@ -27,24 +27,23 @@ from seqattn.verbs.reranking import Reranker, Reranking
 
 @dataclass(frozen=True, kw_only=True)
 class Generation(BundleRun):
-    """Outputs for a text, for the lines of a file, or for those typed.
+    """Generate outputs for a text, for the lines of a file, or for typed lines.
 
     Args:
         bundle, device, trust: as `BundleRun`.
         generation: the search.
-        text: the one text to read, in place of a file.
-        question, context: the one question to answer, of a bundle that answers questions.
+        text: a single text, in place of a file.
+        question, context: a single question, for a bundle that answers questions.
         input: a file of lines, or of JSON lines with texts or questions; None for standard input.
         output: a file; None for standard output.
-        n_best: different outputs for each text, at most; None for one.
-        format: of the lines that come out: text, the output alone; tsv, the number of the line
-            that it answers, its rank, its score and the output; jsonl, all this by name. None for
-            tsv where n_best is above 1, for jsonl of answers to questions, and else for text.
-        rerank: how hypotheses are ranked anew by another model.
+        n_best: maximum number of distinct outputs for each text; None for one.
+        format: of output lines: text, the output only; tsv, number of the input line, rank, score
+            and output; jsonl, the same by name. None for tsv if n_best is above 1, for jsonl with
+            questions, and else for text.
+        rerank: settings of reranking by another model.
 
     Raises:
-        UserError: for several inputs, or where the search gives one hypothesis and several are
-            asked for.
+        UserError: for several inputs, or n_best above the number of hypotheses of the search.
     """
 
     generation: AnySearch
@@ -68,10 +67,10 @@ class Generation(BundleRun):
             object.__setattr__(self, "generation", self.generation.giving(self.n_best))
 
     def run(self) -> None:
-        """Reads, generates and writes.
+        """Read, generate and write.
 
         Raises:
-            UserError: where a file or the bundle cannot be used.
+            UserError: a file or the bundle cannot be used.
         """
         source = None if self.input is None else user_path(self.input)
         if source is not None and (source.is_dir() or not source.exists()):
@@ -85,7 +84,7 @@ class Generation(BundleRun):
         parts: Any = self._questions(source) if asks else self._texts(bundle, source)
         bar: Any = nullcontext(None)
         if source is not None:
-            from seqattn.screen import progress  # one sentence waits for no Rich
+            from seqattn.screen import progress  # importing Rich would delay a single sentence
 
             bar = progress("generating", "texts")
         search: Any = nullcontext()
@@ -99,13 +98,13 @@ class Generation(BundleRun):
                 work: Any = texts if generator else self._answers
                 for part in parts:
                     with bar as tell:
-                        found = [*work(bundle, part, tell)]
-                    yield from found
+                        results = [*work(bundle, part, tell)]
+                    yield from results
 
         write_lines(lines(), self.output)
 
     def _check_asked(self, asks: bool) -> None:
-        """Refuses what the bundle has no use for."""
+        """Raise UserError for inputs that the bundle does not use."""
         if asks and self.text is not None:
             raise UserError("this bundle takes question=... context=..., not a text")
         if not asks and self.question is not None:
@@ -138,10 +137,10 @@ class Generation(BundleRun):
         texts, first = [text for _, text in part], part[0][0] - 1 if part else 0
         read: TextLines = bundle.lines(texts)
         places = [first + number for number in read.texts]
-        found = generate_from_windows(generator, bundle.encode(read.lines), places, progress)
+        lists = generate_from_windows(generator, bundle.encode(read.lines), places, progress)
         if reranker is not None:
-            found = reranker.rank(read.lines, found)
-        best = [_different(bundle, hypotheses)[: self.n_best or 1] for hypotheses in found]
+            lists = reranker.rank(read.lines, lists)
+        best = [_different(bundle, hypotheses)[: self.n_best or 1] for hypotheses in lists]
         for place, lines in enumerate(read.groups(best)):
             number, text = part[place]
             for rank in range(max(map(len, lines))):
@@ -150,16 +149,16 @@ class Generation(BundleRun):
                 yield self._line(number, text, rank + 1, output, [one for _, one in each])
 
     def _line(
-        self, number: int, text: str, rank: int, output: str, found: Sequence[Hypothesis]
+        self, number: int, text: str, rank: int, output: str, hypotheses: Sequence[Hypothesis]
     ) -> str:
         kind = self.format or ("tsv" if (self.n_best or 1) > 1 else "text")
-        score = sum(one.score for one in found)
+        score = sum(one.score for one in hypotheses)
         if kind == "jsonl":
-            total = sum(one.log_probability for one in found)
+            total = sum(one.log_probability for one in hypotheses)
             scores = {"score": score, "log_probability": total}
             row = {"line": number, "source": text, "output": output, "rank": rank, **scores}
             return json.dumps(row, ensure_ascii=False)
-        if self.text is None or len(found) == 1:  # else the lines of the one text
+        if self.text is None or len(hypotheses) == 1:  # else a single text of several lines
             output = in_one_line(output)
         if kind == "text":
             return output
@@ -168,10 +167,10 @@ class Generation(BundleRun):
     def _answers(
         self, bundle: Bundle, part: Sequence[tuple[int, Asked]], progress: Progress | None
     ) -> Iterator[str]:
-        asked = [question for _, question in part]
-        pairs = [(one.question, one.context) for one in asked]
+        questions = [question for _, question in part]
+        pairs = [(one.question, one.context) for one in questions]
         rows = bundle.answer_lines(pairs, self.generation, self.n_best or 1, progress)
-        for one, row in zip(asked, rows, strict=True):
+        for one, row in zip(questions, rows, strict=True):
             name = {} if one.id is None else {"id": one.id}
             yield json.dumps({**name, "question": one.question, **row}, ensure_ascii=False)
 
@@ -179,7 +178,7 @@ class Generation(BundleRun):
 def _different(
     bundle: TextBundle, hypotheses: Sequence[Hypothesis]
 ) -> list[tuple[str, Hypothesis]]:
-    """Hypotheses of different texts, each with its text; the best of several with one text."""
+    """Return hypotheses with distinct texts, and their texts; of equal texts, the best."""
     outputs = bundle.tokenizer.decode_target([hypothesis.ids for hypothesis in hypotheses])
     best: dict[str, Hypothesis] = {}
     for output, hypothesis in zip(outputs, hypotheses, strict=True):
@@ -188,6 +187,6 @@ def _different(
 
 
 def _say_how(expected: str, source: Path | None) -> None:
-    """Tells a person at a terminal what to do."""
+    """Print how to enter inputs if standard input is a terminal."""
     if source is None and sys.stdin is not None and sys.stdin.isatty():
         print(f"type {expected} and Enter; Ctrl-D ends", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What an output was made from, by which a verb knows its own command when it comes again."""
+"""Record of an output's settings and inputs, to recognize a repeated command."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,29 +13,29 @@ from seqattn.inputs import read_json
 from seqattn.storage import digest_of, file_faults, is_file, user_path, write_json
 
 RECORD = "made_from.json"
-"""The file of an output that says what it was made from."""
+"""File of the record in an output."""
 _SHOWN = 4  # differences in a message
 _BESIDE = ("README.md", "scores.json", RECORD)
-"""Files of a bundle that say nothing of what it answers."""
+"""Files of a bundle that do not affect its outputs."""
 
 
 class MadeFrom(BaseModel):
-    """What decides an output; the same wherever the files that are read stand.
+    """Settings and inputs that determine an output, independent of the location of files.
 
-    `settings` are plain values without paths, `contents` sizes and digests of what is read, by the
-    key that names it.
+    `settings` are plain values without paths, `contents` sizes and digests of inputs, by the key
+    that names them.
     """
 
     settings: dict[str, Any]
     contents: dict[str, list[str]]
 
     def write(self, directory: Path) -> None:
-        """Writes it into an output."""
+        """Write the record into an output."""
         write_json(directory / RECORD, self.model_dump())
 
     @classmethod
     def read(cls, directory: Path) -> "MadeFrom":
-        """Reads that of an output.
+        """Read the record of an output.
 
         Raises:
             UserError: it cannot be read.
@@ -47,11 +47,11 @@ class MadeFrom(BaseModel):
             raise UserError(f"{file} cannot be read; name another directory") from error
 
     def is_finished(self, directory: Path, last: str) -> bool:
-        """Whether a directory holds all that this command makes, which is said in a line.
+        """Return True, after printing a line, if a directory holds the complete output.
 
         Args:
             directory: the output, which may be absent.
-            last: the file that is written last.
+            last: name of the file that is written last.
 
         Raises:
             UserError: another command made it, or it holds other files.
@@ -71,7 +71,7 @@ class MadeFrom(BaseModel):
         return finished
 
     def check(self, directory: Path, before: "MadeFrom") -> None:
-        """Refuses to go on in a directory that was made from something else."""
+        """Raise UserError if a directory was made from other settings or inputs."""
         told = before.differing(self)
         if told:
             more = [f"{len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
@@ -81,7 +81,7 @@ class MadeFrom(BaseModel):
             )
 
     def differing(self, other: "MadeFrom") -> list[str]:
-        """How this one differs, in the words of the command line where there are any."""
+        """Return differences from this record, as overrides where possible."""
         from seqattn.training.setting_roles import leaves  # torch takes seconds to import
 
         here, there = (
@@ -91,7 +91,7 @@ class MadeFrom(BaseModel):
         changed = [key for key in sorted(here | there) if here.get(key) != there.get(key)]
         classes = tuple(
             key.removesuffix(TARGET) for key in changed if key.endswith(f".{TARGET}")
-        )  # whose keys follow from the class
+        )  # its keys follow from the class
         words = [
             f"{key.removesuffix(f'.{TARGET}')}={_typed(here.get(key))}"
             for key in changed
@@ -106,7 +106,7 @@ class MadeFrom(BaseModel):
 
 
 def say_finished(directory: Path) -> None:
-    """Says that there is nothing to do."""
+    """Print that there is nothing to do."""
     print(f"output={directory} is finished, nothing is left to do", file=sys.stderr)
 
 
@@ -117,7 +117,7 @@ def _typed(value: Any) -> str:
 
 
 def digests(paths: Iterable[Path]) -> list[str]:
-    """Size and SHA-256 of files, in their order."""
+    """Return size and SHA-256 of files, in order."""
     return [_digest(path) for path in paths]
 
 
@@ -128,7 +128,7 @@ def _digest(path: Path) -> str:
 
 
 def bundle_contents(*paths: str | Path) -> list[str]:
-    """Digests of all that decides what bundles answer: weights, configuration and vocabulary."""
+    """Return digests of all that affects outputs: weights, configuration and vocabulary."""
     return [line for path in paths for line in _of_bundle(user_path(path))]
 
 
@@ -141,23 +141,23 @@ def _of_bundle(path: Path) -> Iterator[str]:
 
 
 def data_contents(source: Any, splits: Sequence[str]) -> dict[str, list[str]]:
-    """Digests of the files of a source's splits, as far as they are known and there.
+    """Return digests of the files of a source's splits, as far as known and existing.
 
     Args:
-        source: a `Source`; one of the hub has no files, and is known by its settings alone.
-        splits: their names.
+        source: a `Source`; one of the hub has no files, and is identified by its settings.
+        splits: names of the splits.
     """
     files: Callable[[str], list[Path]] = getattr(source, "files", lambda split: [])
-    found = {}
+    contents = {}
     for split in splits:
         try:
-            found[f"data.{split}"] = digests(files(split))
-        except UserError:  # such a split is not there
+            contents[f"data.{split}"] = digests(files(split))
+        except UserError:  # there is no such split
             continue
-    return found
+    return contents
 
 
 def contents_now(bundle: str | Path, files: Iterable[Path]) -> dict[str, list[str]]:
-    """Digests of a bundle, and by their paths of files, those that are not there left out."""
+    """Return digests of a bundle, and of existing files by path."""
     each = {str(path.absolute()): digests([path]) for path in files if is_file(path)}
     return {"bundle": bundle_contents(bundle), **each}

@@ -1,4 +1,4 @@
-"""Hypotheses ranked anew by what another model says of them."""
+"""Reranking of hypotheses with the scores of another model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,29 +14,29 @@ from seqattn.generation.forced import forced_log_probabilities
 from seqattn.tokens import EOS
 
 Lists = Sequence[Sequence[Hypothesis]]
-"""Hypotheses of each source."""
+"""Lists of hypotheses, one for each source."""
 
 
 def most_hypotheses(search: Any) -> int:
-    """How many hypotheses of a source a search can give."""
+    """Return the largest number of hypotheses per source that a search returns."""
     return max(getattr(search, "n_best", 1), getattr(search, "beam_size", 1))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reranking:
-    """How n-best lists are ranked anew (Li and Jurafsky 2016, arXiv 1601.00372, MMI-bidi; the
-    noisy channel of Yee et al. 2019, arXiv 1908.05731, without its language model).
+    """Reranking of n-best lists (Li and Jurafsky 2016, arXiv 1601.00372, MMI-bidi; the noisy
+    channel of Yee et al. 2019, arXiv 1908.05731, without its language model).
 
-    A hypothesis y of a source x scores what its search gave it, plus weight * log p(x | y) / |x|.
+    A hypothesis y of a source x scores its search score plus weight * log p(x | y) / |x|.
 
     Args:
-        bundle: the other model's path; None for no reranking. It may have another vocabulary.
-        ensemble: paths of others that score with it, as `seqattn.load`.
-        weight: of the other model's mean log-probability of a token.
-        direction: reverse, from target to source; or forward, log p(y | x) / |y| in its place.
+        bundle: path of the other model, whose vocabulary may differ; None for no reranking.
+        ensemble: paths of bundles to average it with, as in `seqattn.load`.
+        weight: of the other model's mean log-probability per token.
+        direction: reverse, from target to source; or forward, with log p(y | x) / |y|.
 
     Raises:
-        UserError: for any of these without a bundle.
+        UserError: for other settings without a bundle.
     """
 
     bundle: str | None = None
@@ -45,15 +45,15 @@ class Reranking:
     direction: Literal["reverse", "forward"] = "reverse"
 
     def __post_init__(self) -> None:
-        given = self.ensemble, self.weight, self.direction
-        if self.bundle is None and given != ([], 0.5, "reverse"):
+        others = self.ensemble, self.weight, self.direction
+        if self.bundle is None and others != ([], 0.5, "reverse"):
             raise UserError("rerank needs another model: add rerank.bundle=PATH")
 
     def search(self, search: Any) -> Any:
-        """The search, giving all hypotheses that it has.
+        """Return a search with all of its hypotheses.
 
         Raises:
-            UserError: where it has one alone.
+            UserError: it has only one.
         """
         if self.bundle is None:
             return search
@@ -67,10 +67,10 @@ class Reranking:
     def over(
         self, tokenizer: Tokenizer, device: str = "cpu", trust: Sequence[str] = ()
     ) -> "Reranker | None":
-        """The ranking of hypotheses of a tokenizer; None without a bundle.
+        """Return the reranker of hypotheses of a tokenizer; None without a bundle.
 
         Raises:
-            UserError: where the bundle cannot be used, or does not give text.
+            UserError: the bundle cannot be used, or does not generate text.
         """
         if self.bundle is None:
             return None
@@ -80,13 +80,13 @@ class Reranking:
 
 @dataclass(frozen=True)
 class Reranker:
-    """Ranks hypotheses anew, see `Reranking`; what was scored once is not scored again.
+    """Reranks hypotheses, see `Reranking`; scores are cached.
 
     Args:
-        bundle: of the other model.
-        tokenizer: of the hypotheses.
-        weight: of the other model.
-        reverse: whether it says the source of a hypothesis.
+        bundle: the other model.
+        tokenizer: tokenizer of the hypotheses.
+        weight: weight of the other model.
+        reverse: True if it generates the source of a hypothesis.
     """
 
     bundle: TextBundle
@@ -95,9 +95,9 @@ class Reranker:
     reverse: bool
     known: dict[tuple[str, str], float] = field(default_factory=dict, repr=False)
 
-    def rank(self, sources: Sequence[str], found: Lists) -> list[list[Hypothesis]]:
-        """The hypotheses of each source, best first, with their new scores."""
-        each = [self.tokenizer.decode_target([one.ids for one in some]) for some in found]
+    def rank(self, sources: Sequence[str], lists: Lists) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first, with their new scores."""
+        each = [self.tokenizer.decode_target([one.ids for one in some]) for some in lists]
         pairs = [
             [(text, str(source)) if self.reverse else (str(source), text) for text in texts]
             for source, texts in zip(sources, each, strict=True)
@@ -109,15 +109,17 @@ class Reranker:
                  for one, pair in zip(*row, strict=True)),
                 key=lambda one: -one.score,
             )
-            for row in zip(found, pairs, strict=True)
+            for row in zip(lists, pairs, strict=True)
         ]  # fmt: skip
 
     def _score(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Mean log-probability of a token of each pair's second text; a long first one is read by
-        its first window, an empty one by its end alone."""
+        """Cache the mean log-probability per token of each pair's second text.
+
+        A long first text is represented by its first window, an empty one by its end mark.
+        """
         read = [windows[0] or [EOS] for windows in self.bundle.encode([one for one, _ in pairs])]
-        said = self.bundle.tokenizer.encode_target([other for _, other in pairs])
-        rows = list(zip(read, said, strict=True))
+        targets = self.bundle.tokenizer.encode_target([other for _, other in pairs])
+        rows = list(zip(read, targets, strict=True))
         totals = forced_log_probabilities(self.bundle.answering, rows)
-        means = (total / len(ids) for total, ids in zip(totals, said, strict=True))
+        means = (total / len(ids) for total, ids in zip(totals, targets, strict=True))
         self.known.update(zip(pairs, means, strict=True))

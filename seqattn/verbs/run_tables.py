@@ -1,4 +1,4 @@
-"""Tables that other commands have left beside a bundle."""
+"""Tables stored in a run by other commands."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,13 @@ from seqattn.inputs import read_bytes
 from seqattn.storage import file_faults, write_whole
 
 TABLES = "tables"
-"""The folder of a run that holds them, each as `NAME.json`."""
+"""Folder of a run with its tables, `NAME.json`."""
 
 
 class TableDocument(TypedDict):
-    """A table of anything; a cell is a text, a number, or None where there is none.
+    """A table; a cell is a text, a number or None.
 
-    A table with the columns "attention", "head" and "role" names the roles of heads.
+    A table with the columns "attention", "head" and "role" gives roles of heads.
     """
 
     title: str
@@ -36,12 +36,12 @@ class _Table(BaseModel):
 
 
 def run_tables(run: Path) -> list[TableDocument]:
-    """The tables of a run, by the names of their files; none where there are none.
+    """Return the tables of a run, sorted by file name.
 
     Raises:
-        UserError: for a file that is no table, or rows of other lengths than the columns.
+        UserError: a file is not a table, or a row does not match the columns.
     """
-    found: list[TableDocument] = []
+    tables: list[TableDocument] = []
     for path in sorted((run / TABLES).glob("*.json")):
         try:
             table = _Table.model_validate_json(read_bytes(path))
@@ -51,15 +51,15 @@ def run_tables(run: Path) -> list[TableDocument]:
             ) from error
         if any(len(row) != len(table.columns) for row in table.rows):
             raise UserError(f"{path} must have a cell for each column in each row")
-        found.append(table.model_dump())  # type: ignore[arg-type]
-    return found
+        tables.append(table.model_dump())  # type: ignore[arg-type]
+    return tables
 
 
 def write_table(run: Path, name: str, table: TableDocument) -> None:
-    """Leaves a table for `run_tables`, in place of one of that name.
+    """Write a table for `run_tables`, replacing one of the same name.
 
     Raises:
-        UserError: where the run's directory cannot be written.
+        UserError: the run's directory cannot be written.
     """
     content = json.dumps(table, indent=1, ensure_ascii=False, allow_nan=False)
     with file_faults("write", run / TABLES):

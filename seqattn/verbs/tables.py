@@ -1,4 +1,4 @@
-"""How the runs print what they came to, and leave it for the report."""
+"""Printing of result tables, and storing them for the report."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,14 +9,14 @@ from seqattn.verbs.run_tables import TableDocument, write_table
 
 
 def keep_tables(bundle: str, tables: Mapping[str, TableDocument]) -> None:
-    """Writes tables where the report finds them, if the bundle stands in a run's directory.
+    """Write tables for the report, if the bundle is in a run's directory.
 
     Args:
-        bundle: its path.
-        tables: by the names of their files.
+        bundle: path of the bundle.
+        tables: by file name.
 
     Raises:
-        UserError: where the directory cannot be written.
+        UserError: the directory cannot be written.
     """
     run = user_path(bundle).parent
     if (run / CONFIG).is_file():
@@ -25,11 +25,11 @@ def keep_tables(bundle: str, tables: Mapping[str, TableDocument]) -> None:
 
 
 def print_tables(tables: Mapping[str, TableDocument], digits: Sequence[int]) -> None:
-    """Prints tables of the same columns as one; a row is called by its first cell.
+    """Print tables with equal columns as one; the first cell of a row is its label.
 
     Args:
-        tables: by what tells them apart, which is shown where there are several.
-        digits: behind the point, of each column but the first.
+        tables: by label, which is shown if there are several.
+        digits: decimals of each column but the first.
     """
     begins = {label: f"{label}  " if len(tables) > 1 else "" for label in tables}
     rows = {
@@ -51,7 +51,7 @@ def print_tables(tables: Mapping[str, TableDocument], digits: Sequence[int]) -> 
 
 
 def numbers_told(values: Sequence[str | float | None], digits: Sequence[int]) -> list[str]:
-    """Cells as they are printed. Args: digits: behind the point, of each."""
+    """Return cells as texts. Args: digits: decimals of each."""
     return [
         one if isinstance(one, str) else "-" if one is None else f"{one:.{places}f}"
         for one, places in zip(values, digits, strict=True)

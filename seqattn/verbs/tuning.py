@@ -1,4 +1,4 @@
-"""Settings of a search tried on the validation split."""
+"""Tuning of a search's settings on the validation split."""
 
 import itertools
 import math
@@ -20,57 +20,57 @@ from seqattn.screen import print_table
 from seqattn.verbs.reranking import Reranker, Reranking
 
 Settings = dict[str, float]
-"""Values by their keys, with dots: of the search, and `rerank.weight`."""
+"""Values by dotted keys of the search, and `rerank.weight`."""
 _TRIALS = 1000
 _PENALTY, _WEIGHT = "length_penalty", "rerank.weight"
 
 
 def grid_of(tune: Mapping[str, Any], place: str = "tune") -> dict[str, list[float]]:
-    """The values to try of each key, those of nested keys with dots.
+    """Return the values to try for each key, nested keys with dots.
 
     Raises:
-        UserError: for what is no list of numbers.
+        UserError: a value is not a list of numbers.
     """
-    found: dict[str, list[float]] = {}
+    grid: dict[str, list[float]] = {}
     for key, values in tune.items():
         if isinstance(values, Mapping):
             nested = grid_of(values, f"{place}.{key}")
-            found |= {f"{key}.{name}": tried for name, tried in nested.items()}
+            grid |= {f"{key}.{name}": tried for name, tried in nested.items()}
         elif isinstance(values, list) and values and all(type(x) in (int, float) for x in values):
-            found[str(key)] = list(dict.fromkeys(values))
+            grid[str(key)] = list(dict.fromkeys(values))
         else:
             raise UserError(
                 f"{place}.{key} must be a list of numbers such as [0.6,1.0], got {shown(values)}"
             )
-    return found
+    return grid
 
 
 class Trial(NamedTuple):
-    """What came of some settings."""
+    """Outputs and scores with some settings."""
 
     settings: Settings
     outputs: list[str]
     scores: list[TextScore]
     p: float | None = None
-    """Of no difference from the best; None of that itself."""
+    """p-value of no difference from the best; None for the best."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Tries every combination of some settings, and says which is best and how sure that is.
+    """Grid search over settings, with significance tests against the best.
 
-    A beam that stops at its K-th finished hypothesis is the same under every length penalty, which
-    only ranks what it finished: there one search serves all penalties, exactly.
+    A beam that stops at its K-th finished hypothesis is the same for every length penalty, which
+    only ranks finished hypotheses: so one search serves all penalties, exactly.
 
     Args:
-        bundle: that is tuned.
-        search: the node whose settings are changed.
-        grid: values to try, as `grid_of` gives them.
-        scorer: by whose first score the best is chosen.
-        rerank, reranker: how hypotheses are ranked anew; None for no reranker.
+        bundle: the bundle to tune.
+        search: node of the search.
+        grid: values to try, from `grid_of`.
+        scorer: its first score selects the best.
+        rerank, reranker: reranking; None for no reranker.
 
     Raises:
-        UserError: for a key or a value that the search does not take.
+        UserError: for a key or a value that the search does not accept.
     """
 
     bundle: TextBundle
@@ -86,16 +86,16 @@ class Tuning:
         if not hasattr(self.scorer, "sentences"):
             name = type(self.scorer).__name__
             raise UserError(f"{name} has no sentences(), by which settings are compared")
-        for values in itertools.product(*self.grid.values()):  # some fit together alone
+        for values in itertools.product(*self.grid.values()):  # some are only valid together
             self.with_settings(dict(zip(self.grid, values, strict=True)))
 
     def with_settings(self, settings: Settings) -> Search:
         """Return the search with some of its settings changed."""
-        made: Search = build(self.node(settings), "generation")
-        return made
+        search: Search = build(self.node(settings), "generation")
+        return search
 
     def node(self, settings: Settings) -> Node:
-        """Return the node of that search; `rerank.weight` is no setting of it."""
+        """Return the node of that search, without `rerank.weight`."""
         node = self.search
         for key, value in settings.items():
             *path, last = key.split(".")
@@ -106,7 +106,7 @@ class Tuning:
         return node
 
     def run(self, texts: Texts, progress: Progress) -> list[Trial]:
-        """All trials on a split with references, the best first."""
+        """Return all trials on a split with references, best first."""
         total, trials = math.prod(map(len, self.grid.values())), list[Trial]()
         for trial in self._trials(texts):
             trials.append(trial)
@@ -115,40 +115,40 @@ class Tuning:
         trials.sort(key=lambda trial: trial.scores[0].value, reverse=not lower)
         lists = reference_lists(texts.references, len(texts.sources))
         best, *others = (self.scorer.sentences(trial.outputs, lists)[0] for trial in trials)
-        found = [
+        p_values = [
             sentence_tests({"best": [best], "other": [other]}, _TRIALS, _TRIALS)["best", "other"]
             for other in others
         ]
-        tested = zip(trials[1:], found, strict=True)
+        tested = zip(trials[1:], p_values, strict=True)
         return [trials[0], *(trial._replace(p=test.randomization) for trial, test in tested)]
 
     def _trials(self, texts: Texts) -> Iterator[Trial]:
         weights: Sequence[float | None] = self.grid.get(_WEIGHT) or [None]
-        for settings, found in self._found(texts.sources):
+        for settings, lists in self._lists(texts.sources):
             for weight in weights:
                 tried = settings if weight is None else {**settings, _WEIGHT: weight}
-                ranked: Sequence[Sequence[Hypothesis]] = found
+                ranked: Sequence[Sequence[Hypothesis]] = lists
                 if self.reranker is not None:
                     own = self.reranker.weight if weight is None else weight
-                    ranked = replace(self.reranker, weight=own).rank(texts.sources, found)
+                    ranked = replace(self.reranker, weight=own).rank(texts.sources, lists)
                 best = [some[0].ids for some in ranked]
                 outputs = self.bundle.tokenizer.decode_target(best)
                 scores = self.scorer.score(outputs, texts.references, texts.sources)
                 yield Trial({key: tried[key] for key in self.grid}, outputs, scores)
 
-    def _found(self, sources: Sequence[str]) -> Iterator[tuple[Settings, list[list[Hypothesis]]]]:
-        """Hypotheses of each source under all settings but the weight of a reranker."""
+    def _lists(self, sources: Sequence[str]) -> Iterator[tuple[Settings, list[list[Hypothesis]]]]:
+        """Yield settings, except a reranker's weight, with the hypotheses of each source."""
         read, penalties = self.bundle.encode(sources), self.grid.get(_PENALTY) or []
-        whole = all(len(windows) == 1 for windows in read)
+        unsplit = all(len(windows) == 1 for windows in read)
         names = [key for key in self.grid if key not in (_WEIGHT, _PENALTY)]
         for values in itertools.product(*(self.grid[name] for name in names)):
             settings = dict(zip(names, values, strict=True))
             search = self.rerank.search(self.with_settings(settings))
-            if penalties and whole and _ranks_at_last(search):
+            if penalties and unsplit and _ranks_at_last(search):
                 shared = replace(AllFinished(**vars(search)), length_penalty=1.0)
                 lists = self.bundle.generator(shared).generate([ids for (ids,) in read])
                 for penalty in penalties:
-                    best = [_ranked(found, penalty)[: search.n_best] for found in lists]
+                    best = [_ranked(hypotheses, penalty)[: search.n_best] for hypotheses in lists]
                     yield {**settings, _PENALTY: penalty}, best
                 continue
             for own in [{**settings, _PENALTY: one} for one in penalties] or [settings]:
@@ -158,7 +158,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class AllFinished(BeamSearch):
-    """Gives all hypotheses that a beam finished, in the order in which it did. Args: as it."""
+    """Beam search that returns all finished hypotheses in order. Args: as `BeamSearch`."""
 
     def begin(self, most: int) -> BeamSentence:
         return _AllOfSentence(self, most)
@@ -170,22 +170,22 @@ class _AllOfSentence(BeamSentence):
 
 
 def _ranks_at_last(search: Any) -> bool:
-    """Whether the length penalty plays no part before all hypotheses are finished."""
+    """Return True if the length penalty only affects the final ranking."""
     return type(search) is BeamSearch and search.early_stopping and not search.coverage_penalty
 
 
-def _ranked(found: Sequence[Hypothesis], penalty: float) -> list[Hypothesis]:
-    """Hypotheses by log p / n^penalty, whose scores are log p / n."""
+def _ranked(hypotheses: Sequence[Hypothesis], penalty: float) -> list[Hypothesis]:
+    """Rank hypotheses, whose scores are log p / n, by log p / n^penalty."""
     scored = [
         one._replace(score=one.log_probability / round(one.log_probability / one.score) ** penalty)
         if one.score else one
-        for one in found
+        for one in hypotheses
     ]  # fmt: skip
     return sorted(scored, key=lambda one: -one.score)
 
 
 def show(title: str, trials: Sequence[Trial]) -> str:
-    """Prints a table of trials and how sure the choice is; returns the best as it is typed."""
+    """Print a table of trials with significance; return the best settings as overrides."""
     best, *others = trials
     names = [score.name for score in best.scores]
     rows = {

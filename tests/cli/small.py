@@ -16,7 +16,7 @@ from omegaconf import open_dict
 from seqattn.bundle.nodes import build_verb
 from seqattn.cli.main import run_verb
 from seqattn.cli.wording import in_words
-from seqattn.config.compose import choices, register_resolvers, settle
+from seqattn.config.compose import choices, register_resolvers, resolve_settings
 from seqattn.config.overrides import complete
 from seqattn.places import CONF
 from seqattn.training.checkpoint_files import newest_whole
@@ -180,7 +180,7 @@ def composed(verb, *overrides):
             HydraConfig.instance().set_config(config)
             with open_dict(config):
                 del config["hydra"]
-            settings = settle(verb, config)
+            settings = resolve_settings(verb, config)
             return settings, choices()
     finally:
         for place in made.values():
