@@ -19,7 +19,7 @@ NAME = "jobs.tsv"
 
 
 class MultirunFolder(Callback):
-    """Records the folder of a multirun before the first job."""
+    """Record the folder of a multirun before the first job."""
 
     path: ClassVar[Path | None] = None
     interrupted: ClassVar[Any] = None

@@ -20,11 +20,11 @@ _PRIOR = 0.5  # pseudo-count of the statistics of rare words
 
 @dataclass(frozen=True)
 class Truecaser:
-    """Restores the case of words from their context (after Lita et al. 2003).
+    """Restore the case of words from their context (after Lita et al. 2003).
 
-    Finds the best sequence of forms by P(form | word) P(kind | kind before) / P(kind), where a kind
-    is lower, title, upper or mixed; so a subject line that begins in title case continues in it.
-    Statistics of rare words are the prior for rare and unseen words.
+    The best sequence of forms maximizes P(form | word) P(kind | kind before) / P(kind), where a
+    kind is lower, title, upper or mixed; so a subject line that begins in title case continues in
+    it. Statistics of rare words are the prior for rare and unseen words.
 
     Attributes:
         forms: counts of the written forms of each lower-cased word.

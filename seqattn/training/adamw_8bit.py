@@ -45,7 +45,7 @@ def adamw_8bit(
         ) from error
 
     class AdamW(optim.AdamW8bit):  # type: ignore[misc]
-        """Reads the number of bits per group; bitsandbytes has one number for all weights."""
+        """AdamW with a number of bits per group; bitsandbytes has one number for all weights."""
 
         def get_config(self, gindex: int, pindex: int, group: dict[str, Any]) -> dict[str, Any]:
             config: dict[str, Any] = super().get_config(gindex, pindex, group)

@@ -15,7 +15,7 @@ from seqattn.training.monitors import logs_now, steps_now
 
 
 class Throughput(Callback):
-    """Measures tokens per second, share of padding, and share of time spent waiting for data.
+    """Measure tokens per second, share of padding, and share of time spent waiting for data.
 
     Waiting is all time between the end of a step and the start of the next, without validation.
     Padding and tokens seen are of the whole run, resumptions included; speed and times are of this
@@ -124,7 +124,7 @@ class Monitored(Callback):
 
 
 class LastValidation(Callback):
-    """Runs a validation after the last step."""
+    """Run a validation after the last step."""
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         steps_end = 0 < trainer.max_steps <= trainer.global_step
@@ -162,7 +162,7 @@ class Diverged(UserError):
 
 
 class Finite(Callback):
-    """Reports updates that were skipped because their gradients were not finite.
+    """Report updates that were skipped because their gradients were not finite.
 
     Raises:
         Diverged: after three in a row, or if a validation loss is not finite.

@@ -104,7 +104,7 @@ def step_batches(path: Path) -> int:
 
 
 class CheckpointFiles(CheckpointIO):
-    """Writes checkpoints atomically, in the background while training continues.
+    """Write checkpoints atomically, in the background while training continues.
 
     A file has its digest in its name; it is written and synced to disk under a temporary name, and
     then renamed. The last two are kept, with the weights that they list. Files that a user's

@@ -30,7 +30,7 @@ def logs_now(trainer: Trainer) -> bool:
 
 
 class ClipShare(Callback):
-    """Logs the share of updates with a clipped gradient since the last log."""
+    """Log the share of updates with a clipped gradient since the last log."""
 
     def __init__(self) -> None:
         self._clipped: Tensor | int = 0
@@ -54,7 +54,7 @@ class ClipShare(Callback):
 
 
 class DeviceFigures(Callback):
-    """Logs peak memory, and utilization of a GPU.
+    """Log peak memory, and utilization of a GPU.
 
     On a CPU it is the resident memory of this process, on a GPU the memory of its tensors.
     """
@@ -82,7 +82,7 @@ def device_figures(device: torch.device) -> dict[str, float]:
 
 
 class GradientHistograms(Callback):
-    """Logs histograms of the gradients of updates by part, to TensorBoard and wandb.
+    """Log histograms of the gradients of updates by part, to TensorBoard and wandb.
 
     Gradients are those of the optimizer, after clipping.
 

@@ -18,7 +18,7 @@ _HIDDEN = ("nll", "rouge1", "rouge2", "rougeLsum", "chrF")
 
 
 class EpochLines(Callback):
-    """Prints a line on standard error after each validation, and at intervals between.
+    """Print a line on standard error after each validation, and at intervals between.
 
     Loggers get the remaining seconds.
 

@@ -17,7 +17,7 @@ Table = list[list[str]]
 
 
 class SampleTable(Callback):
-    """Writes a table of outputs: a column for each sentence, a row for each validation.
+    """Write a table of outputs: a column for each sentence, a row for each validation.
 
     Sources and references are the first rows. A resumed run extends its table.
 
@@ -66,7 +66,7 @@ class SampleTable(Callback):
 
 
 class HeatmapCallback(Callback):
-    """Draws the same sentence's attention after every validation of a training run.
+    """Draw the attention in the same sentence after every validation.
 
     Args:
         draw: draws the figure with the current model; returns None for no figure.

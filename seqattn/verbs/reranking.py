@@ -80,7 +80,7 @@ class Reranking:
 
 @dataclass(frozen=True)
 class Reranker:
-    """Reranks hypotheses, see `Reranking`; scores are cached.
+    """Rerank hypotheses, see `Reranking`; scores are cached.
 
     Args:
         bundle: the other model.

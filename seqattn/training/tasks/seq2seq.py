@@ -49,7 +49,7 @@ class TextValidation(Validation):
 
 
 class Seq2SeqTask(SummedTask):
-    """Minimizes the loss per real target token over the effective batch.
+    """Minimize the loss per real target token over the effective batch.
 
     Args:
         validation: generation and scoring of outputs; None for the loss only.

@@ -45,7 +45,7 @@ class SpanValidation(Validation):
 
 
 class SpanTask(SummedTask):
-    """Minimizes the cross-entropy of start and end per window over the effective batch.
+    """Minimize the cross-entropy of start and end per window over the effective batch.
 
     Args:
         validation: answering and scoring; None for the loss only.
