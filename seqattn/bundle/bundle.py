@@ -132,7 +132,7 @@ class Bundle(ABC):
 
     @abstractmethod
     def answer_lines(
-        self, asked: Asked, search: Choice, count: int, progress: Progress | None
+        self, pairs: Asked, search: Choice, count: int, progress: Progress | None
     ) -> list[dict[str, Any]]:
         """Return answers to questions as plain values by name, at most `count` for each."""
 

@@ -15,11 +15,11 @@ def several(texts: Texts) -> Sequence[str]:
     Raises:
         UserError: one is not a text.
     """
-    found = [texts] if isinstance(texts, str) else list(texts)
-    for number, text in enumerate(found, 1):
+    items = [texts] if isinstance(texts, str) else list(texts)
+    for number, text in enumerate(items, 1):
         if not isinstance(text, str):
             raise UserError(f"number {number:,} must be text, got {shown(text)}")
-    return found
+    return items
 
 
 def as_many(questions: Texts, contexts: Texts) -> tuple[Sequence[str], Sequence[str]]:

@@ -91,15 +91,15 @@ class _Factory(partial[Any]):
 
 
 def _call(
-    target: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], where: str
+    target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], where: str
 ) -> Any:
     """Call a target; errors on its arguments name the user's keys."""
     for parameter in list(inspect.signature(target).parameters.values())[len(args) :]:
         variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if parameter.default is parameter.empty and not variable and parameter.name not in given:
+        if parameter.default is parameter.empty and not variable and parameter.name not in kwargs:
             raise UserError(f"{_join(where, parameter.name)} must be given")
     with keys_under(where):
-        return target(*args, **given)
+        return target(*args, **kwargs)
 
 
 def each(change: Callable[[Any, str], Any], value: Any, where: str) -> Any:

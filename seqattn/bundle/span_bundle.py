@@ -71,10 +71,10 @@ class SpanBundle(Bundle):
         return Answers.of(rows, answers, time.perf_counter() - began)
 
     def answer_lines(
-        self, asked: Asked, search: Choice, count: int, progress: Progress | None
+        self, pairs: Asked, search: Choice, count: int, progress: Progress | None
     ) -> list[dict[str, Any]]:
         """Return answers, best first, with characters and probabilities; see `Bundle`."""
-        questions, contexts = ([pair[side] for pair in asked] for side in (0, 1))
+        questions, contexts = ([pair[side] for pair in pairs] for side in (0, 1))
         answers = self.answerer(search).answer(questions, contexts, progress)
         return [one.plain() for one in answers]
 

@@ -179,11 +179,11 @@ class TextBundle(Bundle):
         return TextOutputs(rows, texts, seconds, tokens)
 
     def answer_lines(
-        self, asked: Asked, search: Choice, count: int, progress: Progress | None
+        self, pairs: Asked, search: Choice, count: int, progress: Progress | None
     ) -> list[dict[str, Any]]:
         if count > 1:
             raise UserError("this bundle writes one answer to a question; leave n_best out")
-        rows = base.Texts([question_source(*pair) for pair in asked], [], [], None)
+        rows = base.Texts([question_source(*pair) for pair in pairs], [], [], None)
         return [{"answer": text} for text in self.outputs(rows, search, progress).texts]
 
     def look(self, text: str, context: str, target: str | None, heads: bool) -> "Look":

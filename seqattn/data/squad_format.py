@@ -78,10 +78,10 @@ class _Place:
         if key not in self.value:
             there = ", ".join(map(repr, self.value)) or "nothing"
             raise self._wrong(f"must have {key!r}, it has {there}")
-        found = self.value[key]
-        if type(found) is not kind:
-            raise self._wrong(f"must have {_KINDS[kind]} as {key!r}, it is {_KINDS[type(found)]}")
-        return found
+        value = self.value[key]
+        if type(value) is not kind:
+            raise self._wrong(f"must have {_KINDS[kind]} as {key!r}, it is {_KINDS[type(value)]}")
+        return value
 
     def items(self, key: str) -> "list[_Place]":
         head = f"{self.at}.{key}".removeprefix(".")
