@@ -1,4 +1,4 @@
-"""Systems compared over seeds, with intervals and tests: the verb compare."""
+"""Comparison of systems over seeds, with intervals and tests: the verb compare."""
 
 NEEDS: tuple[str, ...] = ()
 """Extras that it imports."""

@@ -1,4 +1,4 @@
-"""Runs side by side: what can be said of the systems, and what cannot."""
+"""Comparison of runs side by side: scores, tests, costs and what they prove."""
 
 import json
 import sys
@@ -42,29 +42,29 @@ from seqattn.verbs.run_tables import TableDocument
 
 _OF_SPEED = ("accelerator", "devices", "num_nodes")
 """Settings of the trainer that change how long training takes and nothing else."""
-_TIMED = 200  # sentences of a round
-_SHOWN = 5  # sentences of each two systems
-_COUNTED = 1_000_000  # training targets whose words are counted
+# sentences per round
+# sentences for each pair of systems
+# training targets whose words are counted
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Systems side by side, each of one run or several with other seeds.
+    """Comparison of systems side by side, each with one run or several of different seeds.
 
     Args:
         runs: runs, folders of a multirun, or directories that an evaluation wrote.
-        split: whose sentences.
-        output: a folder for tables, pictures, a page and all figures; None for the screen alone.
-        evaluate: whether runs without an evaluation of the split, or trained on since, get one.
-        unfinished: what becomes of runs that are unfinished or damaged: an error, or skip.
-        rounds: how often all systems decode the same sentences in turns; 0 measures no speed.
-        pool: whether seeds are taken to vary alike in all systems, which finds more with few seeds
-            and holds its level only where that is so.
-        device: where models run.
-        trust: packages, beside this one, that parts of a run may come from.
+        split: the split whose sentences are compared.
+        output: directory for tables, plots, a page and all figures; None to print only.
+        evaluate: evaluate runs that have no evaluation of the split or were trained since.
+        unfinished: what to do with unfinished or damaged runs: error or skip.
+        rounds: times that all systems decode the same sentences in turn; 0 measures no speed.
+        pool: assume equal variance over seeds in all systems: more power with few seeds, but the
+            level holds only if the assumption does.
+        device: the device that runs the models.
+        trust: packages besides this one that parts of a run may come from.
 
     Raises:
-        UserError: for no run.
+        UserError: if there are no runs.
     """
 
     runs: list[str]
@@ -82,10 +82,10 @@ class Comparison:
             raise UserError("runs must name some directories, got []")
 
     def run(self) -> list[MetricFigures]:
-        """Reads, evaluates where needed, compares, prints, and writes where that is asked for.
+        """Read runs, evaluate where needed, compare, print, and write files if requested.
 
         Raises:
-            UserError: where a run cannot be used, or they were not scored alike.
+            UserError: if a run cannot be used, or the runs were not scored alike.
         """
         if self.output is None:
             return self._run(None)
@@ -100,11 +100,11 @@ class Comparison:
     def compare(
         self, systems: Systems, home: Path | None
     ) -> tuple[list[MetricFigures], dict[str, Cost]]:
-        """Compare systems that were scored alike and print what came of it.
+        """Compare systems that were scored alike and print the result.
 
         Args:
-            systems: each of one run or several.
-            home: directory for files; None for the screen alone.
+            systems: one run or several for each system.
+            output_dir: directory for files; None to print only.
 
         Returns:
             The scores by metric, the best system first, and the cost of each system.
@@ -180,7 +180,7 @@ class Comparison:
 
 
 def _notes(systems: Systems, pool: bool) -> list[str]:
-    """What a reader must know of the systems."""
+    """Return notes on the systems that a reader must know."""
     numbers = {name: len(runs) for name, runs in systems.runs.items()}
     first = next(iter(systems.runs.values()))[0]  # all have the same references
     notes = [*systems.notes, *first.doubts]
@@ -201,7 +201,7 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
 
 
 def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | None:
-    """Words of a run's first training targets; None where it has none or cannot read them."""
+    """Return word counts of a run's first training targets, or None if they cannot be read."""
     if run.home is None or run.bundle is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The runs that a comparison is told of: found, evaluated and read."""
+"""Runs of a comparison: find, evaluate and read them."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ _EVALUATE = "seqattn.verbs.evaluate.Evaluation"
 
 
 class Score(BaseModel):
-    """A score, with what must be the same for two to be compared."""
+    """Score and the properties that two comparable scores must share."""
 
     value: FiniteFloat
     signature: str = ""
 
 
 class Results(BaseModel):
-    """What is read of an evaluation's scores.json."""
+    """Contents of an evaluation's scores.json."""
 
     bundle: str
     split: str
@@ -50,7 +50,7 @@ class Results(BaseModel):
 
 
 class Row(BaseModel):
-    """A row of the split and what a model made of it."""
+    """Row of the split and a model's output for it."""
 
     source: str
     references: Annotated[list[str], MinLen(1)]
@@ -59,15 +59,15 @@ class Row(BaseModel):
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """An evaluation, and the run that it is of.
+    """Evaluation and the run that it belongs to.
 
     Args:
-        path: as it is named in messages.
+        path: name of the run in messages.
         home: the run's directory; None where only its evaluation is known.
-        settings: of the run, with the search of the evaluation.
-        results, rows: of the evaluation.
-        sentences: its metrics.
-        doubts: lines on what the scorer cannot measure.
+        settings: settings of the run, with the search of the evaluation.
+        results, rows: contents of the evaluation.
+        sentences: metrics per sentence.
+        doubts: notes on what the scorer cannot measure.
     """
 
     path: Path
@@ -80,12 +80,12 @@ class ComparedRun:
 
     @property
     def seed(self) -> object:
-        """Of the run; None where it is not known."""
+        """Seed of the run; None if unknown."""
         return self.settings.get("seed")
 
     @property
     def bundle(self) -> Path | None:
-        """The model; None where it is not there, or others answered with it."""
+        """Path of the model; None if it is missing or the evaluation used other models."""
         path = user_path(self.results.bundle) if self.home is None else self.home / "model"
         alone = not self.results.ensemble and self.results.rerank is None
         return path if alone and (path / WEIGHTS).is_file() else None
@@ -93,12 +93,12 @@ class ComparedRun:
 
 @dataclass(frozen=True)
 class Reading:
-    """How runs are read.
+    """Options for reading runs.
 
     Args:
-        split: whose evaluation.
-        evaluate: whether a run without one, or trained on since, is evaluated.
-        device: where.
+        split: the evaluated split.
+        evaluate: evaluate a run that has no evaluation or was trained since.
+        device: device of the evaluation.
         trust: packages that parts of a run may come from.
     """
 
@@ -108,10 +108,10 @@ class Reading:
     trust: Sequence[str]
 
     def read(self, path: Path) -> ComparedRun:
-        """A run or an evaluation's directory.
+        """Read a run or an evaluation's directory.
 
         Raises:
-            UserError: where it is neither, unfinished or damaged.
+            UserError: if it is neither, unfinished or damaged.
         """
         if is_file(path / _SCORES) and is_file(path / SENTENCES):
             found = _results(path)
@@ -134,7 +134,7 @@ class Reading:
         return self._evaluated(path, directory, path, settings)
 
     def _is_there(self, directory: Path, bundle: Path) -> bool:
-        """Whether a directory holds an evaluation of a bundle, as it is now where that matters."""
+        """Return True if a directory holds a (current, where required) evaluation of a bundle."""
         if not is_file(directory / SENTENCES):
             return False
         results = _results(directory)
@@ -205,22 +205,22 @@ def _rows(file: Path) -> list[Row]:
 
 
 def config_of(bundle: Path, trust: Sequence[str]) -> Config:
-    """The configuration of a bundle, its data with the paths of the run that it stands in."""
+    """Return the configuration of a bundle, its data paths resolved within the bundle's run."""
     config = read_config(bundle, trust)
     return {**config, "data": with_paths(part_of(config, "data", bundle), bundle)}
 
 
 def trusted(node: Node, place: str, directory: Path, trust: Sequence[str]) -> Any:
-    """Makes what an evaluation says that it was made by.
+    """Build an object that an evaluation names as its data, search or scorer.
 
     Args:
-        node: of its scores.json.
-        place: where such a node belongs in a configuration.
-        directory: of the evaluation.
-        trust: packages, beside this one, whose types it may name.
+        node: node of its scores.json.
+        place: key of such a node in a configuration.
+        directory: directory of the evaluation.
+        trust: packages besides this one whose types it may name.
 
     Raises:
-        UserError: for a type that does not belong there.
+        UserError: if the type does not belong there.
     """
 
     def marks(part: Node, at: str) -> dict[str, Node]:
@@ -253,7 +253,7 @@ def _results(directory: Path) -> Results:
 
 
 def find_runs(paths: Sequence[str]) -> Iterator[Path]:
-    """Runs and evaluations; of a multirun's folder those of its jobs."""
+    """Yield runs and evaluations; for a multirun's folder, those of its jobs."""
     for path in (user_path(name) for name in paths):
         with file_faults("read", path):
             jobs = [one for one in path.iterdir() if one.name.isdigit()] if path.is_dir() else []

@@ -1,4 +1,4 @@
-"""The pictures of a comparison, and the numbers in them."""
+"""Plots of a comparison, and the numbers in them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,13 +28,13 @@ def figures_of(
     costs: Mapping[str, Cost],
     counts: Mapping[str, int] | None,
 ) -> tuple[dict[str, Figure], dict[str, Any]]:
-    """Pictures by what they show, and the points of their curves.
+    """Return plots by title, and the points of their curves.
 
     Args:
         systems: runs by system.
-        metrics: in the order in which they are shown.
-        costs: by system.
-        counts: of words in the training targets; None for no picture of them.
+        metrics: metrics in display order.
+        costs: costs by system.
+        counts: word counts of the training targets; None to omit their plot.
     """
     systems = {name: systems[name] for name in metrics[0].systems}
     first, rows = metrics[0].name, next(iter(systems.values()))[0].rows
@@ -81,7 +81,7 @@ def _point(x: float, values: Sequence[float]) -> Point:
 def against_cost(
     metric: MetricFigures, costs: Mapping[str, Cost]
 ) -> dict[str, dict[str, tuple[float, Point]]]:
-    """Cost and score of each system, by what costs; costs that all systems have and that differ."""
+    """Return cost and score of each system, for each cost that all systems have and that varies."""
     words = {
         "parameters": "parameters",
         "training_seconds": "seconds of training",
@@ -104,7 +104,7 @@ def _quality(score: SystemScore) -> Point:
 
 
 def _by_length(systems: Runs, metric: str) -> tuple[list[str], Curves]:
-    """Scores of sentences of like length, about as many in each bin."""
+    """Return scores of sentences of similar length, with about as many sentences in each bin."""
     sources = [row.source for row in next(iter(systems.values()))[0].rows]
     words = [len(source.split()) for source in sources]
     shares = np.linspace(0, 1, _MOST_BINS + 1)[1:-1]
@@ -144,7 +144,7 @@ def _by_frequency(systems: Runs, counts: Mapping[str, int]) -> Curves:
 
 
 def _learning(systems: Runs, metric: str) -> Curves:
-    """Validation figures by step, of the steps that all seeds of a system have."""
+    """Return validation figures by step, for the steps that all seeds of a system share."""
     keys = {
         "val/loss": "val/loss",
         f"val/{TextScore(metric, 0, '').key}": f"{metric} of validation",

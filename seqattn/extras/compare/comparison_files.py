@@ -1,4 +1,4 @@
-"""Tables of a comparison as Markdown, LaTeX and CSV, and all of it as one page."""
+"""Tables of a comparison as Markdown, LaTeX and CSV, and everything as one HTML page."""
 
 import base64
 import csv
@@ -29,12 +29,12 @@ summary{cursor:pointer;margin:.5rem 0}
 
 
 def cells(table: TableDocument) -> list[list[str]]:
-    """The rows as texts."""
+    """Return the rows as text cells."""
     return [["-" if cell is None else str(cell) for cell in row] for row in table["rows"]]
 
 
 def as_markdown(tables: Sequence[TableDocument]) -> str:
-    """Tables under headings, their notes below."""
+    """Return tables under headings, with their notes below."""
     parts = []
     for table in tables:
         rows = [table["columns"], ["---", *["---:"] * (len(table["columns"]) - 1)], *cells(table)]
@@ -45,7 +45,7 @@ def as_markdown(tables: Sequence[TableDocument]) -> str:
 
 
 def as_latex(tables: Sequence[TableDocument]) -> str:
-    """A `tabular` for each table, in the rules of the package booktabs."""
+    """Return a `tabular` for each table, with the rules of the package booktabs."""
     parts = []
     for table in tables:
         head, *rows = (
@@ -63,12 +63,12 @@ def as_latex(tables: Sequence[TableDocument]) -> str:
 
 
 def latex_escaped(text: str) -> str:
-    """A text in which no sign is a command of LaTeX."""
+    """Escape the characters that are LaTeX commands."""
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 
 def as_csv(table: TableDocument) -> str:
-    """Rows of plain numbers, nothing where there is none."""
+    """Return rows of plain numbers, with empty cells for missing values."""
     lines = io.StringIO(newline="")
     csv.writer(lines).writerows([table["columns"], *table["rows"]])
     return lines.getvalue()
@@ -82,14 +82,14 @@ def as_page(
     pictures: Mapping[str, Path],
     texts: Sequence[TableDocument],
 ) -> str:
-    """One HTML file with its pictures in it.
+    """Return one HTML file with the plots embedded.
 
     Args:
-        title: at its head.
-        words: what the comparison says, in sentences.
-        methods: how its figures come about.
-        tables: of figures.
-        pictures: PNG files by what they show.
+        title: title of the page.
+        words: conclusions in sentences.
+        methods: description of how the figures were computed.
+        tables: tables of figures.
+        pictures: PNG files by title.
         texts: tables of sentences, folded.
     """
     images = "".join(
@@ -122,5 +122,5 @@ def _html(table: TableDocument, kind: str = "") -> str:
 
 
 def file_name(words: str) -> str:
-    """A file's name of letters, digits and hyphens."""
+    """Return a file name of letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")

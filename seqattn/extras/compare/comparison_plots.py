@@ -1,4 +1,4 @@
-"""Figures of systems side by side: scores, curves with bands, quality against cost."""
+"""Plots of systems side by side: scores, curves with bands, quality against cost."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ _DASHES = ("-", "--", ":", "-.")
 
 
 class Point(NamedTuple):
-    """A mean at a place, and its interval, if it has one."""
+    """A mean at an x position, and its interval, if it has one."""
 
     x: float
     mean: float
@@ -24,11 +24,11 @@ class Point(NamedTuple):
 def interval_panels(
     panels: Mapping[str, Mapping[str, tuple[Point, Sequence[float]]]], title: str
 ) -> Figure:
-    """A row for each system: the mean, its interval as a bar, and each seed as a dot.
+    """Plot a row for each system: the mean, its interval as a bar, and each seed as a dot.
 
     Args:
-        panels: for each metric, systems by name: the mean (its `x` is not used), and the seeds'.
-        title: over everything.
+        panels: for each metric, systems by name: the mean (its `x` is unused) and the seeds'.
+        title: title of the figure.
     """
     most = max(map(len, panels.values()))
     widest = max(len(name) for systems in panels.values() for name in systems)
@@ -54,13 +54,13 @@ def band_panels(
     across: str,
     ticks: Sequence[str] = (),
 ) -> Figure:
-    """A line for each system with its intervals as a band, in the same colour in all panels.
+    """Plot a line for each system with its intervals as a band, same colours in all panels.
 
     Args:
-        panels: what is measured: points by system.
-        title: over everything.
-        across: what `Point.x` is.
-        ticks: words for x = 0, 1, 2 and so on; none for numbers.
+        panels: for each measurement, points by system.
+        title: title of the figure.
+        across: label of the x axis.
+        ticks: labels of x = 0, 1, 2 and so on; empty for numbers.
     """
     names = list(dict.fromkeys(name for systems in panels.values() for name in systems))
     wide = max(4.6, 0.85 * len(ticks))
@@ -92,12 +92,12 @@ def cost_panels(
     quality: str,
     lower: bool = False,
 ) -> Figure:
-    """Quality against cost, the systems that no other beats in both joined by a line.
+    """Plot quality against cost, with the Pareto front joined by a line.
 
     Args:
-        panels: for each cost, the less the better, systems by name: their cost and score.
-        title: over everything.
-        quality: what the score is.
+        panels: for each cost (lower is better), systems by name: their cost and score.
+        title: title of the figure.
+        quality: name of the score.
         lower: True if a lower score is better.
     """
     names = list(dict.fromkeys(name for systems in panels.values() for name in systems))
@@ -122,13 +122,13 @@ def cost_panels(
 
 
 def _short(number: float) -> str:
-    """A number of an axis: 1.0542 M, 65.5 k, 4.23."""
+    """Format a number of an axis: 1.0542 M, 65.5 k, 4.23."""
     size, unit = next(((s, u) for s, u in ((1e6, " M"), (1e3, " k")) if number >= 10 * s), (1, ""))
     return f"{number / size:g}{unit}"
 
 
 def pareto_front(systems: Mapping[str, tuple[float, Point]], lower: bool = False) -> list[str]:
-    """The systems that none beats in cost without losing in mean score, the cheapest first.
+    """Return the Pareto-optimal systems in cost and mean score, the cheapest first.
 
     Args:
         systems: cost and score of each.
@@ -150,7 +150,7 @@ def _panels(
     share: bool = True,
     wide: float = 4.6,
 ) -> tuple[Figure, list[Axes]]:
-    """Axes with titles, two in a row, and beside all (`share`) or each so many inches of legend."""
+    """Create axes with titles, two a row, and `beside` inches for one legend (`share`) or each."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     across = (wide + (0 if share else beside)) * columns + (beside + 0.6 if share else 0)

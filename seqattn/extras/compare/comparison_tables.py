@@ -1,4 +1,4 @@
-"""The tables of a comparison: systems, each two of them, and sentences where they differ."""
+"""Tables of a comparison: systems, pairs of systems, and sentences where they differ."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -24,7 +24,7 @@ METHODS = [
     "the trained models as they are: as seeds vary they find differences too often, and "
     "sacrebleu's bootstrap does at twice its level where they do not. No verdict rests on them.",
 ]
-"""How the figures of a comparison come about."""
+"""Notes on how the figures of a comparison are computed."""
 _COLUMNS: Mapping[str, str] = {
     "parameters": "parameters",
     "training_seconds": "training",
@@ -42,7 +42,7 @@ Cell = str | float | None
 def table(
     title: str, columns: list[str], rows: Iterable[Sequence[Cell]], notes: Sequence[str] = ()
 ) -> TableDocument:
-    """A document of a table."""
+    """Return the document of a table."""
     cells = [list(row) for row in rows]
     return {"title": title, "columns": columns, "rows": cells, "notes": list(notes)}
 
@@ -50,7 +50,7 @@ def table(
 def system_table(
     title: str, origin: str, metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]
 ) -> TableDocument:
-    """A row for each system, the best by the first metric first; costs that any of them has."""
+    """Return a row for each system, best by the first metric first, with every known cost."""
     known = [key for key in _COLUMNS if any(getattr(cost, key) for cost in costs.values())]
     rows = [
         [
@@ -71,7 +71,7 @@ def system_table(
 
 
 def plain_table(metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]) -> TableDocument:
-    """The figures of `system_table` as plain numbers, an interval as its two ends."""
+    """Return the figures of `system_table` as plain numbers, an interval as two columns."""
     ends = ("", " low", " high")
     rows = []
     for name, first in metrics[0].systems.items():
@@ -105,7 +105,7 @@ def _cost_told(cost: Cost, key: str) -> str | None:
 
 
 def pair_table(metric: MetricFigures) -> TableDocument:
-    """A row for each two systems."""
+    """Return a row for each pair of systems."""
     rows = [
         [
             f"{pair.first} - {pair.second}",
@@ -130,9 +130,9 @@ def pair_table(metric: MetricFigures) -> TableDocument:
 def differing_sentences(
     systems: Mapping[str, Sequence[ComparedRun]], metrics: Sequence[MetricFigures], count: int
 ) -> list[TableDocument]:
-    """For each two systems the sentences whose scores, means over seeds, differ most.
+    """Return, for each pair of systems, the sentences whose mean scores over seeds differ most.
 
-    The score is chrF where there is one, else the first metric; outputs are of the first seed.
+    The score is chrF if present, else the first metric; outputs are those of the first seed.
     """
     names = [metric.name for metric in metrics]
     name = "chrF" if "chrF" in names else names[0]

@@ -1,4 +1,4 @@
-"""What a system costs: parameters, training, decoding and memory."""
+"""Costs of a system: parameters, training, decoding and memory."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,17 +24,17 @@ CACHED = 32
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a system; None where it is not known.
+    """Costs of a system; None where unknown.
 
     Args:
-        parameters: of its model.
-        training_seconds: validation left out, mean over seeds.
+        parameters: number of parameters of its model.
+        training_seconds: training time without validation, mean over seeds.
         tokens_per_second: target tokens in training, mean over seeds.
-        peak_memory_mb: of the training's process, or of its GPU, in 10^6 bytes; of the seed that
-            took the least, since jobs of a multirun may share a process.
-        cache_bytes: of a sentence after `CACHED` target tokens, one hypothesis.
-        cache_bytes_per_token: what one more target token adds then.
-        sentences_per_second: of decoding in each round, batches as in its evaluation.
+        peak_memory_mb: peak of the training process, or of its GPU, in 10^6 bytes; the minimum over
+            seeds, since jobs of a multirun may share a process.
+        cache_bytes: cache of one sentence and one hypothesis after `CACHED` target tokens.
+        cache_bytes_per_token: growth of that cache with one more target token.
+        sentences_per_second: decoding speed in each round, with the batches of its evaluation.
     """
 
     parameters: int | None = None
@@ -47,12 +47,12 @@ class Cost:
 
     @property
     def milliseconds(self) -> float | None:
-        """Of decoding a sentence, the median round."""
+        """Milliseconds to decode a sentence, median over rounds."""
         rates = self.sentences_per_second
         return 1000 / median(rates) if rates else None
 
     def decodes_faster(self, other: "Cost") -> bool:
-        """Whether its slowest round is faster than the fastest of another's."""
+        """Return True if its slowest round is faster than the fastest round of `other`."""
         return min(self.sentences_per_second) > max(other.sentences_per_second)
 
 
@@ -63,13 +63,13 @@ def measure_costs(
     device: str,
     trust: Sequence[str],
 ) -> dict[str, Cost]:
-    """The cost of each system, by name.
+    """Measure the cost of each system, by name.
 
     Args:
-        systems: their runs; the model of the first stands for all.
-        sources: that are decoded.
-        rounds: how often all systems take turns at them; 0 for no decoding.
-        device, trust: of `load_bundle`.
+        systems: runs by system; the model of the first run represents the system.
+        sources: texts to decode.
+        rounds: times that all systems decode them in turn; 0 for no decoding.
+        device, trust: arguments of `load_bundle`.
     """
     bundles = {
         name: load_bundle(runs[0].bundle, device, trust)
@@ -114,7 +114,7 @@ def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
 
 @torch.inference_mode()
 def sizes_of(model: Any) -> dict[str, int]:
-    """Parameters and bytes of the cache, where the model has one and decodes so far."""
+    """Return the number of parameters, and bytes of the cache if the model has one."""
     sizes = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
     if not isinstance(model, Seq2SeqModel):
         return sizes

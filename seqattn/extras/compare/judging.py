@@ -1,4 +1,4 @@
-"""What a metric says of systems: means, intervals, tests of each two, and a verdict in words."""
+"""Statistics of systems by metric: means, intervals, pairwise tests, and a verdict in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from seqattn.extras.compare.seed_statistics import SeedVariance, difference, see
 from seqattn.metrics.significance import LEVEL, SentenceCounts, SentenceTests, sentence_tests
 
 RESAMPLES, TRIALS = 1_000, 10_000
-"""Of the paired bootstrap and of the approximate randomization: sacrebleu's defaults."""
+"""Resamples of the paired bootstrap, trials of approximate randomization: sacrebleu's defaults."""
 _NAMED = 12
-"""Pairs of single models that a sentence names at most; a table has all of them."""
+"""Maximum number of pairs of single models named in a sentence; a table has all of them."""
 
 
 @dataclass(frozen=True)
 class SystemScore:
-    """The mean over seeds with its interval (Student's t over seeds); None for one seed."""
+    """Mean over seeds with its interval (Student's t over seeds); None for one seed."""
 
     mean: float
     interval: tuple[float, float] | None
@@ -36,18 +36,18 @@ class PairFigures:
     difference: float
     interval: tuple[float, float] | None
     p: float | None
-    """For other seeds and other sentences; None where one of them has one seed."""
+    """p over both seeds and sentences; None if a system has only one seed."""
     p_bootstrap: float
     p_randomization: float
 
     @property
     def told_apart(self) -> bool:
-        """Whether the systems differ, beyond these seeds and sentences."""
+        """True if the systems differ significantly beyond these seeds and sentences."""
         return self.p is not None and self.p < LEVEL
 
     @property
     def words(self) -> str:
-        """How far, how surely."""
+        """Size and significance of the difference."""
         low, high = sorted(map(abs, self.interval or (0.0, 0.0)))
         p = "p < 0.001" if (self.p or 0) < 0.001 else f"p {self.p:.3f}"
         return f"{self.second} by {abs(self.difference):.2f} ({low:.2f} to {high:.2f}, {p})"
@@ -55,20 +55,20 @@ class PairFigures:
 
 @dataclass(frozen=True)
 class MetricFigures:
-    """A metric of all systems, the best mean first."""
+    """Scores of all systems in one metric, the best mean first."""
 
     name: str
     signature: str
     systems: dict[str, SystemScore]
     pairs: list[PairFigures]
     groups: list[list[str]]
-    """Systems that cannot be told apart; empty where no system has two seeds."""
+    """Systems that cannot be told apart; empty if no system has two seeds."""
     lower: bool = False
     """True if a lower score is better."""
 
     @property
     def words(self) -> list[str]:
-        """What can be said of the systems, and what cannot."""
+        """Conclusions about the systems, and what remains undecided."""
         told = [
             f"{self.name}: {_and(one)} cannot be told apart" for one in self.groups if len(one) > 1
         ]
@@ -101,11 +101,11 @@ class MetricFigures:
 
 
 def judge(systems: Mapping[str, Sequence[ComparedRun]], pool: bool = False) -> list[MetricFigures]:
-    """Compares all systems by each metric.
+    """Compare all systems by each metric.
 
     Args:
-        systems: runs of other seeds, by name.
-        pool: whether seeds are taken to vary alike in all systems.
+        systems: runs of different seeds, by system.
+        pool: assume equal variance over seeds in all systems.
     """
     first = next(iter(systems.values()))[0]
     found = []

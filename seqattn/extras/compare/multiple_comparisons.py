@@ -1,4 +1,4 @@
-"""What tests of each two say of many systems together."""
+"""Pairwise tests of many systems: corrected p values, and groups without differences."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from seqattn.metrics.significance import Pair
 
 
 def holm(p_values: Mapping[Pair, float]) -> dict[Pair, float]:
-    """p for all pairs together: below a level, with that probability, none errs (Holm 1979)."""
+    """Correct p values for all pairs together, controlling the family-wise error (Holm 1979)."""
     found, largest = {}, 0.0
     for number, pair in enumerate(sorted(p_values, key=lambda pair: p_values[pair])):
         largest = max(largest, min(1.0, (len(p_values) - number) * p_values[pair]))
@@ -15,10 +15,10 @@ def holm(p_values: Mapping[Pair, float]) -> dict[Pair, float]:
 
 
 def groups(names: Sequence[str], told_apart: set[Pair]) -> list[list[str]]:
-    """The largest sets of systems of which no two can be told apart, in the order of `names`.
+    """Return the maximal sets of systems without a significant difference, in the order of `names`.
 
     Args:
-        names: of systems, the best first.
+        names: systems, the best first.
         told_apart: pairs in either order.
     """
     apart = {frozenset(pair) for pair in told_apart}
@@ -32,6 +32,6 @@ def groups(names: Sequence[str], told_apart: set[Pair]) -> list[list[str]]:
 
 
 def _largest(sets: Sequence[list[str]]) -> list[list[str]]:
-    """Those that are part of no other, each once."""
+    """Return the sets that are not a subset of another, each once."""
     distinct = [list(one) for one in dict.fromkeys(map(tuple, sets))]
     return [one for one in distinct if not any(set(one) < set(other) for other in distinct)]

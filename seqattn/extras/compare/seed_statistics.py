@@ -1,4 +1,4 @@
-"""What scores of several seeds and sentences say of systems: intervals, and tests of two."""
+"""Intervals and tests of systems from scores of several seeds and sentences."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,10 +15,10 @@ except ModuleNotFoundError as error:
 
 
 def seed_interval(scores: Sequence[float]) -> tuple[float, float] | None:
-    """95 % of Student's t for the mean over all seeds, the test sentences as they are.
+    """Return the 95 % interval (Student's t) of the mean over seeds, for these test sentences.
 
     Args:
-        scores: of R seeds; None is returned for fewer than two.
+        scores: scores of R seeds; fewer than two return None.
     """
     if len(scores) < 2:
         return None
@@ -28,25 +28,25 @@ def seed_interval(scores: Sequence[float]) -> tuple[float, float] | None:
 
 
 class Difference(NamedTuple):
-    """How far the mean score of one system is above another's, with its 95 % interval."""
+    """Difference in mean score between two systems, with its 95 % interval."""
 
     value: float
     interval: tuple[float, float] | None
-    """None where a system has one seed, or there is one sentence."""
+    """None if a system has one seed, or if there is one sentence."""
     p: float | None
-    """Of no difference, for other seeds and other sentences; None where a system has one seed, 1 of
-    one sentence, which says nothing of others."""
+    """p of no difference over both seeds and sentences; None if a system has one seed, 1 for
+    one sentence, which says nothing about others."""
 
 
 class SeedVariance(NamedTuple):
-    """The variance of scores over seeds, and the degrees of freedom of its estimate."""
+    """Variance of scores over seeds, and the degrees of freedom of its estimate."""
 
     value: float
     freedom: int
 
     @classmethod
     def of(cls, systems: Iterable[Sequence[SentenceCounts]]) -> "SeedVariance":
-        """That within systems, as if it were the same in all; some must have two seeds."""
+        """Pool the variance within systems, assuming it is equal; some must have two seeds."""
         several = [[one.score for one in seeds] for seeds in systems if len(seeds) > 1]
         freedom = sum(len(seeds) - 1 for seeds in several)
         squares = sum(float(np.var(seeds, ddof=1)) * (len(seeds) - 1) for seeds in several)
@@ -58,16 +58,16 @@ def difference(
     second: Sequence[SentenceCounts],
     pooled: SeedVariance | None = None,
 ) -> Difference:
-    """Two systems on the same sentences, where seeds and sentences are both drawn by chance.
+    """Compare two systems on the same sentences, with seeds and sentences both random.
 
-    The variance of the difference is that over the seeds of each system, and that over sentences
-    of the mean over seeds, less what both count: of seeds and sentences together (two-way
+    The variance of the difference is the variance over the seeds of each system, plus that over
+    sentences of the mean over seeds, less what both include: seeds and sentences together (two-way
     clustering; Cameron, Gelbach and Miller 2011, eq. 2.11). Its degrees of freedom are those of
     Welch and Satterthwaite (1946), so that seeds may differ in number and variance.
 
     Args:
-        first, second: a metric of each seed.
-        pooled: the variance over seeds of both; None to take each from its own seeds.
+        first, second: the metric for each seed.
+        pooled: common variance over seeds; None to estimate each from its own seeds.
     """
     both = (first, second)
     ours, theirs = (float(np.mean([seed.score for seed in seeds])) for seeds in both)

@@ -1,4 +1,4 @@
-"""Runs that were scored alike, grouped into systems by settings that differ, the seed aside."""
+"""Runs that were scored alike, grouped into systems by settings that differ except the seed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,20 @@ from seqattn.roles import Role
 from seqattn.training.setting_roles import leaves, role_of
 
 _ASIDE = ("seed", "generation.threshold", "format", "threads")
-"""Settings that make no other system beside those of SCORE and NOTE: each model's threshold is
-found on validation."""
+"""Settings that do not separate systems, besides those of SCORE and NOTE: each model's
+threshold is tuned on validation."""
 _SAME = (Role.SCORE, Role.NOTE)
 
 
 class Systems(NamedTuple):
-    """Runs by the name of their system, and what else differs between systems, in words."""
+    """Runs by system name, and notes on other differences between systems."""
 
     runs: dict[str, list[ComparedRun]]
     notes: list[str]
 
 
 class _Trait(NamedTuple):
-    """A setting that differs, and its value in each system."""
+    """Setting that differs, and its value in each system."""
 
     key: str
     values: list[Any]
@@ -35,10 +35,10 @@ class _Trait(NamedTuple):
 
 
 def check_alike(runs: Sequence[ComparedRun]) -> None:
-    """Refuses runs that were not scored alike.
+    """Raise UserError if the runs were not scored alike.
 
     Raises:
-        UserError: what differs: split, metrics, their signatures, or sentences.
+        UserError: if split, metrics, their signatures, or sentences differ.
     """
     _check_same("were evaluated on different splits", {r.path: r.results.split for r in runs})
     _check_same("have different metrics", {r.path: " and ".join(r.sentences) for r in runs})
@@ -66,10 +66,10 @@ def _check_same(words: str, traits: Mapping[Path, str]) -> None:
 
 
 def systems_of(runs: Sequence[ComparedRun]) -> Systems:
-    """Groups runs; a name has the settings that are needed to tell the systems apart.
+    """Group runs; names list the settings needed to tell the systems apart.
 
     Raises:
-        UserError: where a system has a seed twice.
+        UserError: if a system has a seed twice.
     """
     grouped: dict[frozenset[tuple[str, str]], list[ComparedRun]] = {}
     for run in runs:
@@ -97,7 +97,7 @@ def systems_of(runs: Sequence[ComparedRun]) -> Systems:
 
 
 def _settings(run: ComparedRun) -> dict[str, str]:
-    """Values by key; what is null is as if it were not there."""
+    """Return settings by key; null values are omitted."""
     found = (leaf for name, node in run.settings.items() for leaf in leaves(node, name))
     return {
         leaf.key: str(leaf.value)
@@ -107,13 +107,13 @@ def _settings(run: ComparedRun) -> dict[str, str]:
 
 
 def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
-    """What differs: choices of groups first, then values that a choice does not bring with it."""
+    """Return settings that differ: choices of groups first, then values that no choice implies."""
     chosen: list[Mapping[str, str]] = [run.settings.get("choices") or {} for run in runs]
     named = {group for one in chosen for group in one} - {"experiment", "generation"}
     groups = sorted(group for group in named if role_of(group) not in _SAME)
     choices = [_Trait(group, [one.get(group) for one in chosen]) for group in groups]
     settings = [_settings(run) for run in runs]
-    choices += [  # of what was evaluated with, whose name no run has
+    choices += [  # settings of the evaluation, which the names of runs lack
         _Trait(root, [one.get(f"{root}._target_", "").rpartition(".")[2] for one in settings])
         for root in ("generation", "scorer")
     ]
@@ -131,7 +131,7 @@ def _traits(runs: Sequence[ComparedRun]) -> list[_Trait]:
 
 
 def _telling(traits: Sequence[_Trait], count: int) -> tuple[list[_Trait], list[_Trait]]:
-    """The first traits by which all systems are distinct, and the others."""
+    """Split traits into the first ones that make all systems distinct, and the others."""
     telling: list[_Trait] = []
     others: list[_Trait] = []
     for trait in traits:

@@ -1,26 +1,26 @@
-"""How well words are produced, by how often they stood in the training data."""
+"""Accuracy of output words by their frequency in the training data."""
 
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 EDGES = (1, 2, 5, 10, 100, 1000)
-"""The least count of each bin but the first, which holds words that training never saw."""
+"""Minimum count of each bin but the first, which holds words unseen in training."""
 BINS = ("0", "1", "2-4", "5-9", "10-99", "100-999", "1,000 on")
 
 
 def f1_by_frequency(
     outputs: Sequence[str], references: Sequence[Sequence[str]], counts: Mapping[str, int]
 ) -> list[float | None]:
-    """F1 of words in each of `BINS`, 0 to 100, as compare-mt (Neubig et al. 2019, 1903.07926).
+    """Compute F1 of words in each bin, 0 to 100, as compare-mt (Neubig et al. 2019, 1903.07926).
 
     Args:
-        outputs: N texts, words parted by white space.
-        references: of each; of several, the first counts.
-        counts: of words in the training targets.
+        outputs: N texts, words separated by white space.
+        references: references of each output; only the first is used.
+        counts: word counts of the training targets.
 
     Returns:
-        A figure for each bin; None where no output and no reference has a word of it.
+        F1 for each bin; None if no output and no reference has a word of it.
     """
     made = [Counter(output.split()) for output in outputs]
     wanted = [_words(texts) for texts in references]
@@ -33,7 +33,7 @@ def f1_by_frequency(
 
 
 def words_by_frequency(references: Sequence[Sequence[str]], counts: Mapping[str, int]) -> list[int]:
-    """How many words of the (first) references are in each of `BINS`."""
+    """Count the words of the (first) references in each of `BINS`."""
     return _in_bins([_words(texts) for texts in references], counts)
 
 

@@ -1,4 +1,4 @@
-"""Bundles with fewer heads or weights in int8: the verb convert."""
+"""Conversion of bundles to fewer heads or to int8 weights: the verb convert."""
 
 NEEDS: tuple[str, ...] = ("explain",)
 """Extras that it imports."""

@@ -1,4 +1,4 @@
-"""A bundle made from another: with fewer heads, or with weights in int8."""
+"""Conversion of a bundle: fewer heads, or int8 weights."""
 
 import sys
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from seqattn.verbs.made_from import MadeFrom, bundle_contents, data_contents
 
 
 class Report(NamedTuple):
-    """What is told of a model before and after: figures by name, and scores."""
+    """Figures and scores of a model, reported before and after."""
 
     figures: dict[str, str]
     scores: list[TextScore]
@@ -38,26 +38,25 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion(ScoredRun):
-    """Pools key and value heads, each new one the mean of the old ones that it stands for
-    (Ainslie et al. 2023, arXiv 2305.13245), or removes heads; and rounds the weights to int8, or
-    does one of these.
+    """Pool key and value heads by their mean (Ainslie et al. 2023, arXiv 2305.13245), or remove
+    heads; round the weights to int8; or both.
 
     Args:
-        bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`; it is
-            trained further on the same data.
-        output: the directory for the new bundle.
-        heads: gqa, or mqa for one key head; the name that softmax attention goes by then. None
-            keeps the heads, or is gqa where `num_kv_heads` is given.
-        num_kv_heads: key and value heads G to pool to, dividing those that are there.
-        slots: of encoder, decoder and cross, those whose heads are pooled.
-        prune: heads to remove, of all attentions together the least important on the split
-            (Michel et al. 2019, arXiv 1905.10650); one stays in each.
+        bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`; further
+            training uses the same data.
+        output: directory for the new bundle.
+        heads: gqa, or mqa for one key head: the new choice of attention. None keeps the heads,
+            or means gqa if `num_kv_heads` is set.
+        num_kv_heads: key and value heads G after pooling; divides their present number.
+        slots: slots whose heads are pooled, from encoder, decoder and cross.
+        prune: number of heads to remove, the least important of all attentions on the split
+            (Michel et al. 2019, arXiv 1905.10650); each attention retains one.
         uptrain_steps: optimizer steps of further training after heads are pooled or removed.
-        quantize: int8 for matrices of whole numbers, as `round_weights` says; None for none.
-        scores: whether it is scored before and after, where the data can be read.
+        quantize: int8 to round weight matrices to int8, see `round_weights`; None for none.
+        scores: score the model before and after, if the data can be read.
 
     Raises:
-        UserError: for heads that are not said, or twice; for what would not be used.
+        UserError: if no conversion or two of heads are requested, or a setting has no effect.
     """
 
     output: str
@@ -96,10 +95,10 @@ class Conversion(ScoredRun):
         return self.heads is not None or self.num_kv_heads is not None
 
     def run(self) -> Path:
-        """Converts, scores, trains on where that is asked for, and writes; returns the directory.
+        """Convert, score, train further if requested, and write; return the directory.
 
         Raises:
-            UserError: where the bundle cannot be used, or its attentions not have fewer heads.
+            UserError: if the bundle cannot be used, or its attentions cannot have fewer heads.
         """
         output = user_path(self.output)
         made_from = self._made_from()
@@ -109,7 +108,7 @@ class Conversion(ScoredRun):
             return self._run(output, made_from)
 
     def _made_from(self) -> MadeFrom:
-        """What decides the new bundle; data where it is read, of which some may not be there."""
+        """Return the inputs that determine the new bundle, data included where it is read."""
         config = read_config(user_path(self.bundle), self.trust)
         own = ("heads", "num_kv_heads", "slots", "prune", "uptrain_steps", "quantize", "scores")
         settings = {"verb": "convert", **{name: getattr(self, name) for name in own}}
@@ -170,7 +169,7 @@ class Conversion(ScoredRun):
         return output
 
     def _read(self, bundle: Bundle) -> Rows | None:
-        """What to score on; None where nothing is asked for, or it cannot be read."""
+        """Return rows to score on; None if no scores are requested or the data cannot be read."""
         if not self.scores:
             return None
         try:
@@ -214,9 +213,9 @@ class Conversion(ScoredRun):
 
 @torch.inference_mode()
 def _cache_bytes(model: Any) -> tuple[int, int]:
-    """Bytes that a target token adds to the cache, and a source token's keys and values; measured.
+    """Measure the cache bytes per target token, and those of keys and values per source token.
 
-    A cache that is bounded grows by this until it is full.
+    A bounded cache grows at this rate until it is full.
     """
     device = next(model.parameters()).device
     source, token = (torch.full((1, 1), mark, device=device) for mark in (EOS, BOS))

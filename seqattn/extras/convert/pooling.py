@@ -1,4 +1,4 @@
-"""Fewer key and value heads, each the mean of those that it stands for."""
+"""Pooling of key and value heads to their means."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,16 +17,16 @@ from seqattn.models.transformer import Transformer
 
 
 def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -> TextBundle:
-    """A bundle whose key heads are the means of those that they stand for
+    """Return a bundle whose key and value heads are means of the present ones
     (Ainslie et al. 2023, arXiv 2305.13245), on the same device.
 
     Args:
-        name: gqa or mqa, by which softmax attention goes then.
-        num_kv_heads: key and value heads G, dividing those that are there.
-        slots: of encoder, decoder and cross, those whose heads are pooled.
+        name: new choice of softmax attention, gqa or mqa.
+        num_kv_heads: new number G of key and value heads; divides the present number.
+        slots: slots whose heads are pooled, from encoder, decoder and cross.
 
     Raises:
-        UserError: where the attentions cannot have so many key heads.
+        UserError: if the attentions cannot have so many key heads.
     """
     bundle = bundle.texts("pooling")
     if not isinstance(bundle.model, Transformer):
@@ -42,7 +42,7 @@ def pooled(bundle: Bundle, name: str, num_kv_heads: int, slots: Sequence[str]) -
 
 
 def _grouped(config: dict[str, Any], name: str, count: int, slots: Sequence[str]) -> dict[str, Any]:
-    """The configuration with so many key heads in the attentions of the slots."""
+    """Return the configuration with `count` key heads in the attentions of the slots."""
     shared = config["attention"]
     own = {slot: config.get(f"{slot}_attention") for slot in SLOTS}
     if set(slots) == set(SLOTS) and not any(own.values()):
@@ -62,7 +62,7 @@ def _grouped(config: dict[str, Any], name: str, count: int, slots: Sequence[str]
 
 
 def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
-    """A node with so many key heads, which must divide what it has."""
+    """Return a node with `num_kv_heads` key heads, which must divide the present number."""
     if isinstance(node, list):
         return [_fewer(layer, num_kv_heads, where) for layer in node]
     kind = import_path(node["_target_"])
@@ -82,6 +82,6 @@ def _fewer(node: Any, num_kv_heads: int, where: str) -> Any:
 
 
 def _is_softmax(node: Any) -> bool:
-    """Whether it is what `attention=gqa` and `attention=mqa` choose, but for its sizes."""
+    """Return True if the node is `attention=gqa` or `attention=mqa` except for its sizes."""
     nodes = node if isinstance(node, list) else [node]
     return all(import_path(one["kernel"]["_target_"]) is SoftmaxKernel for one in nodes)

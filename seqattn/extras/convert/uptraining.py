@@ -1,4 +1,4 @@
-"""A short further training of a converted bundle."""
+"""Short further training of a converted bundle."""
 
 import sys
 from dataclasses import replace
@@ -18,20 +18,20 @@ from seqattn.training.tasks.settings import Optimization
 
 
 def uptrain(bundle: TextBundle, data: Any, steps: int, device: str, cache_dir: str | None) -> None:
-    """Trains a bundle's model in place for some optimizer steps.
+    """Train a bundle's model in place for a number of optimizer steps.
 
-    On the training split and by the optimizer, batches and loss of its own configuration, at the
-    highest learning rate of its schedule after a warm-up over a tenth of the steps.
+    Uses the training split, and the optimizer, batches and loss of the bundle's configuration, at
+    the highest learning rate of its schedule after a warm-up over a tenth of the steps.
 
     Args:
-        bundle: its model is trained where it stands.
-        data: the source.
-        steps: how many.
-        device: where.
-        cache_dir: of the data; None for the bundle's own.
+        bundle: the bundle whose model is trained.
+        data: source of the training data.
+        steps: number of optimizer steps.
+        device: device to train on.
+        cache_dir: cache directory of the data; None for the bundle's own.
 
     Raises:
-        UserError: where the data cannot be read.
+        UserError: if the data cannot be read.
     """
     config, seed = bundle.config, int(bundle.config["seed"])
     loader, tokenizer = (build(config[part], part) for part in ("loader", "tokenizer"))

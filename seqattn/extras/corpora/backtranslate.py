@@ -1,4 +1,4 @@
-"""A corpus with more targets: texts of the target language with sources that a model made."""
+"""Back-translated corpora: texts of the target language with sources written by a model."""
 
 import random
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ class BackTranslation(SyntheticCorpus):
     Args:
         bundle, device, trust, ensemble, data, generation, output, originals, sentences, cache_dir:
             as `SyntheticCorpus`; a model from the target language to the source language. The
-            pairs of `data`, which are as it was trained on them, are turned round.
-        input: a file of texts of the target language, one a line.
-        tag: begins every source that was made, as "<BT> " (Caswell et al. 2019, arXiv 1906.06442);
+            pairs of `data`, in the direction of its training, are reversed.
+        input: file of texts of the target language, one per line.
+        tag: prefix of every synthetic source, as "<BT> " (Caswell et al. 2019, arXiv 1906.06442);
             None for none.
-        noise: share of words that are dropped from a source that was made, and of those that stay
-            the share blanked; all move by fewer than four places (Edunov et al. 2018,
-            arXiv 1808.09381, take 0.1). 0 for none.
-        seed: of the noise.
+        noise: share of words dropped from a synthetic source, and the share blanked of those that
+            remain; all move by fewer than four places (Edunov et al. 2018, arXiv 1808.09381,
+            use 0.1). 0 for none.
+        seed: seed of the noise.
     """
 
     verb: ClassVar[str] = "backtranslate"
@@ -69,12 +69,12 @@ class BackTranslation(SyntheticCorpus):
 
 
 def noised(text: str, share: float, random: random.Random) -> str:
-    """A text whose words are dropped, blanked and moved at random.
+    """Return a text whose words are dropped, blanked and moved at random.
 
     Args:
-        text: one word stays at least.
-        share: of words dropped, and of the others blanked.
-        random: where the random numbers come from.
+        text: the text; at least one word remains.
+        share: share of words dropped, and of the others blanked.
+        random: random number generator.
     """
     words = text.split()
     kept = [word for word in words if random.random() >= share] or words[:1]

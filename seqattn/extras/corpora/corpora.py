@@ -1,4 +1,4 @@
-"""Corpora that are written for training, each with the choice of `data` that reads it."""
+"""Corpora written for training, each with a choice of `data` that reads it."""
 
 import hashlib
 import json
@@ -17,14 +17,14 @@ from seqattn.storage import write_whole
 
 
 def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts], dict[str, str]]:
-    """The splits of pairs that are there, and why each of the others is left out.
+    """Return the available splits of pairs, and why each of the others is left out.
 
     Args:
-        source: where they come from.
+        source: source of the pairs.
         cache_dir: as `Source.load`.
 
     Raises:
-        UserError: there is none to train on, or one without targets.
+        UserError: if there is no training split, or a split has no targets.
     """
     splits, told = {}, {}
     for split in ("train", "val", "test"):
@@ -42,7 +42,7 @@ def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts]
 
 
 def texts_contents(splits: Mapping[str, Texts]) -> dict[str, list[str]]:
-    """Digests of all texts of some splits, for `MadeFrom`."""
+    """Return digests of all texts of some splits, for `MadeFrom`."""
     found = {}
     for split, texts in splits.items():
         digest = hashlib.sha256()
@@ -55,28 +55,28 @@ def texts_contents(splits: Mapping[str, Texts]) -> dict[str, list[str]]:
 def pair_line(
     source: str, target: str, references: Sequence[str], more: Mapping[str, str] | None = None
 ) -> bytes:
-    """A row of a corpus as a line of JSON. Args: more: columns of its own."""
-    several = references if len(references) > 1 else ()  # of none, the target stands for them
+    """Return a row of a corpus as a line of JSON. Args: more: extra columns."""
+    several = references if len(references) > 1 else ()  # without references, the target replaces them
     return json_line(
         {**(more or {}), "source": source, "target": target, "references": list(several)}
     )
 
 
 def json_line(row: Mapping[str, Any]) -> bytes:
-    """A line of JSON."""
+    """Return a row as a line of JSON."""
     return f"{json.dumps(row, ensure_ascii=False)}\n".encode()
 
 
 def write_choice(
     directory: Path, name: str, files: Mapping[str, Iterable[str]], **columns: Any
 ) -> None:
-    """Writes a corpus as a choice of `data`.
+    """Write a corpus's choice of `data`.
 
     Args:
-        directory: where the corpus is.
+        directory: directory of the corpus.
         name: of the choice.
-        files: their names in it, of each split.
-        columns: what else `Table` is given, beside the target and the references.
+        files: file names within it, by split.
+        columns: further arguments of `Table`, besides the target and the references.
     """
     home = directory.resolve()
     node = {

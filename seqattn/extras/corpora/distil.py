@@ -1,4 +1,4 @@
-"""A corpus for a student: the training sources with what a teacher makes of them."""
+"""Distilled corpora: training sources with a teacher's outputs as targets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ class Distillation(SyntheticCorpus):
 
     Args:
         bundle, device, trust, ensemble, data, generation, output, originals, sentences, cache_dir:
-            as `SyntheticCorpus`; the teacher.
-        target: best, the teacher's best output (their section 3.2); or nearest, of all its
-            hypotheses the one with the highest sentence BLEU (section 3.3, Seq-Inter).
+            as `SyntheticCorpus`; the bundle is the teacher.
+        target: best, the teacher's best output (their section 3.2); or nearest, its
+            hypothesis with the highest sentence BLEU (section 3.3, Seq-Inter).
 
     Raises:
-        UserError: for the nearest of one hypothesis.
+        UserError: if target is nearest and the search returns one hypothesis.
     """
 
     verb: ClassVar[str] = "distil"

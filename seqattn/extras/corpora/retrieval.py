@@ -1,4 +1,4 @@
-"""Known texts that are most like others."""
+"""Retrieval of similar texts by tf-idf."""
 
 import re
 from collections import Counter
@@ -10,19 +10,19 @@ from torch import Tensor
 from torch.nn import functional
 
 _WORD = re.compile(r"\w+")
-_ROWS = 256  # texts that are compared with all known ones at once
+# texts that are compared with all known ones at once
 
 
 class TfidfIndex:
-    """Texts that can be found by what they have in common with another.
+    """Index of texts for retrieval by tf-idf similarity.
 
-    Alike by the cosine of tf-idf vectors over lower-cased words, (1 + ln tf) ln(N / df) (Salton and
-    Buckley 1988), where a word of no known text counts as if one had it: so a text that is not
-    among the known ones has the cosines that it would have if it were. A search compares each text
-    with all N known ones.
+    Similarity is the cosine of tf-idf vectors over lower-cased words, (1 + ln tf) ln(N / df) (Salton
+    and Buckley 1988). An unknown word counts as if one known text had it, so a text outside the
+    index has the cosines that it would have inside. A search compares each text with all N known
+    ones.
 
     Args:
-        texts: the known ones.
+        texts: the known texts.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -35,15 +35,15 @@ class TfidfIndex:
     def nearest(
         self, texts: Sequence[str], count: int = 1, themselves: bool = True
     ) -> Iterator[list[tuple[int, float]]]:
-        """Finds for each text the known ones most like it.
+        """Find the most similar known texts for each text.
 
         Args:
-            texts: what is compared.
-            count: known texts for each, at most.
-            themselves: False where `texts` are the known ones: then none finds itself.
+            texts: the query texts.
+            count: maximum number of known texts for each.
+            themselves: False if `texts` are the known ones, so that none finds itself.
 
         Yields:
-            Numbers of known texts with their cosines, highest first; of equal ones the first.
+            Indices of known texts with their cosines, highest first; ties in the texts' order.
         """
         known = len(self._known.starts)
         count = min(count, known if themselves else known - 1)
@@ -58,11 +58,11 @@ class TfidfIndex:
                 likeness, places = cosines.max(dim=1)
                 cosines[rows, places] = -1
                 for one, place, cosine in zip(found, places.tolist(), likeness.tolist()):
-                    one.append((place, round(cosine, 5)))  # a text's with itself is 1
+                    one.append((place, round(cosine, 5)))  # a text's cosine with itself is 1
             yield from found
 
     def _cosines(self, counts: Sequence[Counter[str]]) -> Tensor:
-        """Cosines of texts with all known ones, (rows, N)."""
+        """Return cosines of texts with all known texts, (rows, N)."""
         asked, known = self._vectors(counts), self._known
         dense = torch.zeros(len(self._rarity), len(counts))  # (V + 1, rows)
         dense[asked.words, asked.rows] = asked.weights
@@ -87,13 +87,13 @@ class TfidfIndex:
 
 
 class _Vectors(NamedTuple):
-    """Sparse vectors of unit length, one after the other."""
+    """Sparse vectors of unit length, concatenated."""
 
     rows: Tensor
     words: Tensor
     weights: Tensor
     starts: Tensor
-    """Where each begins."""
+    """Start of each vector."""
 
 
 def _counts(text: str) -> Counter[str]:

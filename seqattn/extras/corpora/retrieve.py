@@ -1,4 +1,4 @@
-"""A corpus whose sources begin with what was made of the training sources most like them."""
+"""Retrieval-augmented corpora: sources prefixed with the targets of similar training sources."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,25 +25,25 @@ from seqattn.verbs.made_from import MadeFrom
 
 _CHOICE = "retrieved"
 _BETWEEN, _END = " | ", " || "
-"""What stands between retrieved targets, and after the last."""
+"""Separators between retrieved targets, and after the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieval:
     """Retrieval as augmentation of the source (Bulté and Tezcan 2019, "Neural Fuzzy Repair").
 
-    A source becomes "<6> TARGET | TARGET || SOURCE": how like it is to the training source most
-    like it, the tenth that the cosine falls into, 0 to 9, then the targets of those that are most
-    like it. No training pair finds itself, and validation and test texts find training pairs alone.
+    A source becomes "<6> TARGET | TARGET || SOURCE": the cosine with the most similar training
+    source in tenths, 0 to 9, then the targets of the most similar training sources. No training
+    pair retrieves itself, and validation and test texts retrieve only training pairs.
 
     Args:
-        data: pairs.
-        output: the directory that is made.
-        input: a file of texts to generate from, as `generate` reads it, which get the same; None
+        data: source of the pairs.
+        output: directory of the new corpus.
+        input: file of texts to generate from, as `generate` reads it, augmented likewise; None
             for none.
-        neighbours: targets for each source, of different texts, at most.
-        least: the cosine that a neighbour has at least.
-        cache_dir: of the data; None for the usual place.
+        neighbours: maximum number of targets for each source, all different.
+        least: minimum cosine of a neighbour.
+        cache_dir: cache directory of the data; None for the default.
     """
 
     data: Any
@@ -54,10 +54,10 @@ class Retrieval:
     cache_dir: str | None = None
 
     def run(self) -> Path:
-        """Writes the corpus; returns its directory.
+        """Write the corpus and return its directory.
 
         Raises:
-            UserError: the data or the input cannot be read, or the directory is taken.
+            UserError: if the data or the input cannot be read, or the directory is in use.
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("retrieve takes pairs of texts; questions are trained on as they are")
@@ -110,9 +110,9 @@ class Retrieval:
     def _found(
         self, index: TfidfIndex, train: Texts, texts: Sequence[str], split: str
     ) -> list[dict[str, str]]:
-        """For each text of a split the columns that stand before it."""
+        """Return for each text the columns of its augmentation."""
         columns = []
-        several = self.neighbours * 2  # some of which have the same target
+        several = self.neighbours * 2  # several may have the same target
         with progress(f"comparing {split}", "texts") as tell:
             rows = index.nearest(texts, several, themselves=split != "train")
             for number, row in enumerate(rows, 1):
@@ -127,7 +127,7 @@ class Retrieval:
 
 
 def _told(columns: Sequence[dict[str, str]]) -> str:
-    """How many texts there are, and how like known ones they are."""
+    """Return a note on the number of texts and their similarity to known ones."""
     like = sum(int(row["likeness"]) >= 5 for row in columns)
     share = like / max(1, len(columns))
     return f"{len(columns):,} texts, {share:.1%} with a cosine of 0.5 or more to what they found"

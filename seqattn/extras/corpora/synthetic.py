@@ -1,4 +1,4 @@
-"""A corpus of what a model wrote, made in parts so that a kill loses little."""
+"""Synthetic corpora written by a model, saved in parts so that an interruption loses little."""
 
 import time
 from abc import abstractmethod
@@ -29,26 +29,26 @@ from seqattn.verbs.bundle_run import BundleRun
 from seqattn.verbs.made_from import MadeFrom, bundle_contents
 
 _PART = 5_000
-"""Sources that are searched together, and lost by a kill at most."""
+"""Number of sources searched together; an interruption loses at most these."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticCorpus(BundleRun):
-    """A corpus for training of which a bundle wrote one side.
+    """Training corpus of which a bundle wrote one side.
 
     Args:
-        bundle, device, trust, ensemble: as `BundleRun`; what writes.
-        data: pairs, as the bundle was trained on them.
-        generation: the search.
-        output: the directory that is made; the same command goes on in it after a stop.
-        originals: how often the training pairs of `data` stand beside those that are made.
-        sentences: the first so many are read; None for all.
-        cache_dir: of the data; None for the usual place.
+        bundle, device, trust, ensemble: as `BundleRun`; the writing model.
+        data: pairs, in the direction of the bundle's training.
+        generation: search of the outputs.
+        output: directory of the new corpus; repeat the command to resume.
+        originals: copies of the training pairs of `data` to add to the synthetic pairs.
+        sentences: number of sources to read, the first ones; None for all.
+        cache_dir: cache directory of the data; None for the default.
     """
 
     verb: ClassVar[str]
     choice: ClassVar[str]
-    """What the corpus is called as `data=NAME`."""
+    """Name of the corpus, as in `data=NAME`."""
 
     data: Any
     generation: Search
@@ -59,26 +59,26 @@ class SyntheticCorpus(BundleRun):
 
     @property
     def search(self) -> Search:
-        """The search as it is used."""
+        """Return the search with the settings in effect."""
         return self.generation
 
     def turned(self, texts: Texts) -> Texts:
-        """Pairs of `data` as the corpus has them."""
+        """Return pairs of `data` in the corpus's direction."""
         return texts
 
     def inputs(self, train: Texts) -> Texts:
-        """What the bundle reads. Args: train: the training pairs of `data`."""
+        """Return the texts that the bundle reads. Args: train: the training pairs of `data`."""
         return train
 
     @abstractmethod
     def pair(self, number: int, inputs: Texts, outputs: Sequence[str]) -> tuple[str, str]:
-        """Source and target of the corpus. Args: outputs: for input `number`, best first."""
+        """Return source and target of a pair. Args: outputs: for input `number`, best first."""
 
     def run(self) -> Path:
-        """Writes the corpus; returns its directory.
+        """Write the corpus and return its directory.
 
         Raises:
-            UserError: where the bundle or the data cannot be used, or the directory is taken.
+            UserError: if the bundle or the data cannot be used, or the directory is in use.
         """
         bundle = self.load(self.generation).texts(self.verb)
         source = task_class(bundle.config).source(self.data)
@@ -96,7 +96,7 @@ class SyntheticCorpus(BundleRun):
     def _make(
         self, bundle: TextBundle, splits: dict[str, Texts], directory: Path, made_from: MadeFrom
     ) -> dict[str, str]:
-        """Writes all files that are not there yet; tells how much was written."""
+        """Write all missing files and return how much was written."""
         inputs = self.inputs(splits["train"])
         inputs = inputs if self.sentences is None else inputs.first(self.sentences)
         splits = {split: self.turned(texts) for split, texts in splits.items()}
@@ -117,19 +117,19 @@ class SyntheticCorpus(BundleRun):
         return {"verb": self.verb, "generation": kept, "sentences": self.sentences}
 
     def contents(self) -> dict[str, list[str]]:
-        """Digests of what is read beside the data."""
+        """Return digests of inputs besides the data."""
         read = {"bundle": bundle_contents(self.bundle)}
         return read | ({"ensemble": bundle_contents(*self.ensemble)} if self.ensemble else {})
 
     def made_from(self, splits: dict[str, Texts]) -> MadeFrom:
-        """What decides the corpus. Args: splits: of `data`."""
+        """Return the inputs that determine the corpus. Args: splits: splits of `data`."""
         contents = self.contents() | texts_contents(splits)
         return MadeFrom(settings=self.deciding(), contents=contents)
 
     def _write(
         self, bundle: TextBundle, inputs: Texts, file: Path, made_from: MadeFrom
     ) -> dict[str, str]:
-        """Appends pair after pair, from where a run was stopped; tells how many and how fast."""
+        """Append the remaining pairs, resuming after an interruption; return their number and speed."""
         total, part, began = len(inputs.sources), file.with_suffix(".part"), time.perf_counter()
         if is_file(file):
             return {"sentences": f"{total:,}, all there"}
@@ -142,7 +142,7 @@ class SyntheticCorpus(BundleRun):
                 for start in range(first, total, _PART):
                     numbers = range(start, min(start + _PART, total))
                     pairs = [*self._pairs(bundle, generator, inputs, numbers, tell)]
-                    made_from.write(file.parent)  # now, so that a refused search binds nobody
+                    made_from.write(file.parent)  # only now, so that an invalid search leaves nothing behind
                     with part.open("ab") as rows:
                         rows.writelines(starmap(pair_line, pairs))
             part.replace(file)
@@ -170,7 +170,7 @@ class SyntheticCorpus(BundleRun):
 
 
 def _whole_parts(file: Path) -> int:
-    """Cuts a file back to the parts of it that are whole; gives the lines that stay."""
+    """Truncate a file to its complete parts and return the number of remaining lines."""
     lines = size = kept = 0
     if not file.exists():
         return 0

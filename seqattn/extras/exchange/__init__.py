@@ -1,4 +1,4 @@
-"""Bundles for other engines: the verb export."""
+"""Export of bundles to other engines: the verb export."""
 
 NEEDS: tuple[str, ...] = ()
 """Extras that it imports."""

@@ -1,4 +1,4 @@
-"""A Transformer as CTranslate2 has it, an engine in C++ for CPUs and GPUs."""
+"""Conversion of a Transformer to the specification of CTranslate2, a C++ engine for CPU and GPU."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
     from ctranslate2.specs import TransformerSpec
 
 LONGEST = 4096
-"""Positions that are written, in tokens, of schemes that have no end but need a table."""
+"""Number of positions written for schemes without a maximum length that need a table."""
 _TABLES = Position, SinusoidalPosition, LearnedPosition
 _POSITIONS = *_TABLES, RotaryPosition, ShawPosition, T5Position
 _INSTALL = "pip install -e .[export], in the checkout"
-_OLDEST = 4, 7  # whose encoders have fewer key heads than heads
+_OLDEST = 4, 7  # the first whose encoders support grouped key heads
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
 
 
 def ctranslate_spec(
     model: nn.Module, source_pieces: Sequence[str], target_pieces: Sequence[str]
 ) -> "TransformerSpec":
-    """What `ctranslate2` writes to a directory by its `save`, float32 and checked for gaps.
+    """Build the specification that `ctranslate2` saves, in float32 and checked for gaps.
 
     Args:
         model: a `Transformer` of softmax attention (mha, gqa, mqa) and one of the positions none,
             sinusoidal, learned, rope, shaw and t5, which does not copy.
-        source_pieces, target_pieces: the names of all ids.
+        source_pieces, target_pieces: the pieces of all ids.
 
     Raises:
-        UserError: for another model, or where `ctranslate2` is not installed.
+        UserError: if the model is another, or `ctranslate2` is not installed.
     """
     try:
         from ctranslate2 import __version__ as version
@@ -74,7 +74,7 @@ def ctranslate_spec(
 
 
 def _check(model: nn.Module) -> None:
-    """Refuses what CTranslate2 has no word for."""
+    """Raise UserError for features that CTranslate2 lacks."""
     if type(model) is not Transformer:
         kind = type(model).__name__
         raise UserError(f"CTranslate2 runs Transformers that write texts, this is a {kind}")
@@ -102,18 +102,18 @@ def _check(model: nn.Module) -> None:
 
 
 def _attentions(stack: LayerStack) -> list[MultiHeadAttention]:
-    """Every attention of a stack's layers."""
+    """Return every attention of a stack's layers."""
     names = "self_attention", "cross_attention"
     found = (getattr(layer, name, None) for layer in stack.layers for name in names)
     return [part for part in found if part is not None]
 
 
 def _stack(kind: Any, stack: LayerStack, config: TransformerConfig) -> Any:
-    """An encoder or a decoder without its embeddings. Args: kind: of the two."""
+    """Build an encoder or a decoder without embeddings. Args: kind: which of the two."""
     attentions, position = _attentions(stack), stack.position
     heads = attentions[0].num_heads
     counts = {part.num_kv_heads for part in attentions}
-    kv_heads = counts.pop() if len(counts) == 1 else heads  # one number serves a whole stack
+    kv_heads = counts.pop() if len(counts) == 1 else heads  # one number for all layers of a stack
     spec = kind(
         len(stack.layers), heads, num_heads_kv=kv_heads, pre_norm=config.pre_norm,
         activation=_activation(config.activation), ffn_glu=config.activation == "swiglu",
@@ -143,7 +143,7 @@ def _activation(name: str) -> Any:
 
 
 def _scheme(position: Position) -> dict[str, Any]:
-    """What a stack is told of its position scheme."""
+    """Return a stack's arguments for its position scheme."""
     from ctranslate2.specs.attention_spec import RotaryScalingType
 
     if isinstance(position, RotaryPosition):
@@ -159,7 +159,7 @@ def _scheme(position: Position) -> dict[str, Any]:
 
 
 def _relative(spec: Any, position: Position) -> None:
-    """What a layer's self-attention is told of its relative positions."""
+    """Set the relative positions of a layer's self-attention."""
     if isinstance(position, T5Position):
         spec.queries_scale = np.float32(1)
         spec.relative_attention_bias = _array(position.table.weight)
@@ -179,7 +179,7 @@ def _attention(
     kv_heads: int,
     groups: Sequence[int],
 ) -> None:
-    """A sublayer with `kv_heads` key heads, its projections so many at a time in one matrix."""
+    """Fill a sublayer with `kv_heads` key heads, its projections stacked in `groups` matrices."""
     _norm(spec.layer_norm, residual.norm)
     width, times = attention.kernel.head_dim, kv_heads // attention.num_kv_heads
     query, output = attention.query, attention.output
@@ -193,7 +193,7 @@ def _attention(
 
 
 def _repeated(rows: Tensor, width: int, times: int) -> Tensor:
-    """Each head's rows several times over: (G*Dh, ...) -> (G*N*Dh, ...)."""
+    """Repeat each head's rows: (G*Dh, ...) -> (G*N*Dh, ...)."""
     if times == 1:
         return rows
     return rows.unflatten(0, (-1, width)).repeat_interleave(times, dim=0).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""A bundle for CTranslate2, which runs without Python and PyTorch."""
+"""Export of a bundle to CTranslate2, which runs without Python and PyTorch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,35 +23,35 @@ from seqattn.verbs.bundle_run import BundleRun
 from seqattn.verbs.made_from import MadeFrom, bundle_contents
 
 _PAIRS, _LONGEST = 8, 24
-"""Random pairs that are scored by both, and their tokens at most."""
+"""Random pairs scored by both engines, and their maximum number of tokens."""
 _ROUNDING = 0.01
-"""Nats by which two float32 scores of a token may differ; a wrong part shows more."""
+"""Tolerance in nats between two float32 scores of a token; a wrong part differs by more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export(BundleRun):
-    """Writes a Transformer for CTranslate2, with its vocabularies and a page on how to run it.
+    """Export a Transformer to CTranslate2, with its vocabularies and a page on how to run it.
 
     Args:
         bundle, trust: as `BundleRun`.
-        output: the directory.
-        quantize: the type that the file has weights in; None for float32. CTranslate2 makes any
-            other of it when it loads them.
+        output: directory of the export.
+        quantize: type of the saved weights; None for float32. CTranslate2 converts them to any
+            other when it loads them.
     """
 
     output: str
     quantize: Literal["int8", "float16", "bfloat16"] | None = None
 
     def run(self) -> Path:
-        """Writes the directory, once CTranslate2 has given what the bundle gives; returns it.
+        """Write the directory once CTranslate2 reproduces the bundle's scores, and return it.
 
         Raises:
-            UserError: where the bundle has a part that CTranslate2 has not, or comes out otherwise.
+            UserError: if CTranslate2 lacks a part of the bundle, or its scores differ.
         """
         output = user_path(self.output).resolve()
         if self.ensemble:
             raise UserError("export takes one bundle; leave ensemble out")
-        read_config(user_path(self.bundle), self.trust)  # which says what is no bundle
+        read_config(user_path(self.bundle), self.trust)  # raises the error for what is no bundle
         settings = {"verb": "export", "quantize": self.quantize}
         contents = {"bundle": bundle_contents(self.bundle)}
         made_from = MadeFrom(settings=settings, contents=contents)
@@ -84,7 +84,7 @@ class Export(BundleRun):
         return output
 
     def _write(self, bundle: TextBundle, new: Path) -> float:
-        """Writes all files; returns the largest difference in float32."""
+        """Write all files and return the largest score difference in float32."""
         pieces = bundle.tokenizer.source_vocabulary(), bundle.tokenizer.target_vocabulary()
         for kind in (None, self.quantize) if self.quantize else (None,):
             spec = ctranslate_spec(bundle.model, *pieces)
@@ -106,7 +106,7 @@ class Export(BundleRun):
 def _difference(
     bundle: TextBundle, directory: Path, source_pieces: list[str], target_pieces: list[str]
 ) -> float:
-    """By how many nats the log-probability of a token differs at most, over random pairs."""
+    """Return the largest difference, in nats, of a token's log-probability over random pairs."""
     import ctranslate2
 
     model, chance = bundle.model, np.random.default_rng(0)
@@ -134,7 +134,7 @@ def _difference(
 
 
 def _card(bundle: TextBundle) -> str:
-    """How the model is run, as a page of Markdown."""
+    """Return instructions to run the model, as a Markdown page."""
     search: Any = bundle.search()
     names = ("joint", "joint") if bundle.tokenizer.joint else ("source", "target")
     options = f"beam_size={getattr(search, 'beam_size', 1)}"
