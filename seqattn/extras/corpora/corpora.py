@@ -56,7 +56,7 @@ def pair_line(
     source: str, target: str, references: Sequence[str], more: Mapping[str, str] | None = None
 ) -> bytes:
     """Return a row of a corpus as a line of JSON. Args: more: extra columns."""
-    several = references if len(references) > 1 else ()  # without references, the target replaces them
+    several = references if len(references) > 1 else ()  # defaults to the target
     return json_line(
         {**(more or {}), "source": source, "target": target, "references": list(several)}
     )
@@ -74,7 +74,7 @@ def write_choice(
 
     Args:
         directory: directory of the corpus.
-        name: of the choice.
+        name: name of the choice.
         files: file names within it, by split.
         columns: further arguments of `Table`, besides the target and the references.
     """
@@ -91,6 +91,6 @@ def write_choice(
 
 
 def where_it_is(directory: Path, name: str) -> list[str]:
-    """Lines on where a corpus is and how it is trained on. Args: name: of the choice."""
+    """Return lines on how to find and train on a corpus. Args: name: name of the choice."""
     typed = f"--config-dir {shlex.quote(str(directory))} data={name}"
     return [f"written to {directory}", f"train on it: python train.py {typed}"]

@@ -16,10 +16,10 @@ _WORD = re.compile(r"\w+")
 class TfidfIndex:
     """Index of texts for retrieval by tf-idf similarity.
 
-    Similarity is the cosine of tf-idf vectors over lower-cased words, (1 + ln tf) ln(N / df) (Salton
-    and Buckley 1988). An unknown word counts as if one known text had it, so a text outside the
-    index has the cosines that it would have inside. A search compares each text with all N known
-    ones.
+    Similarity is the cosine of tf-idf vectors over lower-cased words, (1 + ln tf) ln(N / df)
+    (Salton and Buckley 1988). An unknown word counts as if one known text had it, so a text outside
+    the index has the cosines that it would have inside. A search compares each text with all N
+    known ones.
 
     Args:
         texts: the known texts.

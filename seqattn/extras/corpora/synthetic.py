@@ -59,7 +59,7 @@ class SyntheticCorpus(BundleRun):
 
     @property
     def search(self) -> Search:
-        """Return the search with the settings in effect."""
+        """Search with the settings in effect."""
         return self.generation
 
     def turned(self, texts: Texts) -> Texts:
@@ -129,7 +129,7 @@ class SyntheticCorpus(BundleRun):
     def _write(
         self, bundle: TextBundle, inputs: Texts, file: Path, made_from: MadeFrom
     ) -> dict[str, str]:
-        """Append the remaining pairs, resuming after an interruption; return their number and speed."""
+        """Append the remaining pairs after an interruption; return their number and speed."""
         total, part, began = len(inputs.sources), file.with_suffix(".part"), time.perf_counter()
         if is_file(file):
             return {"sentences": f"{total:,}, all there"}
@@ -142,7 +142,7 @@ class SyntheticCorpus(BundleRun):
                 for start in range(first, total, _PART):
                     numbers = range(start, min(start + _PART, total))
                     pairs = [*self._pairs(bundle, generator, inputs, numbers, tell)]
-                    made_from.write(file.parent)  # only now, so that an invalid search leaves nothing behind
+                    made_from.write(file.parent)  # only once the search works
                     with part.open("ab") as rows:
                         rows.writelines(starmap(pair_line, pairs))
             part.replace(file)

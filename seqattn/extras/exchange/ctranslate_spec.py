@@ -179,7 +179,7 @@ def _attention(
     kv_heads: int,
     groups: Sequence[int],
 ) -> None:
-    """Fill a sublayer with `kv_heads` key heads, its projections stacked in `groups` matrices."""
+    """Fill a sublayer with `kv_heads` key heads, its projections stacked by `groups`."""
     _norm(spec.layer_norm, residual.norm)
     width, times = attention.kernel.head_dim, kv_heads // attention.num_kv_heads
     query, output = attention.query, attention.output

@@ -1,4 +1,4 @@
-"""How far explanations of outputs can be trusted, by method and by attention mechanism."""
+"""Evaluation of explanations by method and by attention mechanism."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,29 +28,29 @@ from seqattn.verbs.bundle_run import ScoredRun, Split
 from seqattn.verbs.tables import keep_tables, print_tables
 
 Found = Mapping[str, Any]
-"""What explanations.json holds of each bundle, by its name."""
+"""Contents of explanations.json for each bundle, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explaining:
-    """Explanations of bundles, judged on a split; or those of one sentence.
+    """Explanations of bundles, evaluated on a split or printed for one sentence.
 
     Args:
-        bundle: the model's path.
-        bundles: several, in place of it, on the same sentences.
+        bundle: path of the model.
+        bundles: several paths instead, for the same sentences.
         data, generation, scorer, split, cache_dir, device, trust: as `ScoredRun`.
-        output: the directory for tables and curves; None for explanations/SPLIT beside the first
+        output: directory for tables and curves; None for explanations/SPLIT next to the first
             bundle.
-        methods: names of `METHODS`; None for all that can be had and are not slow.
+        methods: names of `METHODS`; None for all that apply and are not slow.
         sentences: the first rows of the split; 0 for all.
-        targets: what is explained. Alignment error is of references alone.
-        replaced: what weights of attention are replaced by, to see whether they matter.
-        text: a sentence to explain, in place of a split.
-        target: its output; None for the model's, by the search.
-        seed: of the random baseline and of permutations.
+        targets: targets to explain. Alignment error is computed for references only.
+        replaced: replacements of attention weights, to test whether the weights matter.
+        text: sentence to explain instead of a split.
+        target: its output; None for the output of the model's search.
+        seed: seed of the random baseline and of permutations.
 
     Raises:
-        UserError: for no bundle, or an unknown method.
+        UserError: if there is no bundle, or a method is unknown.
     """
 
     data: Any
@@ -86,31 +86,31 @@ class Explaining:
 
     @property
     def paths(self) -> list[str]:
-        """All bundles."""
+        """Paths of all bundles."""
         return self.bundles or [self.bundle or ""]
 
     @property
     def names(self) -> list[str]:
-        """What the methods are, in the order of the tables."""
+        """Names of the methods, in the order of the tables."""
         quick = [name for name, method in METHODS.items() if not method.slow]
         return quick if self.methods is None else self.methods
 
     def _slow(self, model: Seq2SeqModel) -> list[str]:
-        """Methods that nobody asked for since they are slow."""
+        """Return slow methods, which run only if requested."""
         names = [] if self.methods is not None else [n for n in METHODS if METHODS[n].slow]
         return [name for name in names if METHODS[name].why_not(model) is None]
 
     @property
     def directory(self) -> Path:
-        """Where everything is written."""
+        """Output directory."""
         default = Path(self.paths[0]).parent / "explanations" / self.split
         return user_path(self.output or default)
 
     def run(self) -> dict[str, Any]:
-        """Explains, judges, writes and prints; returns what is in explanations.json.
+        """Explain, evaluate, write and print; return the contents of explanations.json.
 
         Raises:
-            UserError: where a bundle or the data cannot be used, or nothing can be written.
+            UserError: if a bundle or the data cannot be used, or nothing can be written.
         """
         with room_for_files(self.directory):
             return self._run()
@@ -187,7 +187,7 @@ class Explaining:
 
 
 def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
-    """What is drawn: probabilities by method, for each bundle without and with the top tokens."""
+    """Return the curves to plot: probabilities by method and bundle, without and with top tokens."""
     panels = {}
     for label, found in each.items():
         begin = f"{label}: " if len(each) > 1 else ""
@@ -197,7 +197,7 @@ def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for what is no number, which JSON has no word for."""
+    """Replace numbers that JSON lacks (NaN, infinity) with null."""
     if isinstance(value, dict):
         return {key: _finite(one) for key, one in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""What the methods of explaining are worth on one bundle, and whether its attention matters."""
+"""Evaluation of explanation methods on one bundle, and of its attention weights."""
 
 import time
 from collections.abc import Sequence
@@ -23,30 +23,30 @@ from seqattn.generation.windows import generate_from_windows
 from seqattn.screen import progress
 
 RANDOM = "random"
-"""What the method that knows nothing is called."""
+"""Name of the random baseline."""
 _EXPLAINED_TOKENS = 1024
 
 
 class Sample(NamedTuple):
-    """Sentences of a split that a bundle can read in one part, and what they were before."""
+    """Sentences of a split that fit one window, and their places in the split."""
 
     rows: list[int]
-    """Which of the texts."""
+    """Indices of the texts."""
     pairs: list[Pair]
-    """Their ids, with the references or the model's own outputs as targets."""
+    """Ids of the sources, with references or the model's own outputs as targets."""
 
 
 @dataclass(frozen=True)
 class ExplainedBundle:
-    """Explains a bundle's outputs for some texts.
+    """Explanations of a bundle's outputs for some texts.
 
     Args:
-        name: of the bundle.
+        name: name of the bundle.
         bundle: of texts.
-        search: which makes outputs.
-        texts: with references.
-        links: word alignments of sources and references, where references are explained; None
-            where there are none.
+        search: search of the outputs.
+        texts: texts with references.
+        links: word alignments of sources and references, if references are explained; None
+            without alignments.
     """
 
     name: str
@@ -56,13 +56,13 @@ class ExplainedBundle:
     links: Sequence[WordLinks] | None = None
 
     def sample(self, own: bool = False) -> Sample:
-        """Texts that the model reads in one part and that hold words on both sides.
+        """Return the texts that fit one window and have words on both sides.
 
         Args:
-            own: explain the model's own outputs rather than the references.
+            own: explain the model's own outputs instead of the references.
 
         Raises:
-            UserError: there is none.
+            UserError: if there is none.
         """
         sources = self.bundle.encode(self.texts.sources)
         if own:
@@ -88,12 +88,12 @@ class ExplainedBundle:
         return Sample(rows, [Pair(sources[row][0], targets[row]) for row in rows])
 
     def judged(self, names: Sequence[str], sample: Sample, seed: int) -> dict[str, Any]:
-        """How true methods and chance are of the model, as explanations.json has it.
+        """Return the faithfulness of methods and of chance, as written to explanations.json.
 
         Args:
-            names: of methods.
-            sample: whose targets are explained.
-            seed: of chance.
+            names: names of methods.
+            sample: sentences with the targets to explain.
+            seed: seed of the random baseline.
         """
         reasons = {name: METHODS[name].why_not(self.bundle.model) for name in names}
         found, seconds = {}, {}
@@ -117,7 +117,7 @@ class ExplainedBundle:
         }
 
     def _contributions(self, method: str, pairs: Sequence[Pair]) -> tuple[list[Tensor], float]:
-        """What a method says of each pair, (T, S) of the source's tokens, and the seconds."""
+        """Return a method's source contributions for each pair, (T, S), and the seconds."""
         found = [torch.empty(0)] * len(pairs)
         seconds, done = 0.0, 0
         device = next(self.bundle.model.parameters()).device
@@ -137,9 +137,9 @@ class ExplainedBundle:
     def _alignment_error(
         self, found: Sequence[Tensor], sample: Sample, links: Sequence[WordLinks]
     ) -> dict[str, float]:
-        """The alignment error rate against the gold links, and of how many sentences.
+        """Return the alignment error rate against the gold links, and the number of sentences.
 
-        Sentences are left out whose words are not those between spaces.
+        Skips sentences whose words are not separated by spaces.
         """
         metric, count, tokenizer = AlignmentErrorRate(), 0, self.bundle.tokenizer
         for row, pair, weights in zip(sample.rows, sample.pairs, found, strict=True):
@@ -157,12 +157,12 @@ class ExplainedBundle:
         return {"alignment_error_rate": rate, "aligned_sentences": count}
 
     def replaced(self, edits: Sequence[str], scorer: Any, seed: int) -> dict[str, Any]:
-        """Scores with the weights of attentions replaced, by edit and part, and as trained.
+        """Return scores with replaced attention weights, by edit and part, and without edits.
 
         Returns:
-            "without", the attentions that have no weights; and where there are others, "as_trained"
-            and for each edit each of `parts_of`: the mean log-probability of a reference's token,
-            and what `scorer` says of decoded outputs.
+            "without", the attentions that have no weights; if others exist, "as_trained" and for
+            each edit each of `parts_of`: the mean log-probability of a reference token, and the
+            scores of decoded outputs by `scorer`.
         """
         try:
             parts, without = parts_of(self.bundle.model)
@@ -183,6 +183,6 @@ class ExplainedBundle:
 
     def _scores(self, scorer: Any, sample: Sample) -> dict[str, float]:
         said = torch.cat(target_log_probabilities(self.bundle.model, sample.pairs))
-        search = replace(self.search, workers=1)  # whose order of draws depends on nothing else
+        search = replace(self.search, workers=1)  # draws in a fixed order
         scores = self.bundle.outputs(self.texts.at(sample.rows), search).scores(scorer)
         return {"log-probability": float(said.mean()), **{one.name: one.value for one in scores}}

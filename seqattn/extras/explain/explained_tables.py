@@ -1,4 +1,4 @@
-"""The tables of `explain`, as the report and the screen show them."""
+"""Tables of `explain` for the report and the terminal."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ _METHODS_MEAN = (
     "the order of leave-one-out; seconds are of a sentence"
 )
 METHOD_DIGITS = tuple(digits for _, digits in _COLUMNS.values())
-"""Behind the point, of each column."""
+"""Decimals of each column."""
 
 
 def methods_table(what: str, found: Mapping[str, Any]) -> TableDocument:
-    """A row for each method. Args: found: of a bundle, as in explanations.json."""
+    """Return a row for each method. Args: found: methods of a bundle, as in explanations.json."""
     rows: list[list[str | float | None]] = [
         [method, *(rounded(row.get(key), digits) for key, digits in _COLUMNS.values())]
         for method, row in found["methods"].items()
@@ -40,7 +40,7 @@ def methods_table(what: str, found: Mapping[str, Any]) -> TableDocument:
 
 
 def slow_note(names: Sequence[str]) -> str:
-    """Which methods nobody asked for since they are slow, and how to."""
+    """Return a note on slow methods that were skipped, and how to request them."""
     return (
         f"left out, for they take seconds a sentence: {', '.join(names)}; to have them, name all "
         f"that you want: methods=[attention,{','.join(names)}]"
@@ -48,7 +48,7 @@ def slow_note(names: Sequence[str]) -> str:
 
 
 def replaced_table(split: str, edits: Sequence[str], replaced: Mapping[str, Any]) -> TableDocument:
-    """A row for each part of a bundle whose attention is replaced. Args: replaced: as written."""
+    """Return a row for each part whose attention is replaced. Args: replaced: as in the file."""
     title = f"Scores of {split} with other weights of attention"
     if "cannot_be_had" in replaced:
         reason = replaced["cannot_be_had"]
@@ -68,5 +68,5 @@ def replaced_table(split: str, edits: Sequence[str], replaced: Mapping[str, Any]
 
 
 def rounded(value: float | None, digits: int) -> float | None:
-    """A cell of a table; None for what is no number."""
+    """Return a cell rounded to `digits`; None for NaN or infinity."""
     return None if value is None or not math.isfinite(value) else round(value, digits)

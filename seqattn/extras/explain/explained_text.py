@@ -1,4 +1,4 @@
-"""What the methods say of one sentence."""
+"""Explanations of one sentence."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from seqattn.extras.explain.explanations import METHODS, Explanation, explain
 from seqattn.generation.base import Search
 
 _TOP = 4
-"""Source tokens that are printed of each target token."""
+"""Number of source tokens printed for each target token."""
 
 
 def explain_text(
@@ -20,16 +20,16 @@ def explain_text(
     target: str | None = None,
     search: Search | None = None,
 ) -> dict[str, Any]:
-    """Prints and returns what each method says of a text and its output.
+    """Print and return each method's explanation of a text and its output.
 
     Args:
-        bundle: which explains.
+        bundle: the bundle to explain.
         methods: names of `METHODS`.
-        text: as written; of one in several windows that is explained in which the output was found.
-        target: the output, of the first window; None for what the bundle says.
-        search: how it is found; None for the bundle's own.
+        text: raw text; of several windows, the one that gave the output is explained.
+        target: output of the first window; None for the bundle's own output.
+        search: search of the output; None for the bundle's own.
     """
-    if target is None:  # as it was said: text may be cut into other pieces again
+    if target is None:  # the generated ids: re-encoding the text may give other pieces
         best, window = bundle.best(text, search)
         said = bundle.ended(best.ids)
         [output] = bundle.tokenizer.decode_target([said])
@@ -58,7 +58,7 @@ def explain_text(
 
 
 def _print(found: Explanation, read: Sequence[str], predicted: Sequence[str]) -> None:
-    """A line for each target token: what most came from, from the target so far and elsewhere."""
+    """Print a line per target token: its top contributions, then those of prefix and rest."""
     wide = max(map(len, predicted))
     for piece, row, prefix, rest in zip(predicted, *found, strict=True):
         top = row.abs().argsort(descending=True, stable=True)[:_TOP].tolist()

@@ -1,4 +1,4 @@
-"""Whether contributions are true of a model: what becomes of its outputs without the top ones."""
+"""Faithfulness of contributions: change of a model's outputs without the top tokens."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -11,31 +11,31 @@ from seqattn.generation.forced import target_log_probabilities
 from seqattn.models.base import Seq2SeqModel
 
 PERCENTS = (1, 5, 10, 20, 50)
-"""Shares of a source's tokens that are removed or kept (DeYoung et al. 2020)."""
+"""Percentages of source tokens that are removed or retained (DeYoung et al. 2020)."""
 
 
 class Faithfulness(NamedTuple):
-    """How true contributions are, the mean over all target tokens."""
+    """Faithfulness of contributions, averaged over all target tokens."""
 
     comprehensiveness: float
-    """Drop of the target token's probability without the top tokens, the mean over `PERCENTS`:
-    the more the better."""
+    """Drop of the target token's probability without the top tokens, averaged over `PERCENTS`;
+    higher is better."""
     sufficiency: float
-    """Drop where nothing but the top tokens is left: the less the better."""
+    """Drop with only the top tokens left; lower is better."""
     correlation: float
-    """Kendall's tau-b with leave-one-out, from -1 to 1; NaN where all contributions are alike."""
+    """Kendall's tau-b with leave-one-out, from -1 to 1; NaN if all contributions are equal."""
     removed: tuple[float, ...]
     """Probability of the target token without the top tokens, for each of `PERCENTS`."""
     kept: tuple[float, ...]
-    """Probability with the top tokens alone."""
+    """Probability with only the top tokens."""
 
 
 _Read = Mapping[tuple[int, int], Tensor]
-"""Probabilities of a pair's first targets, by its row and the source tokens left of it, as bits."""
+"""Probabilities of a pair's first targets, by its row and the remaining source tokens as bits."""
 
 
 class Judged(NamedTuple):
-    """The faithfulness of each method, and the probability of the targets with whole sources."""
+    """Faithfulness of each method, and the probability of the targets with complete sources."""
 
     methods: dict[str, Faithfulness]
     probability: float
@@ -47,22 +47,22 @@ def judge(
     contributions: Mapping[str, Sequence[Tensor]],
     progress: Callable[[int, int], object] | None = None,
 ) -> Judged:
-    """Comprehensiveness, sufficiency and correlation with leave-one-out of several methods.
+    """Compute comprehensiveness, sufficiency and correlation with leave-one-out of several methods.
 
     Comprehensiveness and sufficiency are those of ERASER (DeYoung et al. 2020, arXiv 1911.03429,
     eq. 1 and 2), as areas over the perturbation curve, but without its point at 0 %. A removed
-    token is taken out of the source's ids, so that every model of every mechanism can be asked,
-    and those behind it move up; the end mark always stays and is not ranked. Of n tokens the top
-    p % are p * n / 100, rounded up. Of equal contributions the first counts as the greater.
+    token is deleted from the source's ids, which works for every model and mechanism, and later
+    tokens move up; the end mark always stays and is not ranked. The top p % of n tokens are
+    p * n / 100, rounded up. Among equal contributions the first ranks highest.
 
-    Every part of a source that any method asks for is read once, up to the last target token that
-    it is asked for, in batches of similar lengths.
+    Every reduced source that any method needs is read once, up to the last target token needed, in
+    batches of similar lengths.
 
     Args:
         model: in eval mode.
         pairs: N, each with a source token beside its end.
         contributions: for each method N times (T, S) of source tokens, the end's included.
-        progress: told how many parts of sources are read, and of how many.
+        progress: callback with the number of reduced sources read, and their total.
     """
     tops = {
         name: [_top_sets(one[:, :-1]) for one in several] for name, several in contributions.items()
@@ -89,20 +89,20 @@ def judge(
 
 
 def random_contributions(pairs: Sequence[Pair], seed: int = 0) -> list[Tensor]:
-    """A method that knows nothing: (T, S) for each pair, uniform between 0 and 1."""
+    """Return random contributions, uniform between 0 and 1: (T, S) for each pair."""
     draws = torch.Generator().manual_seed(seed)
     return [torch.rand(len(pair.target), len(pair.source), generator=draws) for pair in pairs]
 
 
 def kendall(first: Tensor, second: Tensor) -> Tensor:
-    """Kendall's tau-b of rows (T, n) of two rankings, ties allowed; NaN where one is all ties."""
+    """Return Kendall's tau-b of rows (T, n) of two rankings, ties allowed; NaN if one is all ties."""
     one, other = ((x[:, :, None] - x[:, None, :]).sign().double() for x in (first, second))
     differ = one.abs().sum(dim=(1, 2)) * other.abs().sum(dim=(1, 2))
     return (one * other).sum(dim=(1, 2)) / differ.sqrt()
 
 
 def _top_sets(contributions: Tensor) -> list[list[int]]:
-    """For each row the top tokens by each of `PERCENTS`, as the bits of a number."""
+    """Return for each row the top tokens by each of `PERCENTS`, as the bits of a number."""
     n = contributions.shape[1]
     counts = [-(-percent * n // 100) for percent in PERCENTS]
     sets = []
@@ -115,14 +115,14 @@ def _top_sets(contributions: Tensor) -> list[list[int]]:
 
 
 def _all_of(pair: Pair) -> int:
-    """All source tokens but the end, as bits."""
+    """Return all source tokens but the end, as bits."""
     return (1 << (len(pair.source) - 1)) - 1
 
 
 def _wanted(
     pairs: Sequence[Pair], tops: Iterable[Sequence[list[list[int]]]]
 ) -> dict[tuple[int, int], int]:
-    """How many target tokens are asked for, by the pair's row and what is left of its source."""
+    """Return the number of target tokens needed, by the pair's row and remaining source tokens."""
     wanted: dict[tuple[int, int], int] = {}
     for row, pair in enumerate(pairs):
         whole = _all_of(pair)
@@ -151,7 +151,7 @@ def _read_parts(
 
 
 def _leave_one_out(read: _Read, row: int, pair: Pair) -> Tensor:
-    """(T, n) drop of each target token's probability without each source token."""
+    """Return the drop (T, n) of each target token's probability without each source token."""
     whole, places = _all_of(pair), range(len(pair.source) - 1)
     without = [read[row, whole & ~(1 << place)] for place in places]
     return read[row, whole][:, None] - torch.stack(without, dim=1)
@@ -160,7 +160,7 @@ def _leave_one_out(read: _Read, row: int, pair: Pair) -> Tensor:
 def _curves(
     read: _Read, pairs: Sequence[Pair], tops: Sequence[list[list[int]]]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The mean probability without the top tokens, and with them alone, for each of `PERCENTS`."""
+    """Return mean probabilities without, and with only, the top tokens for each of `PERCENTS`."""
     removed, kept = [], []
     for row, pair in enumerate(pairs):
         whole = _all_of(pair)

@@ -1,4 +1,4 @@
-"""What each head of each attention looks at, over some sentences, and the role that this gives."""
+"""Statistics of attention heads over some sentences, and the roles that they imply."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,52 +17,52 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import BOS, EOS, PAD
 
 POSITIONAL, ALIGNED, MARKED, BROAD = 0.9, 0.5, 0.5, 0.8
-"""From where on a head has a role, as `HeadFigures.role` says."""
+"""Thresholds of the roles, see `HeadFigures.role`."""
 _BATCH = 32
 
 
 class HeadFigures(NamedTuple):
-    """What a head does, each figure a mean over the queries of all sentences.
+    """Statistics of a head, each averaged over the queries of all sentences.
 
-    None where there is nothing to take a mean of: a decoder sees no place after its own, places of
-    two languages are no neighbours, and an expert may be chosen by no token.
+    None where no query qualifies: a decoder sees no later position, cross-attention has no relative
+    positions, and no token may choose an expert.
     """
 
     entropy: float | None
-    """Of the weights, in nats."""
+    """Entropy of the weights, in nats."""
     relative_entropy: float | None
-    """Divided by that of uniform weights over the keys that the query sees, where it sees two."""
+    """Entropy relative to uniform weights over the visible keys, for queries with two or more."""
     confidence: float | None
-    """The largest weight, that of `</s>` left out (Voita et al. 2019, arXiv 1905.09418)."""
+    """Largest weight, ignoring that of `</s>` (Voita et al. 2019, arXiv 1905.09418)."""
     mark: float | None
-    """Mass on the source's `</s>`; in a decoder's own, which has none, on `<s>`."""
+    """Mass on the source's `</s>`, or on `<s>` in decoder self-attention."""
     before: float | None
-    """Mass on the place before the query's own, where there is one that it sees."""
+    """Mass on the previous position, if visible."""
     own: float | None
-    """Mass on the query's own place."""
+    """Mass on the query's own position."""
     after: float | None
-    """Mass on the place after it."""
+    """Mass on the next position."""
     rare: float | None
-    """Mass on the rarest token of the sentence (of all as rare), by counts in all sentences."""
+    """Mass on the rarest tokens of the sentence, by counts in all sentences."""
     rare_if_uniform: float | None
-    """What uniform weights would give it."""
+    """Mass that uniform weights would put on them."""
     place: int | None
-    """The place, relative to the query's, of most of its largest weights; from -3 to 3."""
+    """Most frequent relative position of the largest weight, from -3 to 3."""
     positional: float | None
-    """The share of its largest weights that are there, of the queries that see that place and
-    another one."""
+    """Share of largest weights at that relative position, among queries that see it and another
+    one."""
     alignment: float | None
-    """How often its largest weight is on the source token without which the model finds the target
-    token least likely."""
+    """Share of largest weights on the source token whose removal makes the target token least
+    likely."""
 
     @property
     def role(self) -> str:
-        """The first that fits of positional, alignment, end (begin in a decoder) and broad; mixed.
+        """First matching role: positional, alignment, end (begin in a decoder), broad; else mixed.
 
-        Positional: at least 0.9 of its largest weights are at one relative place (Voita et al.
+        Positional: at least 0.9 of its largest weights are at one relative position (Voita et al.
         2019, arXiv 1905.09418). Alignment: at least 0.5 of them, of cross-attention, are on the
-        source token that decides. End or begin: at least 0.5 of its mass is on the mark, a head at
-        rest (Clark et al. 2019, arXiv 1906.04341). Broad: at least 0.8 of the entropy of uniform
+        decisive source token. End or begin: at least 0.5 of its mass is on the mark, an inactive
+        head (Clark et al. 2019, arXiv 1906.04341). Broad: at least 0.8 of the entropy of uniform
         weights.
         """
         if self.entropy is None:
@@ -79,10 +79,10 @@ class HeadFigures(NamedTuple):
 
 
 def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[HeadFigures]]:
-    """The figures of every head of every attention with weights, by the attention's name.
+    """Return the statistics of every head of every attention with weights, by attention name.
 
-    Sentences count by their tokens; neither batches nor padding matter. The heads of a mixture are
-    its experts, each over the tokens that chose it.
+    Sentences are weighted by their tokens; neither batches nor padding matter. The heads of a
+    mixture are its experts, each over the tokens that chose it.
 
     Args:
         model: in eval mode.
@@ -115,7 +115,7 @@ def _sides(pairs: Sequence[Pair]) -> tuple[list[Sequence[int]], list[Sequence[in
 
 
 def _rarest(keys: Tensor, counts: Counter[int]) -> Tensor:
-    """Which of the keys (B, S) are as rare as the rarest of their sentence, marks left out."""
+    """Return a mask of the rarest keys (B, S) of each sentence, ignoring marks."""
     most = 1 + counts.total()
     by_key = [
         [counts[key] if key not in (PAD, BOS, EOS) else most for key in row]
@@ -134,10 +134,10 @@ def _figures(sums: Sums, head: int) -> HeadFigures:
 
 
 def deciding_tokens(model: Seq2SeqModel, pair: Pair) -> Tensor:
-    """For each target token the place of the source token without which it is least likely: (T,).
+    """Return for each target token the source position whose removal hurts it most: (T,).
 
-    Each source token is left out in turn, its end mark never. -1 for the target's end mark, and
-    where the source has one token alone.
+    Each source token is left out in turn, but not the end mark. -1 for the target's end mark, or if
+    the source has only one token.
     """
     source = list(pair.source)
     decides = torch.full((len(pair.target),), -1)
@@ -149,16 +149,16 @@ def deciding_tokens(model: Seq2SeqModel, pair: Pair) -> Tensor:
 
 
 class HeadRow(NamedTuple):
-    """One head: its role, its importance within its attention, and its figures."""
+    """Head with its role, its importance within its attention, and its statistics."""
 
     role: str
-    """ "unknown" where it has no weights."""
+    """"unknown" if it has no weights."""
     importance: float | None
     figures: HeadFigures | None
 
 
 class AttentionHeads(NamedTuple):
-    """The heads of one attention.
+    """Heads of one attention.
 
     `slot` is encoder, decoder or cross, and `layer` counts from 1; "" and None elsewhere.
     """
@@ -167,12 +167,12 @@ class AttentionHeads(NamedTuple):
     layer: int | None
     heads: list[HeadRow]
     reasons: list[str]
-    """Why some of it is not known."""
+    """Reasons why some of it is unknown."""
     experts: bool = False
-    """Whether they are those of a mixture, so that no map of weights is of one of them."""
+    """True for experts of a mixture, whose weights no map shows."""
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it, each head in one dict."""
+        """Return plain values for JSON, each head as one dict."""
         rows = [
             {"role": head.role, "importance": head.importance,
              **({} if head.figures is None else head.figures._asdict())}
@@ -184,10 +184,9 @@ class AttentionHeads(NamedTuple):
 def attention_heads(
     model: nn.Module, name: str, figures: list[HeadFigures] | None, importance: Tensor | None
 ) -> AttentionHeads:
-    """Puts together what is known of one attention.
+    """Combine the statistics of one attention.
 
-    `figures` are None where it has no weights; `importance` (H,) is None where it has no heads to
-    take out.
+    `figures` are None if it has no weights; `importance` (H,) is None if it has no heads to remove.
     """
     reasons = []
     if figures is None:

@@ -1,4 +1,4 @@
-"""Which of the tokens that were read an output is owed to, by the methods of the literature."""
+"""Attribution of outputs to the tokens that were read, by methods of the literature."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +28,7 @@ METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 
 
 def known_methods(names: Sequence[str]) -> list[str]:
-    """Names of `METHODS`, as they are; a `UserError` for another name."""
+    """Return names of `METHODS` unchanged; raise UserError if one is unknown."""
     for name in names:
         if name not in METHODS:
             raise UserError(f"there is no method {name}; the choices are: {', '.join(METHODS)}")
@@ -36,16 +36,16 @@ def known_methods(names: Sequence[str]) -> list[str]:
 
 
 def explain(model: Seq2SeqModel, source: Tensor, target: Tensor, method: str) -> Explanation:
-    """Contributions of source tokens and of the target's beginning to each target token.
+    """Return contributions of source tokens and the target prefix to each target token.
 
     Args:
         model: in eval mode.
         source: (B, S) ids, end included, padded with 0 on either side.
-        target: (B, T) ids that are predicted, end included, padded with 0 on the right.
-        method: a name of `METHODS`.
+        target: (B, T) ids to predict, end included, padded with 0 on the right.
+        method: name from `METHODS`.
 
     Raises:
-        UserError: for another name, or a model that the method cannot explain, with the reason.
+        UserError: if the name is unknown or the method cannot explain the model, with the reason.
     """
     known_methods([method])
     reason = METHODS[method].why_not(model)

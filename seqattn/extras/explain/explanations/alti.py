@@ -1,4 +1,4 @@
-"""ALTI+: how near each token's part of a layer's output is to the whole, layer by layer."""
+"""ALTI+: layer-wise contributions by how near each token's part is to a layer's output."""
 
 from typing import ClassVar
 
@@ -13,17 +13,17 @@ from seqattn.extras.explain.explanations.rollout import DecoderMixing, Mixing, R
 class ALTI(Rollout):
     """Token interactions by l1 distance, multiplied through encoder and decoder.
 
-    What a branch gives, y, is a sum of a vector for each token: what attention takes from it and,
-    for the token itself, the residual connection, both through the norm where it stands after
-    them. A token's part is max(0, ||y|| - ||y - its vector||), as a share of all tokens'. Biases
-    have no part, and feed-forward sublayers mix no tokens.
+    The output y of a branch is a sum of one vector per token: the token's term in the attention,
+    and for the query's own token the residual connection, both through the norm of post-norm
+    layers. A token's contribution is max(0, ||y|| - ||y - its vector||), normalised over tokens.
+    Biases contribute nothing, and feed-forward sublayers mix no tokens.
     """
 
     name: ClassVar[str] = "alti"
     cites: ClassVar[str] = "Ferrando et al. 2022, arXiv 2205.11631"
 
     def mixing(self, layers: Layers) -> Mixing:
-        """How near each token's part is to the whole."""
+        """Return each layer's contributions of tokens."""
         crossed = [cross_mixing(branches.cross) for branches in layers.decoder]
         decoder = [
             DecoderMixing(self_mixing(branches.own), shares[..., :-1], shares[..., -1])
@@ -33,20 +33,20 @@ class ALTI(Rollout):
 
 
 def self_mixing(branch: Branch) -> Tensor:
-    """Shares (B, T, T) of the tokens in what a branch of self-attention gives."""
+    """Return shares (B, T, T) of the tokens in the output of a self-attention branch."""
     vectors = branch.parts.contributions()
     own = torch.diag_embed(branch.x.transpose(1, 2)).permute(0, 2, 3, 1)  # (B, T, T, D)
     return _shares(branch, vectors + own)
 
 
 def cross_mixing(branch: Branch) -> Tensor:
-    """Shares (B, T, S+1) of the memory, and last of the residual, in what a branch gives."""
+    """Return shares (B, T, S+1) of the memory, and last of the residual, in a branch's output."""
     vectors = torch.cat((branch.parts.contributions(), branch.x[:, :, None]), dim=2)
     return _shares(branch, vectors)
 
 
 def _shares(branch: Branch, vectors: Tensor) -> Tensor:
-    """The parts of vectors (B, T, S, D) in what the branch gives, as shares (B, T, S)."""
+    """Return contributions (B, T, S) of vectors (B, T, S, D) to a branch's output, as shares."""
     whole = branch.joined
     if not branch.residual.pre_norm:
         joined = branch.x + branch.parts.output
@@ -56,12 +56,12 @@ def _shares(branch: Branch, vectors: Tensor) -> Tensor:
 
 
 def through_norm(norm: nn.Module, whole: Tensor, part: Tensor) -> Tensor:
-    """What a norm makes of a part of its input, as a sum of them makes its output less its bias.
+    """Apply a norm to one addend of its input, so that the parts sum to its output less its bias.
 
     Args:
         norm: a LayerNorm or an RMSNorm.
-        whole: (..., D) its input, by which it scales.
-        part: (..., D).
+        whole: (..., D) its complete input, which sets the scale.
+        part: (..., D) the addend.
     """
     if isinstance(norm, nn.LayerNorm):
         scale = (whole.var(dim=-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()

@@ -1,4 +1,4 @@
-"""What every explanation of an output gives, and what a method of explaining offers."""
+"""Interface of explanation methods and of their results."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
@@ -9,43 +9,43 @@ from seqattn.models.base import Seq2SeqModel
 
 
 class Explanation(NamedTuple):
-    """How much each token that was read contributed to each target token.
+    """Contributions of each token read to each target token.
 
-    Row t is of the prediction of target token t. What is padded is 0. `source`, `prefix` and `rest`
-    of a row add up to what the method shares out: 1 for those that follow attention.
+    Row t explains the prediction of target token t. Padding is 0. `source`, `prefix` and `rest` of
+    a row add up to the quantity that the method distributes: 1 for those that follow attention.
     """
 
     source: Tensor
-    """(B, T, S) of the source's tokens, in the order of the ids."""
+    """(B, T, S) contributions of source tokens, in the order of the ids."""
     prefix: Tensor
-    """(B, T, T) of the target tokens read so far: column 0 is the begin, column j target token
-    j - 1; 0 for j > t."""
+    """(B, T, T) contributions of target tokens read so far: column 0 is the begin mark, column j
+    target token j - 1; 0 for j > t."""
     rest: Tensor
-    """(B, T) what is left: biases, or what a method cannot share out."""
+    """(B, T) the rest: biases, or what the method cannot attribute."""
 
 
 class Method(ABC):
-    """A way to explain the outputs of a model."""
+    """Method of explaining a model's outputs."""
 
     name: ClassVar[str]
-    """What a user calls it."""
+    """Name of the method."""
     cites: ClassVar[str]
-    """Where it was published."""
+    """Publication of the method."""
     signed: ClassVar[bool] = False
-    """Whether contributions may be negative."""
+    """True if contributions may be negative."""
     slow: ClassVar[bool] = False
-    """Whether it takes seconds for a sentence, so that one has to ask for it by name."""
+    """True if it takes seconds per sentence, so that it runs only if requested by name."""
 
     def why_not(self, model: Seq2SeqModel) -> str | None:
-        """Why it cannot explain this model, in words; None where it can, which is the default."""
+        """Return why the method cannot explain this model; None (the default) if it can."""
         return None
 
     @abstractmethod
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
-        """Contributions to each target token.
+        """Return contributions to each target token.
 
         Args:
-            model: in eval mode, for which there is no `why_not`.
+            model: model in eval mode, for which `why_not` is None.
             source: (B, S) ids, end included, padded with 0 on either side.
-            target: (B, T) ids that are predicted, end included, padded with 0 on the right.
+            target: (B, T) ids to predict, end included, padded with 0 on the right.
         """

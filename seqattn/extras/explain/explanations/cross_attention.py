@@ -1,4 +1,4 @@
-"""What cross-attention looks at: its weights as they are, and times the vectors that they weigh."""
+"""Explanations by cross-attention: its weights, and the norms of weighted value vectors."""
 
 from typing import ClassVar
 
@@ -21,10 +21,9 @@ from seqattn.models.transformer import Transformer
 
 
 class CrossAttention(Method):
-    """The weights from target to source, the mean over heads and decoder layers.
+    """Weights from target to source, averaged over heads and decoder layers.
 
-    Where an alignment's weights sum to less than 1, the difference is left. The target's prefix
-    gets nothing.
+    If an alignment's weights sum to less than 1, `rest` is the difference. `prefix` is 0.
     """
 
     name: ClassVar[str] = "attention"
@@ -43,20 +42,20 @@ class CrossAttention(Method):
         return shared_out(target, torch.stack(layers).mean(dim=0))
 
     def of_layer(self, parts: Parts) -> Tensor:
-        """Shares (B, T, S) of what a layer looks at."""
+        """Return shares (B, T, S) of source tokens in a layer's attention."""
         return parts.shares
 
     def of_alignment(self, aligned: Aligned, readout: Readout) -> Tensor:
-        """Shares (B, T, S) of what a recurrent model looks at."""
+        """Return shares (B, T, S) of source tokens in a recurrent model's alignment."""
         return aligned.weights
 
 
 class ValueNorm(CrossAttention):
-    """||a f(x)||: the length of what each source token adds to what cross-attention gives.
+    """||a f(x)||: norm of each source token's term in the output of cross-attention.
 
-    f is the value and output projections, and heads are summed before the length is taken. Lengths
-    are given as shares of their sum, the mean over decoder layers. In a recurrent model f is what
-    the read-out makes of an annotation.
+    f is the value and output projections, and heads are summed before taking the norm. Norms are
+    normalised to sum 1 and averaged over decoder layers. In a recurrent model f is the read-out's
+    projection of an annotation.
     """
 
     name: ClassVar[str] = "value_norm"

@@ -1,4 +1,4 @@
-"""Attention flow: the most that can flow from a target token down to each token that was read."""
+"""Attention flow: the maximum flow from a target token to each token that was read."""
 
 from importlib.util import find_spec
 from typing import ClassVar
@@ -15,16 +15,15 @@ from seqattn.models.transformer import Transformer
 from seqattn.tokens import PAD
 
 _UNIT = 1 << 30
-"""A capacity of 1 as a whole number (int32), which scipy takes; no flow exceeds it."""
+"""Capacity of 1 in integer units (int32, which scipy requires); no flow exceeds it."""
 
 
 class Flow(Rollout):
-    """The maximum flow through the layers, whose capacities are the matrices of rollout.
+    """Maximum flow through the layers, with the matrices of rollout as capacities.
 
-    From each target token at the top to each token read at the bottom, as shares of their sum
-    (section 3 of the paper), carried over to the decoder and across as rollout is. T * (S + T)
-    flow problems a sentence, solved by scipy: 0.1 seconds for 15 tokens a side, 2
-    seconds for 40.
+    Runs from each target token at the top to each token read at the bottom, normalised to sum 1
+    (section 3 of the paper), extended to decoder and cross-attention like rollout. scipy solves
+    T * (S + T) flow problems per sentence: 0.1 seconds for 15 tokens per side, 2 seconds for 40.
     """
 
     name: ClassVar[str] = "flow"
@@ -50,7 +49,7 @@ class Flow(Rollout):
 
 
 def _of_sentence(mixing: Mixing, row: int, places: Tensor, length: int) -> Mixing:
-    """One sentence's, its padding left out, in float64 on the CPU."""
+    """Return the mixing of one sentence without padding, in float64 on the CPU."""
 
     def exact(part: Tensor) -> Tensor:
         return part.to("cpu", torch.float64)
@@ -68,12 +67,12 @@ def _of_sentence(mixing: Mixing, row: int, places: Tensor, length: int) -> Mixin
 
 
 def flows_of(mixing: Mixing) -> Tensor:
-    """Maximum flows (T, S+T) from each target token to source tokens and target tokens read.
+    """Return maximum flows (T, S+T) from each target token to source and target tokens read.
 
     Args:
-        mixing: of one sentence: matrices (S, S), (T, T) and (T, S), and (T,).
+        mixing: mixing of one sentence: matrices (S, S), (T, T) and (T, S), and (T,).
     """
-    from scipy.sparse import block_array, coo_array  # the other methods do without scipy
+    from scipy.sparse import block_array, coo_array  # only this method needs scipy
     from scipy.sparse.csgraph import maximum_flow
 
     length, tokens = mixing.decoder[0].cross.shape
@@ -87,7 +86,7 @@ def flows_of(mixing: Mixing) -> Tensor:
         blocks[above][below] = coo_array((capacity * _UNIT).round().int().numpy())
 
     for group, size in ((0, length), (read, length), (last, tokens)):
-        link(group, group, torch.zeros(size, size))  # tells the size of what has no other link
+        link(group, group, torch.zeros(size, size))  # sets the block's size, linked or not
     for n, (own, cross, kept) in enumerate(reversed(mixing.decoder)):
         link(2 * n, 2 * n + 1, kept.diag())
         link(2 * n + 1, 2 * n + 2, own)

@@ -1,4 +1,4 @@
-"""Methods by gradients at the embeddings of what is read."""
+"""Explanation methods by gradients at the embeddings."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,11 +19,11 @@ from seqattn.tokens import PAD, UNK
 
 
 class InputXGradient(Method):
-    """Each token's embedding times the gradient at it: sum over d of x_d dF/dx_d.
+    """Embedding of each token times its gradient: sum over d of x_d dF/dx_d.
 
     F is log p / (1 - p), the log-odds of a target token, x the embedding before positions are
-    added. The log-probability has the same gradient but for a factor, which vanishes where the
-    model is sure. `rest` is what the linear approximation leaves, so that a row adds up to F. One
+    added. The log-probability has the same gradient up to a factor, which vanishes if the model is
+    certain. `rest` is the residual of the linear approximation, so a row adds up to F. Takes one
     backward pass for each target token.
     """
 
@@ -38,16 +38,16 @@ class InputXGradient(Method):
 
 
 Score = Callable[[Tensor, Tensor], Tensor]
-"""From log-probabilities (B, V) and a token of each row (B, 1) to a score of each (B, 1)."""
+"""Function of log-probabilities (B, V) and a token per row (B, 1) that returns scores (B, 1)."""
 
 
 def log_probability(said: Tensor, token: Tensor) -> Tensor:
-    """A `Score`."""
+    """Return the log-probability of the tokens, as a `Score`."""
     return said.gather(1, token)
 
 
 def _log_odds(said: Tensor, token: Tensor) -> Tensor:
-    others = said.scatter(1, token, -torch.inf)  # of 1 - p itself nothing is left where p is near 1
+    others = said.scatter(1, token, -torch.inf)  # 1 - p loses all precision near p = 1
     return said.gather(1, token) - others.logsumexp(dim=1, keepdim=True)
 
 
@@ -60,7 +60,7 @@ class Products(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Embeddings that the model reads, and what their gradients are to be multiplied by."""
+    """Embeddings that the model reads, and the multipliers of their gradients."""
 
     point: Tensor  # (B, T, D)
     factor: Tensor  # (B, T, D)
@@ -75,17 +75,17 @@ def gradient_products(
     score: Score,
     from_unknown: bool,
 ) -> Products:
-    """Gradients of each target token's score times embeddings.
+    """Return gradients of each target token's score times embeddings.
 
     Args:
         model: in eval mode.
         source, target: (B, S) and (B, T).
-        shares: (B,) how far each sentence is on the line from unknown words to itself.
-        score: of a target token.
-        from_unknown: multiply by the whole line; else by the tokens' own embeddings.
+        shares: (B,) position of each sentence on the line from unknown words to itself, 0 to 1.
+        score: score of a target token.
+        from_unknown: multiply by the difference from the unknown word, else by the embedding.
     """
     found: list[list[Tensor]] = []
-    # cuDNN has no backward pass of recurrent layers outside of training
+    # cuDNN has no backward pass of recurrent layers in eval mode
     with (
         torch.backends.cudnn.flags(enabled=False),
         moved_embeddings(model, shares, from_unknown) as places,
@@ -111,7 +111,7 @@ def gradient_products(
 def moved_embeddings(
     model: Seq2SeqModel, shares: Tensor, from_unknown: bool
 ) -> Iterator[list[_Place]]:
-    """Within the block the model reads embeddings at shares (B,) of the line; yields places."""
+    """Make the model read embeddings at shares (B,) of the line within the block; yield places."""
     places: list[_Place] = []
 
     def move(embedding: Embedding, args: tuple[Any, ...], output: Tensor) -> Tensor:

@@ -22,33 +22,33 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import PAD
 
 _POINTS = 8
-"""Of the quadrature on a piece of a line."""
+"""Points of the quadrature on a piece of a line."""
 _NATS, _SHARE = 0.05, 0.01
-"""By how much a row may miss its log-probability: the larger of both."""
+"""Tolerance of a row's sum against its log-probability: the larger of both."""
 
 
 class IntegratedGradients(Method):
-    """Gradients along the straight line of embeddings from unknown words to the sentence.
+    """Integrated gradients along the line from unknown words to the sentence.
 
     sum over d of (x_d - u_d) times the mean of dF/dx_d on the line, for F the log-probability of a
     target token in nats and u the embedding of the unknown word, at every token, the begin and the
     ends included. `rest` is F where every token is unknown; so a row adds up to F, to the error of
     the quadrature, which is the method's own check.
 
-    F leaps on the line, that of recurrent models most. So the line is cut into pieces with a
-    Gauss-Legendre quadrature of 8 points each. What a row adds up to on a piece misses what F gains
-    on it by an error that is seen; until each row of a sentence adds up to F but for 0.05 nats or
-    1 %, the pieces with more than their share of a row's error are halved.
+    F is nearly discontinuous on the line, most so in recurrent models. So the line is cut into
+    pieces with a Gauss-Legendre quadrature of 8 points each. The error of a piece is known: the
+    difference between a row's sum and the change of F. Until each row of a sentence adds up to F
+    within 0.05 nats or 1 %, the pieces with more than their share of a row's error are halved.
 
-    The line begins at unknown words and not at zero vectors, since a model with norms before its
-    sublayers and no added positions leaps at zero, where a norm divides by nearly nothing: no
-    number of points that one can wait for is then enough. What a copying head may copy stays.
+    The line begins at unknown words and not at zero vectors: a pre-norm model without added
+    positions is discontinuous at zero, where a norm divides by nearly 0, so that no practical
+    number of points suffices. The tokens that a copying head may copy stay the same.
 
-    A backward pass at each point for each target token.
+    Takes a backward pass at each point for each target token.
 
     Args:
-        pieces: of the line at first, at least 1.
-        most: no more pieces of a sentence's line than these.
+        pieces: initial number of pieces of the line, at least 1.
+        most: maximum number of pieces of a sentence's line.
     """
 
     name: ClassVar[str] = "integrated_gradients"
@@ -81,7 +81,7 @@ class IntegratedGradients(Method):
         return without_padding(Explanation(by_source, by_prefix, rest), source, target)
 
     def _too_coarse(self, pieces: "_Pieces", bearable: Tensor) -> Tensor:
-        """Which pieces are to be halved (P,). Args: bearable: errors (B, T) of whole lines."""
+        """Return a mask (P,) of pieces to halve. Args: bearable: tolerated errors (B, T) per line."""
         sentences, missed, bearable = pieces.sentences, pieces.missed.cpu(), bearable.cpu()
         rows = len(bearable)
         counts = torch.bincount(sentences, minlength=rows)
@@ -96,35 +96,35 @@ class _Pieces(NamedTuple):
     """Integrals over P pieces of lines; the first three are on the CPU."""
 
     sentences: Tensor
-    """(P,) whose line it is of."""
+    """(P,) index of the sentence."""
     low: Tensor
-    """(P,) where it begins, a share of the line."""
+    """(P,) start, as a share of the line."""
     high: Tensor
-    """(P,) where it ends."""
+    """(P,) end, as a share of the line."""
     source: Tensor
     """(P, T, S)"""
     prefix: Tensor
     """(P, T, T)"""
     missed: Tensor
-    """(P, T) by which what a row adds up to exceeds what its log-probability gains."""
+    """(P, T) sum of a row less the change of its log-probability."""
 
 
 def _by_sentence(parts: Tensor, sentences: Tensor, count: int) -> Tensor:
-    """The sum of each sentence's parts: (P, ...) -> (count, ...)."""
+    """Sum the parts of each sentence: (P, ...) -> (count, ...)."""
     sums = parts.new_zeros(count, *parts.shape[1:])
     return sums.index_add_(0, sentences.to(parts.device), parts)
 
 
 class _Lines:
-    """The lines from unknown words to the sentences of a batch. Args: as `Method.explain`."""
+    """Lines from unknown words to the sentences of a batch. Args: as `Method.explain`."""
 
     def __init__(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> None:
         self.model, self.source, self.target = model, source, target
 
     def integrals(self, sentences: Tensor, low: Tensor, high: Tensor) -> _Pieces:
-        """Integrals over pieces. Args: as `_Pieces`."""
+        """Return integrals over pieces. Args: as `_Pieces`."""
         places, weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(_POINTS))
-        width = (high - low)[:, None] / 2  # of what stands for [-1, 1]
+        width = (high - low)[:, None] / 2  # of the interval [-1, 1]
         shares, gains = low[:, None] + width * (places + 1), width * weights
         found = []
         for some in torch.arange(len(sentences)).split(max(1, ROWS // _POINTS)):
@@ -143,7 +143,7 @@ class _Lines:
         return _Pieces(sentences, low, high, source, prefix, missed)
 
     def scores(self, sentences: Tensor, shares: Tensor) -> Tensor:
-        """Log-probabilities (P, T) of target tokens at shares (P,) of the lines."""
+        """Return log-probabilities (P, T) of target tokens at shares (P,) of the lines."""
         found = []
         for some in torch.arange(len(sentences)).split(ROWS):
             source, target = self.source[sentences[some]], self.target[sentences[some]]

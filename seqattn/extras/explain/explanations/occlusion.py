@@ -1,4 +1,4 @@
-"""What a target token's log-probability loses as a token that was read becomes an unknown word."""
+"""Occlusion: drop of a target token's log-probability with one input token made unknown."""
 
 from typing import ClassVar
 
@@ -17,15 +17,15 @@ from seqattn.tokens import PAD, UNK
 
 
 class Occlusion(Method):
-    """log p(target token) less what it is with one token that was read made unknown, in nats.
+    """Log p(target token) less its value with one input token made unknown, in nats.
 
     Words are erased one at a time (Li et al. 2016; of pixels Zeiler and Fergus 2014, arXiv
-    1311.2901). The unknown word takes the token's place, so that no other token moves, as it would
-    if the token were removed, and a copying head cannot copy it; a vector of zeros would not be
-    small to a model that begins with a norm. `rest` is what the drops leave of the
-    log-probability: tokens that say the same count neither, tokens needed together count twice.
+    1311.2901). The unknown word takes the token's place, so that no other token moves, and a
+    copying head cannot copy it; a zero vector would not be small to a model that begins with a
+    norm. `rest` is the log-probability less all drops: redundant tokens count for nothing, tokens
+    needed together count twice.
 
-    One pass for each token that was read, of `ROWS` sentences at a time.
+    Takes one pass for each input token, for `ROWS` sentences at a time.
     """
 
     name: ClassVar[str] = "occlusion"

@@ -1,4 +1,4 @@
-"""An attention in parts: what each key gives to what it makes of each query."""
+"""Decomposition of an attention: contribution of each key to each query's output."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,36 +18,36 @@ from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position
 
 Openable = MultiHeadAttention | MixtureOfAttention
-"""Attentions whose output is a sum over keys, where their kernel has weights."""
+"""Attentions whose output is a sum over keys, if their kernel has weights."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """One call of an attention, seen from the E heads that its output projection reads.
+    """One call of an attention, decomposed over the E heads that its output projection reads.
 
-    `contributions` summed over keys, and the projection's bias, make up the output.
+    The output is `contributions` summed over keys plus the projection's bias.
     """
 
     observed: Tensor
-    """(B, H, T, S) the kernel's weights, as `capture` shows them."""
+    """(B, H, T, S) the kernel's weights, as in `capture`."""
     weights: Tensor
-    """(B, E, T, S) what values are multiplied by: those weights and all gates on them."""
+    """(B, E, T, S) multipliers of the values: those weights and all gates on them."""
     values: Tensor
     """(B, E, S, Dh)."""
     terms: Tensor | None
-    """(B, E, T, S, Dh) what positions add for each key, its weight included; None for nothing."""
+    """(B, E, T, S, Dh) terms that positions add for each key, weighted; None for none."""
     projection: nn.Linear
-    """From E * Dh to D."""
+    """Projection from E * Dh to D."""
     output: Tensor
     """(B, T, D)."""
 
     @property
     def shares(self) -> Tensor:
-        """(B, T, S) the mean over heads; rows sum to 1, or to 0 with nothing to see."""
+        """(B, T, S) weights averaged over heads; rows sum to 1, or to 0 without visible keys."""
         return shares_of(self.weights.sum(dim=1))
 
     def contributions(self) -> Tensor:
-        """(B, T, S, D) what each key gives to the output of each query."""
+        """(B, T, S, D) contribution of each key to the output of each query."""
         heads = self.projection.weight.unflatten(1, (self.values.shape[1], -1))  # (D, E, Dh)
         moved = torch.einsum("besd,oed->beso", self.values, heads)
         given = torch.einsum("bets,beso->btso", self.weights, moved)
@@ -57,26 +57,26 @@ class Parts:
 
 
 def shares_of(amounts: Tensor) -> Tensor:
-    """Amounts (..., S), none below 0, over their sum; 0 where all are 0."""
+    """Normalise amounts (..., S), none below 0, by their sum; 0 if all are 0."""
     total = amounts.sum(dim=-1, keepdim=True)
     return amounts / total.masked_fill(total == 0, 1.0)
 
 
 def can_open(attention: nn.Module) -> TypeGuard[Openable]:
-    """Whether `opened` takes it apart."""
+    """Return True if `opened` can decompose it."""
     return isinstance(attention, Openable) and attention.abilities.weights
 
 
 @contextmanager
 def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
-    """Takes apart what the attentions of `model` make within the block, and changes none of it.
+    """Decompose the outputs of the model's attentions within the block, without changing any.
 
     Args:
         model: any module that holds attentions.
 
     Yields:
-        The last call of each by its name, such as `decoder.layers.0.cross_attention`; those that
-        `can_open` refuses are left out.
+        The last call of each by its name, such as `decoder.layers.0.cross_attention`, without those
+        that `can_open` rejects.
     """
     parts: dict[str, Parts] = {}
 
@@ -91,19 +91,19 @@ def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
 
 
 def _parts(attention: Openable, args: tuple[Any, ...], weights: Tensor, output: Tensor) -> Parts:
-    """Of a call without a cache. Args: args: of `Attention.forward`; weights: as observed."""
+    """Decompose a call without a cache. Args: args: of `Attention.forward`; weights: as observed."""
     query, keys_values, mask, position = args[:4]
     heads, terms = attention.gated_heads, _value_terms(attention, weights, mask, position)
     if terms is not None:
         flat = _gated(attention, query, terms.flatten(3))
         terms = flat.unflatten(3, terms.shape[3:])
     values = keys_values.values.repeat_interleave(heads // keys_values.values.shape[1], dim=1)
-    gated = _gated(attention, query, weights).to(values)  # which a kernel may make in float32
+    gated = _gated(attention, query, weights).to(values)  # a kernel may compute them in float32
     return Parts(weights, gated, values, terms, attention.output, output)
 
 
 def _gated(attention: Openable, query: Tensor, x: Tensor) -> Tensor:
-    """x (B, H, T, N) of the kernel's heads, times all gates: (B, E, T, N)."""
+    """Multiply x (B, H, T, N) of the kernel's heads by all gates: (B, E, T, N)."""
     if isinstance(attention, MixtureOfAttention):
         routes = attention.route(query)
         gates, chosen = (part.transpose(1, 2)[..., None] for part in (routes.gates, routes.chosen))
@@ -115,7 +115,7 @@ def _gated(attention: Openable, query: Tensor, x: Tensor) -> Tensor:
 def _value_terms(
     attention: Openable, weights: Tensor, mask: Mask, position: Position
 ) -> Tensor | None:
-    """What positions add to the context for each key alone: (B, H, T, S, Dh)."""
+    """Return the terms that positions add to the context per key: (B, H, T, S, Dh)."""
     kernel = attention.kernel
     if not isinstance(kernel, WeightedKernel) or "value_term" not in position.hooks:
         return None

@@ -1,4 +1,4 @@
-"""One pass of a model over whole targets, with what its attentions read and gave."""
+"""Teacher-forced pass of a model, with inputs and outputs of its attentions."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,28 +21,28 @@ from seqattn.tokens import PAD
 
 @dataclass(frozen=True)
 class Branch:
-    """An attention on a residual connection."""
+    """Attention on a residual connection."""
 
     parts: Parts
     x: Tensor
-    """(B, T, D) what its output is added to."""
+    """(B, T, D) the residual input."""
     residual: Residual
 
     @property
     def joined(self) -> Tensor:
-        """(B, T, D) what the branch gives."""
+        """(B, T, D) output of the branch."""
         return self.residual.leave(self.x, self.parts.output)
 
 
 class DecoderBranches(NamedTuple):
-    """The attentions of a decoder layer."""
+    """Attentions of a decoder layer."""
 
     own: Branch
     cross: Branch
 
 
 class Layers(NamedTuple):
-    """What the layers of a Transformer made of sources and targets."""
+    """Outputs and attentions of a Transformer's layers for given sources and targets."""
 
     encoder: list[Branch]
     decoder: list[DecoderBranches]
@@ -51,10 +51,10 @@ class Layers(NamedTuple):
 
 
 class Aligned(NamedTuple):
-    """What the alignment of a recurrent model made of sources and targets."""
+    """Output and alignment of a recurrent model for given sources and targets."""
 
     calls: list[Tensor]
-    """The weights (B, 1, T', S), as `capture` shows them."""
+    """Weights (B, 1, T', S), as in `capture`."""
     annotations: Tensor
     """(B, S, M)."""
     logits: Tensor
@@ -67,7 +67,7 @@ class Aligned(NamedTuple):
 
 
 def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layers:
-    """Reads sources (B, S) and predicts targets (B, T)."""
+    """Read sources (B, S) and predict targets (B, T)."""
     inputs: dict[nn.Module, Tensor] = {}
 
     def keep(layer: nn.Module, args: tuple[Any, ...]) -> None:
@@ -94,7 +94,7 @@ def run_transformer(model: Transformer, source: Tensor, target: Tensor) -> Layer
 
 
 def run_recurrent(model: Recurrent, source: Tensor, target: Tensor) -> Aligned:
-    """As `run_transformer`, of a recurrent model."""
+    """Run a recurrent model; otherwise as `run_transformer`."""
     with capture(model) as maps:
         memory = model.encode(source)
         state = model.start(memory, cached=False)
@@ -103,14 +103,14 @@ def run_recurrent(model: Recurrent, source: Tensor, target: Tensor) -> Aligned:
 
 
 def run_cross(model: Transformer, source: Tensor, target: Tensor) -> list[Parts]:
-    """The cross-attentions alone, first layer first. Args: as `run_transformer`."""
+    """Return the cross-attentions only, first layer first. Args: as `run_transformer`."""
     with opened(model) as parts:
         model(source, decoder_input(target))
     return [parts[f"decoder.layers.{n}.cross_attention"] for n in range(len(model.decoder.layers))]
 
 
 def why_no_cross(model: Seq2SeqModel) -> str | None:
-    """Why there are no weights from target to source, in words; None where there are."""
+    """Return why there are no weights from target to source; None if there are."""
     if isinstance(model, Recurrent):
         return None if model.has_weights else "this recurrent model has no attention"
     if not isinstance(model, Transformer):
@@ -122,7 +122,7 @@ def why_no_cross(model: Seq2SeqModel) -> str | None:
 
 
 def why_no_layers(model: Seq2SeqModel) -> str | None:
-    """Why weights cannot be followed through all layers, in words; None where they can."""
+    """Return why weights cannot be followed through all layers; None if they can."""
     if isinstance(model, Recurrent):
         return (
             "the states of a recurrent model mix the tokens that they read, so no weights tell "
@@ -141,12 +141,12 @@ def _without_weights(model: nn.Module, slot: str) -> str | None:
 
 
 def shared_out(target_ids: Tensor, source: Tensor, prefix: Tensor | None = None) -> Explanation:
-    """An explanation whose rows add up to 1, and are 0 on padding.
+    """Build an explanation whose rows add up to 1, and are 0 on padding.
 
     Args:
         target_ids: (B, T).
         source: (B, T, S) shares of source tokens, 0 on padding.
-        prefix: (B, T, T) shares of the target tokens read; None for none.
+        prefix: (B, T, T) shares of the target tokens read; None for zeros.
     """
     real = (target_ids != PAD).to(source.dtype)
     if prefix is None:

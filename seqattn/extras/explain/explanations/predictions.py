@@ -1,4 +1,4 @@
-"""What a model says of given targets, and what padding has no part in."""
+"""Log-probabilities of given targets, and masking of padding."""
 
 import torch
 from torch import Tensor
@@ -8,11 +8,11 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.tokens import BOS, PAD
 
 ROWS = 64
-"""Sentences that pass through a model together."""
+"""Sentences per forward pass."""
 
 
 def decoder_input(target: Tensor) -> Tensor:
-    """What the decoder reads to predict targets (B, T): begin, then all but the last."""
+    """Return decoder inputs for targets (B, T): the begin mark, then all but the last token."""
     return torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
 
 
@@ -20,13 +20,13 @@ def decoder_input(target: Tensor) -> Tensor:
 def log_probabilities(
     model: Seq2SeqModel, source: Tensor, prefix: Tensor, target: Tensor
 ) -> Tensor:
-    """The log-probability (B, T) of each target token, in nats.
+    """Return the log-probability (B, T) of each target token, in nats.
 
     Args:
         model: in eval mode.
         source: (B, S).
-        prefix: (B, T) what is read.
-        target: (B, T) what follows each token of it.
+        prefix: (B, T) decoder input.
+        target: (B, T) next token at each position.
     """
     state = model.start(model.encode(source), cached=False)
     said = model.log_probabilities(prefix, state).log_probabilities
@@ -34,7 +34,7 @@ def log_probabilities(
 
 
 def without_padding(explanation: Explanation, source: Tensor, target: Tensor) -> Explanation:
-    """The explanation with zeros where a source token, or a target token, is padding."""
+    """Return the explanation with zeros at padding of source and target."""
     real = target != PAD
     seen = torch.ones_like(explanation.prefix, dtype=torch.bool).tril()
     return Explanation(

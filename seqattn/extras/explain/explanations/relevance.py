@@ -1,4 +1,4 @@
-"""Attention weights times the gradient of a token's score, followed through the layers."""
+"""Attention weights times the gradient of a token's score, propagated through the layers."""
 
 from typing import ClassVar
 
@@ -23,15 +23,15 @@ from seqattn.models.transformer import Transformer
 class Relevance(Method):
     """Gradient x attention by the bi-modal rules, for an encoder-decoder.
 
-    For each target token, the weights of every layer times the gradient of its logit, what is
-    below 0 left out, the mean over heads (eq. 5). Relevances start as the identity; self-attention
-    adds to them by eq. 6 and 7, cross-attention by eq. 8 to 10. What a token has of its own by
-    that identity is left out, and the rest is given as shares.
+    For each target token, the weights of every layer are multiplied by the gradient of its logit,
+    clamped at 0 and averaged over heads (eq. 5). Relevances start as the identity; self-attention
+    adds to them by eq. 6 and 7, cross-attention by eq. 8 to 10. The identity is subtracted at the
+    end, and rows are normalised to sum 1.
 
     In a recurrent model the relevance of a source token is the sum of that product over all steps
-    up to the token; what its states mix is not followed.
+    up to the token; mixing by its states is ignored.
 
-    Takes a backward pass for each target place.
+    Takes a backward pass for each target position.
     """
 
     name: ClassVar[str] = "relevance"
@@ -59,12 +59,12 @@ class Relevance(Method):
 
 
 def _differentiable(weights: Tensor, visible: Tensor | None) -> Tensor:
-    """An edit: the same weights, of which the context is made, and which have gradients."""
+    """Return the same weights with gradients, used for the context (an edit)."""
     return weights if weights.requires_grad else weights.requires_grad_()
 
 
 def _maps(logits: Tensor, target: Tensor, weights: list[Tensor]) -> list[list[Tensor]]:
-    """T lists of the positive part of gradients times weights, the mean over heads (eq. 5)."""
+    """Return T lists of clamped gradients times weights, averaged over heads (eq. 5)."""
     scores = logits.gather(2, target[..., None]).sum(dim=0)[:, 0]  # (T,)
     found = []
     for score in scores:
@@ -75,11 +75,11 @@ def _maps(logits: Tensor, target: Tensor, weights: list[Tensor]) -> list[list[Te
 
 
 def relevances(encoder: list[Tensor], decoder: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Relevances of source (B, T, S) and target tokens (B, T, T), of maps for one output.
+    """Return relevances of source (B, T, S) and target tokens (B, T, T) from maps of one output.
 
     Args:
-        encoder: (B, S, S) of each layer.
-        decoder: of each layer in turn (B, T, T) of self-attention and (B, T, S) of cross-attention.
+        encoder: (B, S, S) for each layer.
+        decoder: for each layer (B, T, T) of self-attention and (B, T, S) of cross-attention.
     """
     own_maps, cross_maps = decoder[::2], decoder[1::2]
     eye = torch.eye(own_maps[0].shape[1]).to(own_maps[0])
@@ -94,7 +94,7 @@ def relevances(encoder: list[Tensor], decoder: list[Tensor]) -> tuple[Tensor, Te
 
 
 def _normalised(relevance: Tensor) -> Tensor:
-    """What was added to the identity, each row over its sum, and the identity (eq. 8 and 9)."""
+    """Normalise the rows of what was added to the identity, and add the identity (eq. 8 and 9)."""
     eye = torch.eye(relevance.shape[-1]).to(relevance)
     return shares_of(relevance - eye) + eye
 

@@ -1,4 +1,4 @@
-"""Attention followed through the layers, from the target down to the tokens that were read."""
+"""Attention rollout from the target down to the tokens that were read."""
 
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
@@ -18,25 +18,25 @@ from seqattn.models.transformer import Transformer
 
 
 class DecoderMixing(NamedTuple):
-    """How a decoder layer mixes what it reads; a row of `cross` and `kept` together sums to 1."""
+    """Mixing of a decoder layer; a row of `cross` and `kept` together sums to 1."""
 
     own: Tensor
-    """(B, T, T) shares of the layer's inputs in what self-attention leaves."""
+    """(B, T, T) shares of the layer's inputs in the output of self-attention."""
     cross: Tensor
-    """(B, T, S) shares of the memory in what cross-attention leaves."""
+    """(B, T, S) shares of the memory in the output of cross-attention."""
     kept: Tensor
-    """(B, T) share of what came into cross-attention."""
+    """(B, T) share of the input of cross-attention in its output."""
 
 
 class Mixing(NamedTuple):
-    """How the layers of a Transformer mix what they read, first layers first."""
+    """Mixing of the layers of a Transformer, first layers first."""
 
     encoder: Sequence[Tensor]
     """(B, S, S), rows sum to 1."""
     decoder: Sequence[DecoderMixing]
 
     def product(self) -> tuple[Tensor, Tensor]:
-        """Shares of source tokens (B, T, S) and of target tokens read (B, T, T)."""
+        """Return shares of source tokens (B, T, S) and of target tokens read (B, T, T)."""
         prefix = torch.eye(self.decoder[0].own.shape[1]).to(self.decoder[0].own)
         memory = torch.eye(self.decoder[0].cross.shape[2]).to(prefix)
         for matrix in self.encoder:
@@ -49,9 +49,9 @@ class Mixing(NamedTuple):
 
 
 class Rollout(Method):
-    """The product of the layers' weights, residual connections counted as the identity (eq. 1).
+    """Product of the layers' weights, residual connections counted as the identity (eq. 1).
 
-    Carried over to the decoder: a layer's self-attention mixes the target tokens read, then its
+    Extended to the decoder: a layer's self-attention mixes the target tokens read, then its
     cross-attention mixes in the encoder's product.
     """
 
@@ -62,12 +62,12 @@ class Rollout(Method):
         return why_no_layers(model)
 
     def mixing(self, layers: Layers) -> Mixing:
-        """Half of each weight's mean over heads, the other half for the residual connection."""
+        """Return half of each weight's mean over heads, with the other half for the residual."""
         encoder = [_with_residual(branch.parts.shares) for branch in layers.encoder]
         decoder = []
         for branches in layers.decoder:
             cross = branches.cross.parts.shares
-            total = 1 + cross.sum(dim=2)  # 1 where a query sees nothing
+            total = 1 + cross.sum(dim=2)  # 1 if a query sees no key
             own = _with_residual(branches.own.parts.shares)
             decoder.append(DecoderMixing(own, cross / total[..., None], 1 / total))
         return Mixing(encoder, decoder)

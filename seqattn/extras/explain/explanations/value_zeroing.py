@@ -1,4 +1,4 @@
-"""How far outputs turn as the value of one token is zeroed, carried through the layers."""
+"""Value zeroing: change of outputs with one token's value zeroed, propagated through the layers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,24 +21,24 @@ from seqattn.models.stack import LayerStack
 from seqattn.models.transformer import Transformer
 
 Run = Callable[[int], Tensor]
-"""From a number of copies N of a batch to the outputs (N*B, Q, D) that the model makes of them."""
+"""Function from a number N of copies of a batch to the model's outputs (N*B, Q, D) for them."""
 
 
 class ValueZeroing(Method):
-    """The cosine distance of a layer's outputs as one token's value is zero for all that attend.
+    """Cosine distance of a layer's outputs with one token's value zeroed for all queries.
 
-    Mohebbi et al. 2023, eq. 5 and 6: a row of distances is divided by its sum, and layers are
-    multiplied as in rollout, with nothing added for the residual, as in the authors' code. An
-    encoder's product so says little of which token a place held: see docs/explanations.md.
+    Mohebbi et al. 2023, eq. 5 and 6: rows of distances are normalised to sum 1, and layers are
+    multiplied as in rollout, with nothing added for the residual, as in the authors' code. So an
+    encoder's product says little about the token at a position: see docs/explanations.md.
     In a decoder's layer (Mohebbi et al. 2023b, arXiv 2310.09925) the values of its own attention
     and of cross-attention are zeroed in turn, and share one row of sum 1, as ALTI+ joins them
-    (Ferrando et al. 2022, arXiv 2205.11631); what falls on the encoder's outputs is carried to the
-    source's tokens by the encoder's rows.
+    (Ferrando et al. 2022, arXiv 2205.11631); the shares of the encoder's outputs are propagated to
+    source tokens by the encoder's rows.
 
     It needs values and no weights. A recurrent decoder counts as one layer, whose outputs are the
-    features, and an annotation as its token: so `prefix` is 0. `rest` is 0, and 1 in a row of a
-    recurrent decoder that no value turns. A pass for each token and attention, of `ROWS` sentences
-    at a time.
+    features, and an annotation as its token: so `prefix` is 0. `rest` is 0, or 1 in a row of a
+    recurrent decoder that no value changes. Takes a pass for each token and attention, for `ROWS`
+    sentences at a time.
     """
 
     name: ClassVar[str] = "value_zeroing"
@@ -90,7 +90,7 @@ def _of_transformer(model: Transformer, source: Tensor, target: Tensor) -> Expla
 
 
 def _decoding(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Run:
-    """Decodes targets (B, T) to features, the sources (B, S) being encoded once."""
+    """Decode targets (B, T) to features, encoding the sources (B, S) once."""
     memory, prefix = model.encode(source), decoder_input(target)
 
     def run(copies: int) -> Tensor:
@@ -104,13 +104,13 @@ def _decoding(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Run:
 
 
 def _outlets(stack: LayerStack) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Each layer and what gives its outputs: itself, of the last layer the norm after it."""
+    """Yield each layer and the module of its outputs: itself, or the final norm for the last layer."""
     layers = list(stack.layers)
     return zip(layers, [*layers[:-1], stack.norm], strict=False)
 
 
 def _outputs_of(outlet: nn.Module, call: Callable[[int], object]) -> Run:
-    """The outputs of a module within a call."""
+    """Return the outputs of a module within a call."""
 
     def run(copies: int) -> Tensor:
         seen: list[Any] = []
@@ -123,7 +123,7 @@ def _outputs_of(outlet: nn.Module, call: Callable[[int], object]) -> Run:
 
 
 def _distances(attention: nn.Module, keys: int, batch: int, run: Run) -> Tensor:
-    """How far outputs (B, Q, D) turn as each value of `attention` is zeroed: (B, Q, keys)."""
+    """Return cosine distances of outputs (B, Q, D) per zeroed value of `attention`: (B, Q, keys)."""
     plain, found = F.normalize(run(1), dim=-1), []
     for places in torch.arange(keys, device=plain.device).split(max(1, ROWS // batch)):
         kept = F.one_hot(places, keys).logical_not().repeat_interleave(batch, dim=0)
@@ -137,7 +137,7 @@ def _distances(attention: nn.Module, keys: int, batch: int, run: Run) -> Tensor:
 
 @contextmanager
 def _zeroed(attention: nn.Module, kept: Tensor) -> Iterator[None]:
-    """Within the block `attention` gets zeros as values where `kept` (rows, keys) is False."""
+    """Replace values of `attention` by zeros within the block where `kept` (rows, keys) is False."""
 
     def zero(part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         query, known, *rest = args
@@ -152,7 +152,7 @@ def _zeroed(attention: nn.Module, kept: Tensor) -> Iterator[None]:
 
 
 def _shares(own: Tensor, *cross: Tensor) -> list[Tensor]:
-    """Rows that sum to 1 over all that a layer reads; what no value turns keeps its own token."""
+    """Normalise rows over all inputs of a layer; a row that no value changes keeps its own token."""
     total = torch.cat((own, *cross), dim=2).sum(dim=2, keepdim=True)
     unmoved = total == 0
     own = own.where(~unmoved, torch.eye(own.shape[1]).to(own))
