@@ -187,7 +187,7 @@ class Explaining:
 
 
 def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
-    """Return the curves to plot: probabilities by method and bundle, without and with top tokens."""
+    """Return curves of probability by method, for each bundle without and with the top tokens."""
     panels = {}
     for label, found in each.items():
         begin = f"{label}: " if len(each) > 1 else ""

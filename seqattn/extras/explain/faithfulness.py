@@ -95,7 +95,7 @@ def random_contributions(pairs: Sequence[Pair], seed: int = 0) -> list[Tensor]:
 
 
 def kendall(first: Tensor, second: Tensor) -> Tensor:
-    """Return Kendall's tau-b of rows (T, n) of two rankings, ties allowed; NaN if one is all ties."""
+    """Return Kendall's tau-b of rows (T, n) of two rankings, with ties; NaN if one is all ties."""
     one, other = ((x[:, :, None] - x[:, None, :]).sign().double() for x in (first, second))
     differ = one.abs().sum(dim=(1, 2)) * other.abs().sum(dim=(1, 2))
     return (one * other).sum(dim=(1, 2)) / differ.sqrt()

@@ -24,8 +24,8 @@ _BATCH = 32
 class HeadFigures(NamedTuple):
     """Statistics of a head, each averaged over the queries of all sentences.
 
-    None where no query qualifies: a decoder sees no later position, cross-attention has no relative
-    positions, and no token may choose an expert.
+    None if no query qualifies: a decoder sees no later position, cross-attention has no relative
+    positions, and an expert may get no tokens.
     """
 
     entropy: float | None
@@ -152,7 +152,7 @@ class HeadRow(NamedTuple):
     """Head with its role, its importance within its attention, and its statistics."""
 
     role: str
-    """"unknown" if it has no weights."""
+    """Role of the head, "unknown" if it has no weights."""
     importance: float | None
     figures: HeadFigures | None
 

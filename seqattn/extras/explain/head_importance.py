@@ -1,4 +1,4 @@
-"""The heads of a bundle by their importance, and the bundle without the least important ones."""
+"""Importance of a bundle's heads, and removal of the least important ones."""
 
 import sys
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from seqattn.verbs.bundle_run import ScoredRun
 
 
 def pairs_of(bundle: TextBundle, sources: Sequence[str], targets: Sequence[str]) -> list[Pair]:
-    """Texts as ids; of a source in several windows the first, rows with an empty side left out."""
+    """Encode texts as ids, the first window of each source, without rows with an empty side."""
     rows = zip(bundle.encode(sources), bundle.tokenizer.encode_target(targets), strict=True)
     return [Pair(windows[0], target) for windows, target in rows if windows[0] and len(target) > 1]
 
 
 def pruned_by_importance(run: ScoredRun, bundle: Bundle, count: int) -> TextBundle:
-    """A bundle without the heads that matter least for the run's split, removed from its weights.
+    """Remove the heads that matter least for the run's split from a bundle's weights.
 
     Args:
-        run: whose data and split say what matters.
-        bundle: with all of its heads.
-        count: how many go.
+        run: run with the data and split that determine importance.
+        bundle: bundle with all heads.
+        count: number of heads to remove.
 
     Raises:
-        UserError: where they cannot go, or the split cannot be read.
+        UserError: if they cannot be removed, or the split cannot be read.
     """
     bundle = bundle.texts("pruning")
     if not isinstance(bundle.model, Transformer):

@@ -1,4 +1,4 @@
-"""Pictures of heads: their roles and importance, and a score as they are taken out."""
+"""Plots of heads: roles and importance, and scores under ablation."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,22 +13,22 @@ COLORS = {
     "positional": "#56B4E9", "alignment": "#009E73", "end": "#E69F00", "begin": "#F0E442",
     "broad": "#CC79A7", "mixed": "#BBBBBB", "unused": "#FFFFFF", "unknown": "#FFFFFF",
 }  # fmt: skip
-"""Of roles; colours of Okabe and Ito, which colour-blind readers can tell apart."""
+"""Colours of roles from Okabe and Ito, distinguishable by colour-blind readers."""
 
 
 class AblationCurve(NamedTuple):
-    """A score by how many heads are out, the least important first, and at random."""
+    """Scores by number of removed heads, least important first and in random order."""
 
     name: str
     signature: str
     out: list[int]
     by_importance: list[float]
     at_random: list[list[float]]
-    """For each order one such list."""
+    """Scores for each random order."""
 
 
 def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
-    """Layers down, heads across, a panel for each slot: roles are colours, importance bars."""
+    """Plot layers down, heads across, a panel per slot: roles as colours, importance as bars."""
     slots: dict[str, list[AttentionHeads]] = {}
     for name, found in attentions.items():
         slots.setdefault(found.slot or name, []).append(found)
@@ -49,7 +49,7 @@ def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
 
 
 def _panel(axes: Axes, layers: list[AttentionHeads], most: int) -> set[str]:
-    """Draws the heads of a slot; returns their roles."""
+    """Draw the heads of a slot and return their roles."""
     roles = set[str]()
     for row, attention in enumerate(layers, 1):
         for column, head in enumerate(attention.heads, 1):
@@ -73,7 +73,7 @@ def _panel(axes: Axes, layers: list[AttentionHeads], most: int) -> set[str]:
 
 
 def ablation_curves(curve: AblationCurve) -> Figure:
-    """The score as heads are taken out: the least important first, and at random."""
+    """Plot the score as heads are removed: the least important first, and at random."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     several = list(zip(*curve.at_random, strict=True))

@@ -1,4 +1,4 @@
-"""The tables of `heads`, as the report and the screen show them."""
+"""Tables of `heads` for the report and the terminal."""
 
 from collections.abc import Mapping
 
@@ -19,12 +19,12 @@ _ROLES = (
 
 
 def heads_table(attentions: Mapping[str, AttentionHeads], split: str, pairs: int) -> TableDocument:
-    """A row for each head, by its attention's name and its number from 1.
+    """Return a row for each head, by its attention's name and its number from 1.
 
     Args:
-        attentions: by their names.
-        split: that was looked into.
-        pairs: of it.
+        attentions: attentions by name.
+        split: split that was analysed.
+        pairs: number of pairs.
     """
     notes = [f"{name}: {reason}" for name, one in attentions.items() for reason in one.reasons]
     notes.append(
@@ -44,7 +44,7 @@ def heads_table(attentions: Mapping[str, AttentionHeads], split: str, pairs: int
 
 
 def ablation_table(curve: AblationCurve) -> TableDocument:
-    """Scores by how many heads are taken out, in the order of importance and at random."""
+    """Return scores by number of removed heads, in order of importance and at random."""
     means = [sum(scores) / len(scores) for scores in zip(*curve.at_random, strict=True)]
     orders = {
         "least important first": curve.by_importance,
@@ -59,7 +59,7 @@ def ablation_table(curve: AblationCurve) -> TableDocument:
 
 
 def print_heads(table: TableDocument, attentions: Mapping[str, AttentionHeads]) -> None:
-    """Prints `heads_table` with slots and layers for names."""
+    """Print `heads_table` with slots and layers instead of names."""
     rows = {}
     for name, head, *values in table["rows"]:
         one = attentions[str(name)]

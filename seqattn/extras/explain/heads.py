@@ -1,4 +1,4 @@
-"""What each head of a bundle does, how much it matters, and the score as heads are taken out."""
+"""Analysis of a bundle's attention heads: roles, importance and ablation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,18 +35,18 @@ from seqattn.verbs.bundle_run import ScoredRun
 from seqattn.verbs.tables import keep_tables, print_tables
 
 RANDOM = 3
-"""Random orders in which heads are taken out, whose mean is the baseline."""
+"""Random orders of removal, whose mean is the baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadAnalysis(ScoredRun):
-    """Figures, roles and importance of all heads, and the curve of their ablation.
+    """Statistics, roles and importance of all heads, and the curve of their ablation.
 
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
-        output: the directory for heads.json, heads.png and ablation.png.
-        sentences: of the split, the first so many.
-        points: steps of the curve, from all heads to none; 0 for no curve.
+        output: directory for heads.json, heads.png and ablation.png.
+        sentences: number of sentences of the split, the first ones.
+        points: number of steps of the curve, from all heads to none; 0 for no curve.
     """
 
     output: str
@@ -54,10 +54,10 @@ class HeadAnalysis(ScoredRun):
     points: CountOrNone = 8
 
     def run(self) -> dict[str, Any]:
-        """Measures, draws, writes and prints; returns what is in heads.json.
+        """Measure, plot, write and print; return the contents of heads.json.
 
         Raises:
-            UserError: where the bundle or the data cannot be used, or nothing can be written.
+            UserError: if the bundle or the data cannot be used, or nothing can be written.
         """
         directory = user_path(self.output)
         with room_for_files(directory):
@@ -101,7 +101,7 @@ class HeadAnalysis(ScoredRun):
     def _curve(
         self, bundle: TextBundle, texts: Texts, importance: Mapping[str, Tensor]
     ) -> AblationCurve:
-        """The first score of the task as heads are taken out, in several orders."""
+        """Compute the task's first score as heads are removed, in several orders."""
         orders = [least_first(importance), *(random_order(importance, n) for n in range(RANDOM))]
         count = len(orders[0])
         out = sorted({round(count * point / self.points) for point in range(self.points + 1)})
@@ -120,5 +120,5 @@ class HeadAnalysis(ScoredRun):
 
 
 def _slot(name: str) -> tuple[bool, bool]:
-    """What sorts attentions by slot: encoder, decoder, cross; in one slot they keep their order."""
+    """Return a sort key by slot: encoder, decoder, cross; attentions of a slot keep their order."""
     return not name.startswith("encoder."), not name.endswith("self_attention")

@@ -1,4 +1,4 @@
-"""How much of the context, and of labels, the states of a bundle's encoder hold."""
+"""Probes of a bundle's encoder: neighbours of states in context, and labels they predict."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,28 +27,28 @@ from seqattn.training.run_directory import room_for_files
 from seqattn.training.task_options import task_class
 from seqattn.verbs.bundle_run import BundleRun, Split
 
-_SHOWN = 4  # places of a word
+_SHOWN = 4  # positions of a word
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probing(BundleRun):
-    """Neighbours of one word's states, and a linear probe of a label for each word, by layer.
+    """Nearest neighbours of a word's states, and linear probes of word labels, by layer.
 
     Args:
         bundle, device, trust: as `BundleRun`.
-        data: where the sentences come from.
+        data: source of the sentences.
         split: train, val or test.
-        cache_dir: of the data; None for the usual place.
-        sentences: of the split, the first so many.
-        labels: a file with a line for each of these sentences, a label for each of its words.
-        word: whose neighbours are looked for.
-        texts: sentences with the word, beside those of the split; [] to look for it there.
-        neighbours: how many are shown.
-        seed: of the control labels.
-        output: a JSON file; None for none.
+        cache_dir: cache directory of the data; None for the default.
+        sentences: number of sentences of the split, the first ones.
+        labels: file with a line per sentence, with a label for each word.
+        word: word to find neighbours of.
+        texts: sentences with the word, besides those of the split; [] to find it in the split.
+        neighbours: number of neighbours to show.
+        seed: seed of the control labels.
+        output: JSON file; None for none.
 
     Raises:
-        UserError: where neither labels nor a word are given.
+        UserError: if there are neither labels nor a word.
     """
 
     data: Any
@@ -69,10 +69,10 @@ class Probing(BundleRun):
             raise UserError("texts are for a word's neighbours: add word=bank, or leave texts out")
 
     def run(self) -> dict[str, Any]:
-        """Reads states, probes and prints; returns what is in the file.
+        """Compute states, probe them and print; return the contents of the file.
 
         Raises:
-            UserError: where bundle, data or labels cannot be used, the word is not there twice, or
+            UserError: if bundle, data or labels cannot be used, the word does not occur twice, or
                 the file cannot be written.
         """
         if self.output is None:
@@ -191,7 +191,7 @@ class Probing(BundleRun):
 
 
 def in_words(bundle: TextBundle, texts: Sequence[str]) -> list[WordPieces]:
-    """Texts as their words, what stands between spaces, and the ids of these."""
+    """Split texts into words at spaces, with the ids of each."""
     found = []
     for text, (ids, offsets) in zip(texts, bundle.tokenizer.source_offsets(texts), strict=True):
         spans = [match.span() for match in re.finditer(r"\S+", text)]
@@ -206,7 +206,7 @@ def in_words(bundle: TextBundle, texts: Sequence[str]) -> list[WordPieces]:
 def _both(
     bundle: TextBundle, read: Sequence[WordPieces]
 ) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor] | None]:
-    """States with the model's attention, and with a uniform one where it can be had."""
+    """Return states with the model's attention, and with uniform attention if possible."""
     states, even = word_states(bundle.model, read), uniform_attention(bundle.model)
     if even is None:
         return states, None
@@ -215,11 +215,11 @@ def _both(
 
 
 def _form(word: str) -> str:
-    """A word without its case and the signs around it."""
+    """Return a word in lower case without the punctuation around it."""
     return word.strip(".,;:!?\"'()").casefold() or word
 
 
 def _in_context(sentence: WordPieces, word: int) -> str:
-    """A word in capitals, between those beside it."""
+    """Return a word in capitals, between its neighbours."""
     words = sentence.words
     return " ".join([*words[max(0, word - 1) : word], words[word].upper(), *words[word + 1 :][:1]])

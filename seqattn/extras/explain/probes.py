@@ -1,4 +1,4 @@
-"""The states of words in an encoder, and what a linear probe and nearest neighbours find there."""
+"""Word states of an encoder, with linear probes and nearest neighbours."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,27 +14,27 @@ from seqattn.analysis.capture import has_weights, makers
 from seqattn.analysis.intervene import intervene, uniform
 from seqattn.models.base import Seq2SeqModel
 
-_PENALTY = 1e-3  # on the squares of the weights, of standardised states
+_PENALTY = 1e-3  # L2 penalty, for standardised states
 _STEPS = 100
 
 
 class WordPieces(NamedTuple):
-    """A sentence: its words, its ids with the end mark, and the word of each id."""
+    """Sentence as words, its ids with the end mark, and the word index of each id."""
 
     words: list[str]
     ids: list[int]
     owners: list[int | None]
-    """None of the end mark, and of a space alone."""
+    """None for the end mark, and for a single space."""
 
 
 @torch.no_grad()
 def word_states(model: Seq2SeqModel, sentences: Sequence[WordPieces]) -> dict[str, Tensor]:
-    """The states of all words of all sentences, one below the other, a word's the mean of its
-    pieces'.
+    """Compute the states of all words of all sentences, one row each; a word's state is the mean
+    over its pieces.
 
     Args:
         model: in eval mode.
-        sentences: each read by itself.
+        sentences: sentences, each read separately.
 
     Returns:
         (words, D) for "embedding", with the positions that are added to it, then "layer 1" and so
@@ -72,7 +72,7 @@ def _listening(model: Any) -> Iterator[dict[str, Tensor]]:
 
 
 def uniform_attention(model: nn.Module) -> AbstractContextManager[None] | None:
-    """A block in which the encoder's attention is uniform; None where it has no weights to edit."""
+    """Make the encoder's attention uniform within a block; None if it has no weights to edit."""
     encoder = {name: part for name, part in makers(model) if name.startswith("encoder.")}
     if not encoder or not all(map(has_weights, encoder.values())):
         return None
@@ -80,13 +80,13 @@ def uniform_attention(model: nn.Module) -> AbstractContextManager[None] | None:
 
 
 class Labels(NamedTuple):
-    """A label for each of N words, which of them the probe learns from, and control labels."""
+    """Labels of N words, the split into training and held-out words, and control labels."""
 
     classes: list[str]
     own: Tensor
-    """(N,) numbers of classes."""
+    """(N,) class indices."""
     control: Tensor
-    """(N,) as drawn for each word form."""
+    """(N,) control labels, drawn for each word form."""
     learnt: Tensor
     """(N,) bool; the others are held out."""
     forms: list[str]
@@ -95,10 +95,10 @@ class Labels(NamedTuple):
     def of(
         cls, labels: Sequence[Sequence[str]], words: Sequence[Sequence[str]], seed: int
     ) -> "Labels":
-        """Of sentences; every fifth sentence is held out.
+        """Build labels of sentences, holding out every fifth sentence.
 
-        Control labels are drawn anew for each word form, with the shares of the true ones, so that
-        a probe can only learn them by heart (Hewitt and Liang 2019, arXiv 1909.03368).
+        Control labels are drawn for each word form, with the frequencies of the true ones, so that
+        a probe can only memorise them (Hewitt and Liang 2019, arXiv 1909.03368).
         """
         flat = [label for sentence in labels for label in sentence]
         forms = [form for sentence in words for form in sentence]
@@ -115,12 +115,12 @@ class Labels(NamedTuple):
 
     @property
     def majority(self) -> float:
-        """The accuracy on held-out words of the commonest label."""
+        """Accuracy on held-out words of the most frequent label."""
         return self._share(torch.full_like(self.own, int(self.own[self.learnt].mode().values)))
 
     @property
     def by_form(self) -> float:
-        """The accuracy of each form's commonest label; of a form that was not learnt, of all's."""
+        """Accuracy of each form's most frequent label; unseen forms get the overall one."""
         counts: dict[str, Counter[int]] = {}
         labelled = zip(self.forms, self.own.tolist(), strict=True)
         for form, label in compress(labelled, self.learnt.tolist()):
@@ -133,11 +133,13 @@ class Labels(NamedTuple):
         return float((said == self.own)[~self.learnt].double().mean())
 
     def accuracy(self, states: Tensor, control: bool = False) -> float:
-        """Of a linear probe on held-out words: logistic regression, by L-BFGS from zeros.
+        """Train a linear probe and return its accuracy on held-out words.
+        
+        Logistic regression, by L-BFGS from zeros.
 
         Args:
             states: (N, D).
-            control: of the control labels, in place of the true ones.
+            control: use the control labels instead of the true ones.
         """
         target = self.control if control else self.own
         known = states[self.learnt].double()
@@ -162,12 +164,12 @@ class Labels(NamedTuple):
 
 
 def nearest_words(states: Tensor, word: int, count: int) -> list[tuple[int, float]]:
-    """The words whose states are nearest to one word's, by their cosine, nearest first.
+    """Return the words whose states have the highest cosine with one word's, highest first.
 
     Args:
         states: (N, D).
-        word: whose neighbours are looked for; it is none of its own.
-        count: how many at most.
+        word: index of the query word, itself excluded.
+        count: maximum number of neighbours.
     """
     cosines = F.cosine_similarity(states, states[word : word + 1])
     cosines[word] = -torch.inf

@@ -1,4 +1,4 @@
-"""A bundle whose attentions have fewer heads: some are removed from its weights."""
+"""Removal of attention heads from a bundle's weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,22 +21,22 @@ _PLACES = {
     "decoder": ("decoder", "self"),
     "cross": ("decoder", "cross"),
 }
-"""For each slot the stack that has it, and what its attention is called there."""
+"""Stack of each slot, and the attribute of its attention."""
 Heads = Mapping[str, Sequence[int]]
-"""For each attention, by its name, some of the heads that it has now, counted from 0."""
+"""Heads of each attention, by its name; numbers refer to its present heads, from 0."""
 
 
 class Units:
-    """Heads that can be removed, in units that can go alone.
+    """Heads to remove, grouped into units that can be removed separately.
 
-    Where several query heads share a key head, but not all of them, they go together, so that each
-    key head that stays serves as many. One unit stays in each attention.
+    Query heads that share a key head, unless all do, are removed together, so that each remaining
+    key head serves equally many. Each attention retains one unit.
 
     Args:
-        count: how many query heads are to go.
+        count: number of query heads to remove.
 
     Raises:
-        UserError: where an attention cannot lose heads, or there are not so many that can go.
+        UserError: if an attention cannot lose heads, or too few can be removed.
     """
 
     def __init__(self, model: nn.Module, names: Iterable[str], count: int) -> None:
@@ -50,13 +50,13 @@ class Units:
             )
 
     def least_important(self, importance: Mapping[str, Tensor]) -> Heads:
-        """The heads that stay in each attention where the least important ones of all go.
+        """Return the heads to retain in each attention when the least important of all are removed.
 
         Args:
-            importance: for each attention a number for each of its heads; a unit has their mean.
+            importance: importance of each head, by attention; a unit has the mean of its heads.
 
         Raises:
-            UserError: where units are too large for just so many.
+            UserError: if the sizes of units do not add up to the number.
         """
         ranked = sorted(
             (float(importance[name][unit].mean()), name, unit)
@@ -84,7 +84,7 @@ class Units:
 
 
 def _units(name: str, attention: nn.Module) -> list[list[int]]:
-    """The heads of an attention in units that can go alone."""
+    """Return the heads of an attention in units that can be removed separately."""
     assert isinstance(attention, Attention)
     if not isinstance(attention, MultiHeadAttention) or attention.kernel.unlike_heads:
         reason = getattr(getattr(attention, "kernel", None), "unlike_heads", "")
@@ -100,10 +100,10 @@ def _units(name: str, attention: nn.Module) -> list[list[int]]:
 
 
 def pruned(bundle: TextBundle, kept: Heads) -> TextBundle:
-    """A bundle of the same weights but for those of the heads that do not stay.
+    """Return a bundle with the same weights, without those of removed heads.
 
     Args:
-        kept: for each attention that loses heads, those that stay.
+        kept: retained heads of each attention that loses heads.
     """
     config = _config(bundle, kept)
     model: Any = Architecture.of(config).build(Vocabularies.of(bundle.tokenizer))
@@ -113,7 +113,7 @@ def pruned(bundle: TextBundle, kept: Heads) -> TextBundle:
 
 
 def _config(bundle: TextBundle, kept: Heads) -> dict[str, Node]:
-    """The configuration in which each layer of a slot says which heads it has."""
+    """Return a configuration with the retained heads of each layer."""
     config, shared = dict(bundle.config), bundle.config["attention"]
     for slot, (stack, kind) in _PLACES.items():
         own = f"{slot}_attention"
@@ -130,7 +130,7 @@ def _config(bundle: TextBundle, kept: Heads) -> dict[str, Node]:
 
 
 def cross_node(node: Node) -> Node:
-    """The node of the cross-attention that stands beside a self-attention."""
+    """Return the configuration of cross-attention that accompanies a self-attention."""
     if isinstance(node, list):
         return [cross_node(layer) for layer in node]
     heads = {name: node[name] for name in HEADS if name in node}
@@ -146,13 +146,13 @@ def _of_layer(node: Node, kept: Sequence[int] | None) -> Node:
 
 @torch.no_grad()
 def keep_heads(source: nn.Module, target: nn.Module, kept: Heads) -> None:
-    """Copies weights to a model that has some of the heads of `source`, and all else.
+    """Copy weights to a model with fewer heads than `source`, including those per head.
 
-    What kernels and positions have by head goes with it.
+    Per-head parameters of kernels and positions are selected likewise.
 
     Args:
-        target: as `source`, a Transformer, but with `kept_heads`.
-        kept: for each attention that has fewer, those of `source`'s that it has.
+        target: a Transformer like `source`, but with `kept_heads`.
+        kept: heads of `source` in each attention that has fewer.
     """
     parts: dict[str, tuple[int, Sequence[int]]] = {}
     for name, heads in kept.items():

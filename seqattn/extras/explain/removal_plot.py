@@ -1,4 +1,4 @@
-"""Picture of how removing tokens changes a probability."""
+"""Plot of probability under removal of tokens."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,11 +10,11 @@ from seqattn.analysis.plots import MARKERS
 def removal_curves(
     panels: Mapping[str, Mapping[str, Sequence[float]]], percents: Sequence[int]
 ) -> Figure:
-    """A line for each method: the probability of a token as more of the source is taken or left.
+    """Plot a token's probability by method as source tokens are removed or retained.
 
     Args:
-        panels: a title for each panel, two panels in a row; a value for each percent by method.
-        percents: of the source's tokens.
+        panels: a value per percent for each method, by panel title; two panels per row.
+        percents: percentages of the source's tokens.
     """
     rows = -(-len(panels) // 2)
     figure = Figure(figsize=(11, 3.6 * rows + 0.4), layout="constrained")

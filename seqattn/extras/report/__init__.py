@@ -1,4 +1,4 @@
-"""A page that shows what bundles make of some sentences: the verb report."""
+"""Page on the outputs of bundles for some sentences: the verb report."""
 
 NEEDS: tuple[str, ...] = ("explain",)
 """Extras that it imports."""

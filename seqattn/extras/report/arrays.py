@@ -11,13 +11,13 @@ LEVELS = 65_535
 
 
 def packed(values: Tensor) -> ArrayDocument:
-    """Numbers in 65,536 equal steps from their least, or 0, to their largest.
+    """Quantize numbers to 65,536 equal steps from their minimum, or 0, to their maximum.
 
-    None is off by more than half a step, so a weight by less than 0.000008; 0 stays 0 where no
-    number is negative.
+    The error is at most half a step, so below 0.000008 for a weight; 0 stays 0 if no number is
+    negative.
 
     Args:
-        values: finite, of any shape.
+        values: finite numbers of any shape.
     """
     numbers = values.detach().double().cpu().numpy()
     low, high = min(0.0, numbers.min(initial=0.0)), max(0.0, numbers.max(initial=0.0))

@@ -1,4 +1,4 @@
-"""The weights of every layer, slot and head of one sentence."""
+"""Attention weights of every layer, slot and head for one sentence."""
 
 from collections.abc import Iterator
 
@@ -12,12 +12,12 @@ NO_WEIGHTS = "this mechanism mixes without weights over keys"
 
 
 def attention_documents(maps: Maps, most: int, row: int = 0) -> Iterator[AttentionDocument]:
-    """A document for each attention of a pass over one sentence.
+    """Yield a document for each attention of a pass over one sentence.
 
     Args:
-        maps: as captured, one call for each.
-        most: tokens of a side that are kept, the first ones.
-        row: of the batch.
+        maps: captured weights, one call per attention.
+        most: maximum number of tokens per side, the first ones.
+        row: row of the batch.
     """
     for name, calls in maps.items():
         if calls:

@@ -1,4 +1,4 @@
-"""The tree of a beam search: every candidate that it weighed, and what became of it."""
+"""Tree of a beam search: every candidate considered, and its fate."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -11,8 +11,8 @@ from seqattn.tokens import EOS
 
 
 class Candidate(NamedTuple):
-    """A node of the tree: its step from 1, its parent's number (-1: the begin), its token, its
-    log-probability in nats, and whether it was kept, finished or pruned."""
+    """Node of the tree: step from 1, index of the parent (-1: the begin mark), token,
+    log-probability in nats, and fate: kept, finished or pruned."""
 
     step: int
     parent: int
@@ -22,7 +22,7 @@ class Candidate(NamedTuple):
 
 
 class _Recorded(BeamSentence):
-    """A sentence's search that notes what it weighs."""
+    """Search of one sentence that records its candidates."""
 
     def __init__(self, search: BeamSearch, most: int) -> None:
         super().__init__(search, most)
@@ -53,13 +53,13 @@ class _Recorded(BeamSentence):
 
 @dataclass(frozen=True)
 class TracedBeamSearch(BeamSearch):
-    """A beam search that keeps the tree of each sentence; it finds what `BeamSearch` finds."""
+    """Beam search that records the tree of each sentence; its outputs are those of `BeamSearch`."""
 
     trees: list[_Recorded] = field(default_factory=list, kw_only=True, repr=False)
 
     @classmethod
     def of(cls, search: BeamSearch) -> "TracedBeamSearch":
-        """The same search, which gives all that it finished, one sentence a batch."""
+        """Build the same search, returning all finished hypotheses, one sentence per batch."""
         own = {one.name: getattr(search, one.name) for one in fields(BeamSearch)}
         return cls(**{**own, "n_best": search.beam_size, "batch_size": 1, "workers": 1})
 
@@ -72,12 +72,12 @@ class TracedBeamSearch(BeamSearch):
 def tree_document(
     nodes: Sequence[Candidate], best: Hypothesis, pieces: Callable[[Sequence[int]], list[str]]
 ) -> list[BeamNode]:
-    """The nodes of a tree, those on the way to the output marked.
+    """Return the nodes of a tree, with those of the output marked.
 
     Args:
         nodes: parents before their children.
-        best: the output.
-        pieces: gives the pieces of ids.
+        best: ids of the output.
+        pieces: function from ids to pieces.
     """
     on_the_way = set(_way_to(nodes, best))
     tokens = pieces([node.token for node in nodes])
@@ -95,7 +95,7 @@ def tree_document(
 
 
 def _way_to(nodes: Sequence[Candidate], best: Hypothesis) -> list[int]:
-    """Numbers of the nodes from the last token of a hypothesis back to its first."""
+    """Return indices of the nodes from the last token of a hypothesis back to its first."""
     for number, node in enumerate(nodes):
         if node.fate == "finished" and node.score == best.log_probability:
             way, at = [], number

@@ -1,4 +1,4 @@
-"""What an output copies from its source, and what it says anew."""
+"""Copied and new parts of an output."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from seqattn.models.base import Seq2SeqModel
 
 
 def copied_document(source: Sequence[str], target: Sequence[str]) -> CopyDocument:
-    """Extractive fragments of an output (Grusky et al. 2018, arXiv 1804.11283, section 4).
+    """Find extractive fragments of an output (Grusky et al. 2018, arXiv 1804.11283, section 4).
 
     Args:
         source, target: pieces of each side, the end included.
 
     Returns:
-        All but `pointer`, for which see `copy_probabilities`.
+        The document except `pointer`, see `copy_probabilities`.
     """
     read, said = words_of(source), words_of(target)
     lengths = _fragments([word for word, _ in read], [word for word, _ in said])
@@ -32,7 +32,7 @@ def copied_document(source: Sequence[str], target: Sequence[str]) -> CopyDocumen
 
 
 def _fragments(read: Sequence[str], said: Sequence[str]) -> list[int]:
-    """The longest runs of words that stand in both, from left to right; 0 for a word of none."""
+    """Match the longest common runs of words from left to right; 0 for a word of none."""
     lengths, at = [], 0
     while at < len(said):
         longest = 0
@@ -49,12 +49,12 @@ def _fragments(read: Sequence[str], said: Sequence[str]) -> list[int]:
 
 @torch.no_grad()
 def copy_probabilities(model: Seq2SeqModel, source: Tensor, read: Tensor) -> list[float] | None:
-    """For each target token the probability that the model copies it; None where it cannot.
+    """Return the copy probability of each target token; None if the model cannot copy.
 
     Args:
         model: in eval mode.
         source: (1, S) ids.
-        read: (1, T) target ids, begin first.
+        read: (1, T) target ids, begin mark first.
     """
     if not model.head.needs_weights:
         return None

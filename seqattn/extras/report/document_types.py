@@ -1,7 +1,7 @@
-"""The documents that the page draws: plain dicts that JSON can hold.
+"""Documents that the page displays: plain dicts for JSON.
 
-A run's document says what there is, a sentence's holds its arrays. The same documents are written
-into a file or given by a server.
+A run's document is an overview, a sentence's holds its arrays. The same documents are written to
+a file or returned by a server.
 """
 
 from typing import TypedDict
@@ -10,7 +10,7 @@ from seqattn.verbs.run_tables import TableDocument
 
 
 class ArrayDocument(TypedDict):
-    """Numbers of any shape, as `arrays.packed` makes them."""
+    """Numbers of any shape, see `arrays.packed`."""
 
     shape: list[int]
     low: float
@@ -20,7 +20,7 @@ class ArrayDocument(TypedDict):
 
 
 class ScoreDocument(TypedDict):
-    """A score of a whole corpus."""
+    """Score of a whole corpus."""
 
     name: str
     value: float
@@ -28,7 +28,7 @@ class ScoreDocument(TypedDict):
 
 
 class CurveDocument(TypedDict):
-    """A measurement of the training."""
+    """Measurement during training."""
 
     name: str
     steps: list[int]
@@ -36,39 +36,39 @@ class CurveDocument(TypedDict):
 
 
 class BundleDocument(TypedDict):
-    """A bundle: how it was made, and what it scored."""
+    """Settings, training and scores of a bundle."""
 
     name: str
     kind: str
     """"text" or "spans"."""
     facts: dict[str, str]
-    """What there is to say in a line each: parameters, cost."""
+    """Facts in a line each: parameters, cost."""
     settings: dict[str, str]
-    """Its configuration by dotted keys."""
+    """Configuration by dotted keys."""
     scores: list[ScoreDocument]
     curves: list[CurveDocument]
     tables: list[TableDocument]
 
 
 class SummaryDocument(TypedDict):
-    """A row of the list of sentences; figures of each bundle in turn."""
+    """Row of the list of sentences; one figure per bundle."""
 
     text: str
     length: int
-    """Words of the source."""
+    """Number of words of the source."""
     scores: list[float | None]
     source_use: list[float | None]
 
 
 class RunDocument(TypedDict):
-    """What the page asks for first."""
+    """Overview that the page requests first."""
 
     title: str
     split: str
     score: str
-    """What a sentence's score is."""
+    """Name of a sentence's score."""
     source_use: str
-    """How it was measured how much of the source an output used; "" for nothing."""
+    """Method that measured source use; "" for none."""
     bundles: list[BundleDocument]
     sentences: list[SummaryDocument]
 
@@ -78,7 +78,7 @@ class AttentionDocument(TypedDict):
 
     name: str
     slot: str
-    """"encoder", "decoder" or "cross"; of spans "question"."""
+    """"encoder", "decoder" or "cross"; "question" for span models."""
     layer: int
     weights: ArrayDocument | None
     """(H, T, S)."""
@@ -86,7 +86,7 @@ class AttentionDocument(TypedDict):
 
 
 class ExplanationDocument(TypedDict):
-    """Contributions by one method, or why they cannot be had."""
+    """Contributions by one method, or why there are none."""
 
     method: str
     cites: str
@@ -101,23 +101,23 @@ class ExplanationDocument(TypedDict):
 
 
 class BeamNode(TypedDict):
-    """A candidate of a beam search."""
+    """Candidate of a beam search."""
 
     step: int
-    """1 for the first token."""
+    """Step, 1 for the first token."""
     parent: int
-    """The number of the node before it, -1 for the begin."""
+    """Index of the parent node, -1 for the begin mark."""
     token: str
     score: float
     """Log-probability in nats of all tokens so far."""
     fate: str
     """"kept", "finished" or "pruned"."""
     best: bool
-    """Whether it is on the way to the output."""
+    """True if it is part of the output."""
 
 
 class HypothesisDocument(TypedDict):
-    """An output with its score, by which it was ranked, and its log-probability in nats."""
+    """Output with the score that ranked it, and its log-probability in nats."""
 
     text: str
     score: float
@@ -125,20 +125,20 @@ class HypothesisDocument(TypedDict):
 
 
 class CopyDocument(TypedDict):
-    """What of an output stands in the source."""
+    """Copied parts of an output."""
 
     pieces: list[bool]
-    """Whether each target piece belongs to a word that was copied."""
+    """True for target pieces of copied words."""
     coverage: float
     """Share of the output's words that were copied."""
     density: float
-    """The mean of the squared lengths of fragments, in words."""
+    """Mean of the squared lengths of fragments, in words."""
     pointer: list[float] | None
-    """For each target piece the probability of copying; None of a model that cannot copy."""
+    """Copy probability of each target piece; None if the model cannot copy."""
 
 
 class LookDocument(TypedDict):
-    """What one bundle makes of a sentence."""
+    """One bundle's output for a sentence."""
 
     source: list[str]
     target: list[str]
@@ -155,7 +155,7 @@ class LookDocument(TypedDict):
 
 
 class AnswerDocument(TypedDict):
-    """An answer with its characters in the context and its probability."""
+    """Answer with its characters in the context and its probability."""
 
     text: str
     start: int
@@ -164,7 +164,7 @@ class AnswerDocument(TypedDict):
 
 
 class SpanTokens(TypedDict):
-    """Tokens of a context, and the probability that an answer starts, ends and passes there."""
+    """Tokens of a context, with probabilities that an answer starts, ends and passes there."""
 
     begins: list[int]
     ends: list[int]
@@ -174,11 +174,11 @@ class SpanTokens(TypedDict):
 
 
 class AnswerLookDocument(TypedDict):
-    """What one bundle answers to a question."""
+    """One bundle's answers to a question."""
 
     question: list[str]
     context: list[str]
-    """Pieces of the window where an answer is likeliest."""
+    """Pieces of the window with the likeliest answer."""
     output: str
     score: float | None
     source_use: float | None
@@ -190,7 +190,7 @@ class AnswerLookDocument(TypedDict):
 
 
 class SentenceDocument(TypedDict):
-    """A sentence, or a question on a context, and what each bundle makes of it."""
+    """Sentence, or question with context, and each bundle's output for it."""
 
     number: int
     text: str

@@ -1,4 +1,4 @@
-"""What a bundle answers to one question, and where in the context it sees the answer."""
+"""Answers of a bundle to one question, and their place in the context."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ ANSWERS = 5
 
 
 class _Window(NamedTuple):
-    """A window as it was read, the pieces of both sides, and the maps of its attention."""
+    """Window as it was read: the pieces of both sides, and its attention maps."""
 
     read: ReadWindow
     question: list[int]
@@ -39,31 +39,31 @@ class _Window(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionLook:
-    """Looks into a bundle's answers, one question at a time.
+    """Documents of a bundle's answers, one question at a time.
 
     Args:
-        bundle: of spans.
-        search: which spans may be answers.
-        tokens: tokens of a side that maps of weights show, the first ones.
+        bundle: bundle of a span model.
+        search: rules for valid spans.
+        tokens: maximum number of tokens per side in attention maps, the first ones.
     """
 
     bundle: SpanBundle
     search: SpanSearch
     tokens: int
     score: ClassVar[str] = "F1"
-    """What each output is scored by."""
+    """Name of an output's score."""
     measure: ClassVar[str] = ""
-    """There is no source use."""
+    """No source use."""
 
     @classmethod
     def of(
         cls, bundles: Sequence[SpanBundle], search: SpanSearch, methods: Sequence[str], tokens: int
     ) -> list["QuestionLook"]:
-        """Return a look into each bundle. Args: as of the class; methods: of texts alone."""
+        """Return a look into each bundle. Args: as of the class; methods: only for texts."""
         return [cls(bundle, search, tokens) for bundle in bundles]
 
     def document(self, text: str, answers: Sequence[str], context: str) -> AnswerLookDocument:
-        """What the bundle answers. Args: answers: right ones, none where there is none."""
+        """Return the bundle's answers. Args: answers: correct ones, [] for no answer."""
         windows = self._windows(text, context)
         reads = [window.read for window in windows]
         several = replace(self.search, answers=ANSWERS)
@@ -112,10 +112,10 @@ class QuestionLook:
 
 
 def span_tokens(windows: Sequence[ReadWindow]) -> SpanTokens:
-    """The probability that an answer starts, ends and passes at each token of a context.
+    """Compute the probability that an answer starts, ends and passes at each token of a context.
 
-    They are sums of the probabilities of spans, as `SpanSearch.choose` makes them, no answer among
-    what they are normalised over.
+    They are sums of span probabilities as in `SpanSearch.choose`, normalised over spans and no
+    answer.
     """
     spans, begins, ends = joined(windows)
     none = no_answer_score(windows)
@@ -137,7 +137,7 @@ def span_tokens(windows: Sequence[ReadWindow]) -> SpanTokens:
 
 
 def _real(batch: SpanBatch, row: int) -> tuple[list[int], list[int]]:
-    """The ids of a row's question and window, padding left out."""
+    """Return the ids of a row's question and window, without padding."""
     sides = batch.question[row], batch.context[row]
     question, context = ([int(token) for token in side if token != PAD] for side in sides)
     return question, context

@@ -1,4 +1,4 @@
-"""A page on what bundles make of some sentences, in one file."""
+"""Report on the outputs of bundles for some sentences, as one HTML file."""
 
 import time
 from collections.abc import Sequence
@@ -22,15 +22,15 @@ from seqattn.verbs.bundle_run import ScoredRun
 
 @dataclass(frozen=True, kw_only=True)
 class Report(ScoredRun):
-    """A page that shows what bundles make of some sentences.
+    """Page that shows the outputs of bundles for some sentences.
 
     Args:
         bundle, device, trust, data, generation, scorer, split, cache_dir: as `ScoredRun`.
-        output: the file, which ends in .html.
-        bundles: others that are shown beside the bundle on the same sentences.
-        sentences: how many rows of the split are shown, the first ones.
-        methods: of contributions; None for the usual ones that a bundle can have.
-        tokens: tokens of a side that maps of weights show, the first ones.
+        output: the file, ending in .html.
+        bundles: further bundles to show on the same sentences.
+        sentences: number of rows of the split to show, the first ones.
+        methods: explanation methods; None for the default ones that a bundle supports.
+        tokens: maximum number of tokens per side in attention maps, the first ones.
     """
 
     output: str
@@ -40,10 +40,10 @@ class Report(ScoredRun):
     tokens: Count = 100
 
     def run(self) -> Path:
-        """Looks into the sentences, writes the page and says where; returns its path.
+        """Analyse the sentences, write the page and print its path; return the path.
 
         Raises:
-            UserError: where a bundle or the data cannot be used, or the page cannot be written.
+            UserError: if a bundle or the data cannot be used, or the page cannot be written.
         """
         path = self._path()
         bundles = self._bundles()

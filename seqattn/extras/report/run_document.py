@@ -1,4 +1,4 @@
-"""How a bundle was made, and what it scored and cost, from its own files and those of its run."""
+"""Document of a bundle: settings, scores and costs from its own files and those of its run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,13 +19,13 @@ _MOST_POINTS = 400
 def bundle_document(
     name: str, bundle: Bundle, shown: Sequence[TextScore] = (), seconds: float | None = None
 ) -> BundleDocument:
-    """The document of a bundle.
+    """Return the document of a bundle.
 
     Args:
-        name: what the page calls it.
-        bundle: loaded from `RUN/model`; what else RUN holds is read where it is there.
-        shown: scores of the sentences that the page shows.
-        seconds: that looking into these took; None where nobody has yet.
+        name: name on the page.
+        bundle: loaded from `RUN/model`; other files of RUN are read if present.
+        shown: scores of the sentences on the page.
+        seconds: time to decode these; None if not measured.
     """
     run = bundle.path.parent
     rows = read_figures(run)
@@ -59,7 +59,7 @@ def _score(one: TextScore) -> ScoreDocument:
 
 
 def saved_scores(scores: Mapping[str, Any]) -> list[ScoreDocument]:
-    """The scores that a bundle keeps, each with its signature where it has one."""
+    """Return the scores stored in a bundle, each with its signature if it has one."""
     mark = " signature"
     return [
         {"name": name, "value": float(value), "signature": str(scores.get(name + mark, ""))}
@@ -76,7 +76,7 @@ def _vocabulary(bundle: Bundle) -> str:
 
 
 def flat(node: Any, key: str = "") -> dict[str, str]:
-    """A configuration by dotted keys; a type by its name alone."""
+    """Flatten a configuration to dotted keys, with types reduced to their names."""
     if isinstance(node, Mapping):
         parts = ((f"{key}.{name}" if key else str(name), part) for name, part in node.items())
     elif isinstance(node, list) and any(isinstance(part, Mapping | list) for part in node):
@@ -87,8 +87,8 @@ def flat(node: Any, key: str = "") -> dict[str, str]:
 
 
 def learning_curves(rows: Sequence[Mapping[str, str]]) -> list[CurveDocument]:
-    """The measurements of a training; of long curves every so many points, and the last."""
-    points: dict[str, list[tuple[int, float]]] = {}  # finite ones, which can be drawn
+    """Return the measurements of a training, thinned for long curves, including the last point."""
+    points: dict[str, list[tuple[int, float]]] = {}  # finite ones, which can be plotted
     for row in rows:
         step = row.get("step")
         for name, value in row.items():

@@ -1,4 +1,4 @@
-"""A sentence as several bundles see it."""
+"""Document of a sentence with the outputs of several bundles."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from seqattn.extras.report.text_document import TextLook
 
 Look = TextLook | QuestionLook
 LOOKS: Mapping[str, Any] = {"text": TextLook, "spans": QuestionLook}
-"""What looks into the outputs of bundles, by what these give."""
+"""Classes of looks, by the output type of bundles."""
 
 
 def looks_into(
@@ -20,17 +20,17 @@ def looks_into(
     methods: Sequence[str] | None = None,
     tokens: int = 100,
 ) -> Sequence[Look]:
-    """What looks into the outputs of each bundle, all measured alike.
+    """Return a look for each bundle, with the same measures for all.
 
     Args:
-        bundles: all of one kind.
-        search: of their kind; of a beam search the tree is shown.
-        methods: of contributions; None for the usual ones. That by which source use is measured is
-            shown beside them.
-        tokens: tokens of a side that maps of weights show, the first ones.
+        bundles: bundles of one output type.
+        search: search of that type; for a beam search the tree is shown.
+        methods: explanation methods; None for the default ones. The one that measures source use
+            is added.
+        tokens: maximum number of tokens per side in attention maps, the first ones.
 
     Raises:
-        UserError: for a method that is not there.
+        UserError: if a method is unknown.
     """
     names = known_methods(USUAL if methods is None else methods)
     looks: Sequence[Look] = LOOKS[bundles[0].output].of(bundles, search, names, tokens)
@@ -44,14 +44,14 @@ def sentence_document(
     references: Sequence[str],
     context: str | None = None,
 ) -> SentenceDocument:
-    """The document of a sentence.
+    """Return the document of a sentence.
 
     Args:
-        looks: into each bundle.
-        number: its place among those of the page.
-        text: a source, or a question with its `context`.
-        references: right outputs, perhaps none.
-        context: of a question that is answered by a span.
+        looks: a look for each bundle.
+        number: index of the sentence on the page.
+        text: source, or question with its `context`.
+        references: correct outputs, possibly none.
+        context: context of a question that is answered by a span.
     """
     return {
         "number": number,
@@ -63,7 +63,7 @@ def sentence_document(
 
 
 def summary_document(sentence: SentenceDocument) -> SummaryDocument:
-    """The row of a sentence in the page's list."""
+    """Return the row of a sentence in the page's list."""
     read = f"{sentence['text']} {sentence['context'] or ''}"
     return {
         "text": sentence["text"],

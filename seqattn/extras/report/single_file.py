@@ -1,4 +1,4 @@
-"""The page as one file: its style, its scripts and its documents within it, nothing fetched."""
+"""The page as one file with inlined style, scripts and documents, loading nothing else."""
 
 import base64
 import gzip
@@ -15,11 +15,11 @@ _EXPORT = re.compile(r"^export ((?:async function|function|const|class) (\w+))",
 
 
 def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] = ()) -> str:
-    """The page as HTML.
+    """Return the page as HTML.
 
     Args:
-        run: what it shows; None for the page of a server, which is asked for its documents.
-        sentences: each of the run's, in its order.
+        run: document of the run; None for a server's page, which requests its documents.
+        sentences: documents of the run's sentences, in order.
     """
     documents = [
         f'<script type="text/plain" id="sentence-{number}">{squeezed(sentence)}</script>'
@@ -36,7 +36,7 @@ def page(run: RunDocument | None = None, sentences: Sequence[SentenceDocument] =
 
 
 def escaped(document: object) -> str:
-    """JSON that ends no script and begins no comment, whatever texts it holds."""
+    """Escape JSON so that no text in it ends a script or begins a comment."""
     text = _json(document)
     for sign, code in (("<", "\\u003c"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029")):
         text = text.replace(sign, code)
@@ -44,7 +44,7 @@ def escaped(document: object) -> str:
 
 
 def squeezed(document: object) -> str:
-    """A document as base64 of its packed JSON."""
+    """Compress a document's JSON and encode it as base64."""
     return base64.b64encode(gzip.compress(_json(document).encode(), mtime=0)).decode("ascii")
 
 
@@ -54,7 +54,7 @@ def _json(document: object) -> str:
 
 @cache
 def joined_scripts(name: str) -> str:
-    """A module with all that it imports as one script, in which each keeps a scope of its own."""
+    """Bundle a module and its imports into one script, with a scope for each."""
     order: list[str] = []
 
     def visit(module: str) -> None:

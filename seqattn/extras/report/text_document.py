@@ -1,4 +1,4 @@
-"""What a bundle makes of one text: its output, and where each token of it comes from."""
+"""Output of a bundle for one text, with the contributions to each token."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,9 +25,9 @@ from seqattn.metrics.text import sentence_chrf
 
 
 class Searched(NamedTuple):
-    """The ids of a text, or of its window with the best output, and what a search found there.
+    """Ids of a text, or of its window with the best output, and the results of a search.
 
-    The best hypothesis comes first; `nodes` are the tree of a beam search.
+    Hypotheses are sorted best first; `nodes` are the tree of a beam search.
     """
 
     source: list[int]
@@ -38,15 +38,15 @@ class Searched(NamedTuple):
 
 @dataclass(frozen=True)
 class TextLook:
-    """Looks into a bundle's outputs, one text at a time.
+    """Documents of a bundle's outputs, one text at a time.
 
     Args:
-        bundle: of texts.
-        search: how outputs are found; of a beam search the tree is shown.
-        methods: of contributions, names of `METHODS`.
-        measure: the one of them by which source use is measured, see `source_measure`.
-        tokens: tokens of a side that maps of weights show, the first ones.
-        passes: entered around each look into an output, such as an `intervene`.
+        bundle: bundle of a text model.
+        search: search of the outputs; for a beam search the tree is shown.
+        methods: explanation methods, names of `METHODS`.
+        measure: the method that measures source use, see `source_measure`.
+        tokens: maximum number of tokens per side in attention maps, the first ones.
+        passes: context manager around each analysis of an output, such as an `intervene`.
     """
 
     bundle: TextBundle
@@ -56,29 +56,29 @@ class TextLook:
     tokens: int
     passes: Callable[[], AbstractContextManager[None]] = nullcontext
     score: ClassVar[str] = "chrF"
-    """What each output is scored by."""
+    """Name of an output's score."""
 
     @classmethod
     def of(
         cls, bundles: Sequence[TextBundle], search: Search, methods: Sequence[str], tokens: int
     ) -> list["TextLook"]:
-        """Return a look into each bundle, all measured alike. Args: as of the class."""
+        """Return a look for each bundle, with the same measures for all. Args: as of the class."""
         measure = source_measure([bundle.model for bundle in bundles])
         names = dict.fromkeys([*methods, measure])  # for the shares of source and output
         return [cls(bundle, search, list(names), measure, tokens) for bundle in bundles]
 
     def document(self, text: str, references: Sequence[str], context: str = "") -> LookDocument:
-        """What the bundle makes of a text. Args: references: right outputs, perhaps none."""
+        """Return the document of a text. Args: references: correct outputs, possibly none."""
         return self.looked(text, self.searched(text), references)
 
     def searched(self, text: str) -> Searched:
-        """The outputs of a text."""
+        """Decode a text."""
         windows = self.bundle.encode([text])[0]
         found = [self._searched(window, len(windows)) for window in windows]
         return max(found, key=lambda one: one.hypotheses[0].score)
 
     def looked(self, text: str, searched: Searched, references: Sequence[str]) -> LookDocument:
-        """What there is to see of the best output of a text."""
+        """Return the document of a text's best output."""
         source, found, nodes, windows = searched
         best, tokenizer = found[0], self.bundle.tokenizer
         outputs = tokenizer.decode_target([one.ids for one in found])

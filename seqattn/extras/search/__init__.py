@@ -1,4 +1,4 @@
-"""A search for the attention and sizes that suit some data: the verb search."""
+"""Search for the attention and sizes that suit given data: the verb search."""
 
 NEEDS: tuple[str, ...] = ("compare",)
 """Extras that it imports."""

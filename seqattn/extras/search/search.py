@@ -1,4 +1,4 @@
-"""A search for the model that suits some data under a budget."""
+"""Search for the model that suits given data under a budget."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from seqattn.training.run_directory import claimed
 from seqattn.verbs.made_from import data_contents
 
 _NOT_TAKEN = ("resume", "init_from", "embeddings", "find_lr")
-"""Keys of train that no search takes."""
+"""Keys of train that a search does not accept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,16 +29,16 @@ class ModelSearch:
 
     Args:
         run_dir: directory of all files; repeat the command to resume.
-        settings: of a training, as `Training` takes them.
-        overrides: the command line of that training, by which runs are started.
-        space: what is varied.
-        budget: what it may take.
+        settings: settings of `Training`.
+        overrides: command line of that training, used to start runs.
+        space: parts of the model to vary.
+        budget: limits of time and steps.
         jobs: training runs at a time, one thread each; None for all cores, one where a GPU trains.
-        seed: of the order of models and of their first training.
-        options: of Hydra: --config-dir and hydra.searchpath.
+        seed: seed of the order of models and of their first training.
+        options: options of Hydra: --config-dir and hydra.searchpath.
 
     Raises:
-        UserError: for a key of training that a search has no use for.
+        UserError: if a key of training has no use in a search.
     """
 
     run_dir: str
@@ -59,10 +59,10 @@ class ModelSearch:
             raise UserError("a search takes one attention for all layers; leave the list out")
 
     def run(self) -> None:
-        """Search, or go on with a search; write a report with the command that trains the best.
+        """Start or resume a search; write a report with the command that trains the best model.
 
         Raises:
-            UserError: nothing can be trained, Optuna is not installed, or the directory holds
+            UserError: if nothing can be trained, Optuna is not installed, or the directory holds
                 another search.
         """
         try:
@@ -95,7 +95,7 @@ class ModelSearch:
                 halving.save()
 
     def _made_from(self) -> dict[str, Any]:
-        """Return what must not change while the search goes on, as plain values."""
+        """Return the plain values that must stay the same to resume."""
         kept = ("first_steps", "steps", "factor", "candidates")
         return {
             "overrides": sorted(self.overrides), "space": asdict(self.space), "seed": self.seed,

@@ -10,19 +10,19 @@ from seqattn.errors import UserError
 
 @dataclass(frozen=True)
 class Budget:
-    """What a search may take.
+    """Limits of a search.
 
     Args:
         minutes: time for the whole search.
-        candidates: most models to try; None for as many as the minutes allow.
+        candidates: maximum number of models to try; None for as many as the minutes allow.
         first_steps: optimizer steps from one validation to the next, and to the first halving.
         steps: optimizer steps of a full training.
-        factor: steps grow by it from one halving to the next, and one model in so many goes on.
+        factor: factor of steps between halvings; one in `factor` models continues.
         finalists: models that are trained to the end.
-        seeds: trainings of each finalist.
+        seeds: number of trainings of each finalist.
 
     Raises:
-        UserError: for steps that leave no halving.
+        UserError: if the steps leave no halving.
     """
 
     minutes: Annotated[float, Gt(0), Le(10**6)] = 30.0

@@ -1,4 +1,4 @@
-"""The Optuna study of a search, kept as JSON lines of which nothing is run."""
+"""Optuna study of a search, stored as JSON lines; reading it executes no code."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,18 @@ from seqattn.storage import write_whole
 
 JOURNAL = "journal.log"
 _LARGEST = 1 << 26
-"""Bytes of a journal."""
+"""Maximum bytes of a journal."""
 
 
 class _Study(BaseModel):
-    """What is read of a study's notes."""
+    """Contents of a study's notes."""
 
     made_from: dict[str, Any] = {}
     spent: FiniteFloat = 0.0
 
 
 class _Trial(BaseModel):
-    """What is read of a trial, by Optuna's samplers and pruners too."""
+    """Fields of a trial that are read, also by Optuna's samplers and pruners."""
 
     model_config = ConfigDict(from_attributes=True, strict=True)
     params: dict[str, str | float]
@@ -49,7 +49,7 @@ def is_log(low: float, high: float) -> bool:
 def distributions(
     models: Sequence[str], ranges: Mapping[str, Sequence[float]]
 ) -> dict[str, BaseDistribution]:
-    """Return what Optuna samples from: the models' names, and numbers within ranges."""
+    """Return Optuna's distributions: the models' names, and numbers within ranges."""
     numbers = {
         key: FloatDistribution(low, high, log=is_log(low, high))
         for key, (low, high) in ranges.items()
@@ -64,20 +64,20 @@ def open_study(
     space: Mapping[str, BaseDistribution],
     made_from: dict[str, Any],
 ) -> tuple[optuna.Study, list[Trial]]:
-    """Open the study of a directory, or begin one.
+    """Open the study of a directory, or create one.
 
     Args:
-        home: the directory, held by this process.
-        budget: says when models are halved.
-        seed: of the sampler.
-        space: of every trial.
-        made_from: plain values that must be those of before.
+        run_dir: directory, locked by this process.
+        budget: determines when models are halved.
+        seed: seed of the sampler.
+        space: distributions of every trial.
+        made_from: plain values that must equal those of the earlier search.
 
     Returns:
-        The study, and its trials that were running when the search was stopped.
+        The study, and its trials that were running when the search was interrupted.
 
     Raises:
-        UserError: it is another search's, or damaged.
+        UserError: if it belongs to another search, or is damaged.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", module="optuna")
@@ -85,7 +85,7 @@ def open_study(
     if file.exists():
         check_there(file, "an Optuna journal")
         _mend(file)
-    file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # of a process that was killed
+    file.with_name(f"{JOURNAL}.lock").unlink(missing_ok=True)  # left by a killed process
     damaged = UserError(f"{file} is damaged; name another run_dir")
     try:
         storage = JournalStorage(JournalFileBackend(str(file)))
@@ -99,7 +99,7 @@ def open_study(
             _Trial.model_validate(trial)
     except OSError:
         raise
-    except Exception as error:  # of whatever kind, in replaying what no study has written
+    except Exception as error:  # replaying a foreign file may raise anything
         raise damaged from error
     others = [key for key in made_from if before and before.get(key) != made_from[key]]
     if others:
@@ -110,7 +110,7 @@ def open_study(
     if not all(_fits(trial, space) for trial in trials):
         raise damaged
     study.set_user_attr("made_from", made_from)
-    study.sampler = TPESampler(seed=seed + len(trials))  # or it would draw the same again
+    study.sampler = TPESampler(seed=seed + len(trials))  # else it would repeat its draws
     number = storage.get_study_id_from_name(study.study_name)
     running = [one.number for one in trials if one.state is TrialState.RUNNING]
     ids = [storage.get_trial_id_from_study_id_trial_number(number, one) for one in running]
@@ -118,7 +118,7 @@ def open_study(
 
 
 def _mend(file: Path) -> None:
-    """Cut off the half of a line that a kill may leave at the end of a journal."""
+    """Remove an incomplete last line that an interruption may leave in a journal."""
     content = read_bytes(file, _LARGEST)
     check_json(content.splitlines(), file, by_line=True)
     whole = content[: content.rfind(b"\n") + 1]
@@ -127,7 +127,7 @@ def _mend(file: Path) -> None:
 
 
 def _fits(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) -> bool:
-    """Return True if a trial's values are of the space."""
+    """Return True if a trial's values are within the space."""
     try:
         for name, value in trial.system_attrs.get("fixed_params", {}).items():
             space[name].to_internal_repr(value)

@@ -29,8 +29,8 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
     """Compare the finalists; print the findings and write them into the search's directory.
 
     Args:
-        halving: that has ended.
-        drawn: lines on its space.
+        halving: the finished halving.
+        drawn: the space, with notes on what was left out.
     """
     home, finalists = halving.home, halving.runs_of_finalists()
     reading = Reading("val", True, "cpu", ())
@@ -58,7 +58,7 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
 
 
 def _front(metric: MetricFigures, costs: Mapping[str, Cost]) -> list[str]:
-    """Say which finalists are on the fronts, and which may be as good as the best for less."""
+    """Return notes on the finalists on the Pareto fronts, and cheaper ones that may be as good."""
     best = next(iter(metric.systems))
     pairs = (pair for pair in metric.pairs if pair.first == best and pair.p is not None)
     alike = {pair.second: pair for pair in pairs if not pair.told_apart}
@@ -79,7 +79,7 @@ def _front(metric: MetricFigures, costs: Mapping[str, Cost]) -> list[str]:
 
 
 def _tried(halving: Halving) -> TableDocument:
-    """Table of the models that were tried, those that came furthest first."""
+    """Return the table of tried models, those that were trained longest first."""
     trials, rows = halving.latest(), []
     for name in halving.ranked(trials):
         step, why = trials[name].last_step, trials[name].user_attrs.get("why")

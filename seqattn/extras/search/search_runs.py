@@ -21,9 +21,9 @@ _SHARED = (
     "checkpoint.count=1", "checkpoint.patience=null", "task.validation.every=0",
     "task.validation.attention_health=false", "task.final=null", "logger=[csv]", "resume=auto",
 )  # fmt: skip
-"""Overrides of all runs: one thread, and no scores but the losses."""
+"""Overrides of all runs: one thread, and no scores except the losses."""
 _ENDING = 30.0
-"""Seconds that a process has to save."""
+"""Seconds that a process gets to save."""
 
 
 def command(search: ModelSearch, model: Candidate, run_dir: Path, seed: int) -> list[str]:
@@ -34,17 +34,17 @@ def command(search: ModelSearch, model: Candidate, run_dir: Path, seed: int) -> 
         *model.overrides, *_SHARED, f"run_dir='{path}'", f"seed={seed}",
         f"trainer.max_steps={budget.steps}", f"trainer.val_check_interval={budget.first_steps}",
     ]  # fmt: skip
-    if warmup is not None:  # models are compared when it is over
+    if warmup is not None:  # models are compared at the end
         own.append(f"schedule.warmup_steps={max(1, min(warmup, budget.first_steps // 2))}")
     return ["train", *search.options, *unchanged(search.overrides, own), *own]
 
 
 class TrainingRun:
-    """A process that trains a model, and goes on with what its directory holds.
+    """Process that trains a model, resuming from its directory.
 
     Args:
-        name: of the run, for messages.
-        run_dir: where it trains; its output goes to log.txt there.
+        name: name of the run in messages.
+        run_dir: directory of the run; the process writes its output to log.txt there.
         command: arguments of seqattn.
     """
 
@@ -52,15 +52,15 @@ class TrainingRun:
         self.name, self.run_dir = name, run_dir
         run_dir.mkdir(parents=True, exist_ok=True)
         self.step, self.loss = 0, math.nan
-        """Of the last validation that was looked at."""
-        # forked from a server that has imported what takes seconds
+        """Step of the last validation that was read."""
+        # forked from a server that has finished the slow imports
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["seqattn.training.run"])
         self.process = context.Process(target=_train, args=(command, run_dir / "log.txt"))
         self.process.start()
 
     def new_losses(self) -> Iterator[tuple[int, float]]:
-        """Yield steps and losses of validations that were not looked at yet."""
+        """Yield steps and losses of new validations."""
         for step, loss in losses(self.run_dir).items():
             if step > self.step:
                 self.step, self.loss = step, loss
@@ -71,7 +71,7 @@ class TrainingRun:
         return self.process.exitcode is not None
 
     def failure(self) -> str:
-        """Say in one line why the ended process failed; "" if it did not."""
+        """Why the ended process failed, in one line; "" if it did not."""
         code = self.process.exitcode
         if code == 0:
             return "" if math.isfinite(self.loss) else "failed: its loss is not finite"
@@ -81,7 +81,7 @@ class TrainingRun:
 
 
 def stop(runs: Sequence[TrainingRun]) -> None:
-    """End processes, once they have saved."""
+    """Terminate processes once they have saved."""
     for run in runs:
         run.process.terminate()
     for run in runs:
@@ -96,8 +96,8 @@ def train_all(
     """Train runs, `jobs` at a time.
 
     Args:
-        starts: starts the next run; None where it must wait for one that is going.
-        done: looks at a run that is going, and returns True once it has ended.
+        starts: starts the next run; None if it must wait for a running one.
+        done: checks a running process, and returns True once it has ended.
     """
     going: list[TrainingRun] = []
     try:
@@ -113,8 +113,8 @@ def train_all(
 
 
 def _train(command: Sequence[str], log: Path) -> None:
-    """Run a command line of seqattn in this process, its output going to a file."""
-    os.setsid()  # Ctrl-C is for the search
+    """Run a command line of seqattn in this process, with its output in a file."""
+    os.setsid()  # Ctrl-C is handled by the search
     follow_parent()
     with log.open("ab") as file:
         for stream in (1, 2):
@@ -124,7 +124,7 @@ def _train(command: Sequence[str], log: Path) -> None:
 
 
 def unchanged(overrides: Sequence[str], chosen: Sequence[str]) -> list[str]:
-    """Return the overrides of a run that those of a candidate do not replace."""
+    """Return the overrides of a run that a candidate does not replace."""
     keys = {word.partition("=")[0] for word in chosen}
     groups = "|".join(keys & {"attention", "position"})
     inside = re.compile(rf"(\w+_)?({groups})[.@]" if groups else "$")

@@ -1,4 +1,4 @@
-"""The models that a search may try."""
+"""Models that a search may try."""
 
 import math
 import random
@@ -19,22 +19,22 @@ from seqattn.checking import BadValue, Count, Depth, Width
 from seqattn.errors import UserError
 
 Counts = Annotated[list[Count], MinLen(1)]
-_choices = cache(choices)  # whose files take long to read for each candidate
+_choices = cache(choices)  # cached: reading the files for each candidate is slow
 _MOST = 1000
-"""Models of a space without `budget.candidates`."""
+"""Number of models of a space without `budget.candidates`."""
 _SHOWN = {"heads": "{}h", "kv_heads": "{}kv", "window": "w{}", "width": "d{}"}
-"""Values in a model's name."""
+"""Formats of values in a model's name."""
 
 
 class Candidate(NamedTuple):
-    """A model to try: its name, and the overrides that make the run's own model into it."""
+    """Model to try: its name, and the overrides that turn the run's own model into it."""
 
     name: str
     overrides: tuple[str, ...] = ()
 
 
 class Drawn(NamedTuple):
-    """The models of a space, the run's own first, and lines on what was left out."""
+    """Models of a space, the run's own first, and notes on what was left out."""
 
     candidates: list[Candidate]
     lines: list[str]
@@ -49,20 +49,20 @@ class SearchSpace:
 
     Args:
         attention: names of choices; None for all that the model takes, an empty list for the run's
-            own model alone. One that cannot serve in all slots serves where it can, beside
-            multi-head attention.
+            own model alone. An attention that does not support all slots is used in those it
+            supports, with multi-head attention in the others.
         without: names to leave out.
         heads: query heads.
         kv_heads: key and value heads; None for those of each choice.
-        window: tokens, of attentions that have one.
+        window: tokens, for attentions that have one.
         position: names of choices.
-        depth: layers of encoder and decoder; a pair for each its own.
-        width: of the model; feed-forward layers keep their proportion to it.
-        ranges: the lowest and the highest value of keys of the run, such as `optimizer.lr`; a
+        depth: layers of encoder and decoder; a pair sets them separately.
+        width: width of the model; feed-forward layers keep their ratio to it.
+        ranges: minimum and maximum of keys of the run, such as `optimizer.lr`; a
             range from above 0 over a factor of 10 or more is sampled on a logarithmic scale.
 
     Raises:
-        BadValue: for an unknown name, or a range that is none.
+        BadValue: if a name is unknown, or a range is empty.
     """
 
     attention: list[str] | None = None
@@ -91,15 +91,15 @@ class SearchSpace:
                 raise BadValue(f"ranges.{key}", f"must be [LOWEST,HIGHEST], got {ends}")
 
     def draw(self, settings: Mapping[str, Node], most: int | None, seed: int) -> Drawn:
-        """List the models of the space that can be built, the attentions taking turns.
+        """List the models of the space that can be built, alternating between attentions.
 
         Args:
-            settings: of the run.
-            most: models at most; None for all.
-            seed: of the order within an attention.
+            settings: settings of the run.
+            most: maximum number of models; None for all.
+            seed: seed of the order within an attention.
 
         Raises:
-            UserError: the run's own model cannot be built, or a range does not fit the run.
+            UserError: if the run's own model cannot be built, or a range does not fit the run.
         """
         order, base = random.Random(seed), Architecture.of(settings)
         joint = bool(settings["tokenizer"]["joint"])
@@ -132,7 +132,7 @@ class SearchSpace:
         return Drawn([candidate for candidate, _ in found], lines)
 
     def _check_ranges(self, settings: Mapping[str, Node]) -> None:
-        """Refuse a range of what is no fractional number, or whose ends the run cannot take."""
+        """Raise UserError if a range is not of fractional numbers, or the run rejects its ends."""
         for key, ends in (self.ranges or {}).items():
             if not isinstance(value_at(key, settings), float):
                 raise UserError(f"space.ranges.{key}: the run has no number with a fraction there")
@@ -145,7 +145,7 @@ class SearchSpace:
     def _grid(
         self, name: str, fits: Sequence[str], base: Architecture, settings: Mapping[str, Node]
     ) -> Iterator[Candidate]:
-        """Yield every combination with one attention. Args: fits: the slots that it can serve."""
+        """Yield every combination with one attention. Args: fits: the slots that it supports."""
         slots = [slot for slot in base.model.attentions if slot != "cross"] or ["cross"]
         served = [slot for slot in slots if slot in fits]
         slot = served[0] if 0 < len(served) < len(slots) else None
@@ -176,7 +176,7 @@ class SearchSpace:
 
 
 def value_at(key: str, node: Node) -> Any:
-    """Return the value of a dotted key in nested settings; None where there is none."""
+    """Return the value of a dotted key in nested settings; None if missing."""
     for part in key.split(".") if key else ():
         node = node.get(part) if isinstance(node, Mapping) else None
     return node
@@ -201,7 +201,7 @@ def applied(overrides: Sequence[str], settings: Mapping[str, Node]) -> dict[str,
 def _overrides(
     name: str, slot: str | None, values: Mapping[str, Any], settings: Mapping[str, Node]
 ) -> list[str]:
-    """Return overrides for attention and position. Args: slot: the only one that it can serve."""
+    """Return overrides for attention and position. Args: slot: the only slot it supports."""
     words = _attention(name, slot, values, settings)
     if slot:
         words = [*_attention("mha", None, values, settings), *words]

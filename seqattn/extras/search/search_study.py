@@ -22,20 +22,20 @@ from seqattn.screen import duration
 from seqattn.training.resume import RESULT
 
 _TRYING, _TRAINING = 0.5, 0.9
-"""Shares of the minutes after which no more models are tried, and no more finalists trained."""
+"""Shares of the minutes after which no more models and no more finalists are started."""
 
 
 class Halving:
-    """Models that are halved until finalists remain, which are trained to the end.
+    """Successive halving of models until finalists remain, which are trained to the end.
 
     Args:
-        search: its settings.
+        search: the search with its settings.
         candidates: models to try, the run's own first.
-        jobs: training runs at a time.
-        made_from: plain values that must not change while the search goes on.
+        jobs: concurrent training runs.
+        made_from: plain values that must stay the same to resume.
 
     Raises:
-        UserError: the directory holds another search, or a damaged one.
+        UserError: if the directory holds another search, or a damaged one.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class Halving:
         own = {"model": candidates[0].name, **values}
         self._own = self.candidate(own)
         grid = [] if self.ranges else [{"model": one.name} for one in candidates[1:]]
-        for params in [own, *grid]:  # a space with ranges is Optuna's to sample
+        for params in [own, *grid]:  # Optuna samples a space with ranges
             self.study.enqueue_trial(params, skip_if_exists=True)
 
     @property
     def spent(self) -> float:
-        """Seconds so far, of all times that the command was given."""
+        """Seconds spent so far, over all runs of the command."""
         return self._spent + time.monotonic() - self._since
 
     def save(self) -> None:
-        """Write the seconds so far."""
+        """Write the seconds spent so far."""
         self.study.set_user_attr("spent", self.spent)
 
     def candidate(self, params: Mapping[str, Any]) -> Candidate:
@@ -82,31 +82,31 @@ class Halving:
         return Candidate(" ".join([model.name, *shown]), (*model.overrides, *words))
 
     def latest(self) -> dict[str, FrozenTrial]:
-        """Return the last trial of each model that has begun, by the model's name."""
+        """Return the last trial of each model that was started, by the model's name."""
         begun = [one for one in self.study.trials if one.params.keys() == self._space.keys()]
         return {self.candidate(one.params).name: one for one in begun}
 
     def ranked(self, trials: Mapping[str, FrozenTrial]) -> list[str]:
-        """Return the names of models, those that came furthest first, then by loss."""
+        """Return the names of models, those trained longest first, then by loss."""
         steps = {name: trial.last_step or 0 for name, trial in trials.items()}
         loss = {name: one.intermediate_values.get(steps[name]) for name, one in trials.items()}
         return sorted(trials, key=lambda name: (-steps[name], loss[name] or math.inf))
 
     def try_models(self) -> None:
-        """Train models until each is tried or halved away, or the time for that is up.
+        """Train models until each is complete or pruned, or their share of the time is spent.
 
         Raises:
-            UserError: the run's own model cannot be trained, or the minutes are too few.
+            UserError: if the run's own model cannot be trained, or the minutes are too few.
         """
         train_all(self._starts(), self.jobs, self._report)
 
     def _is_over(self, share: float) -> bool:
-        """Return True once a share of the minutes is over."""
+        """Return True once a share of the minutes is spent."""
         return self.spent > share * self.budget.minutes * 60
 
     def _starts(self) -> Iterator[TrainingRun | None]:
         while not self._is_over(_TRYING):
-            if self._asked and not self._is_prepared:  # by the first run, data for all
+            if self._asked and not self._is_prepared:  # the first run prepares the data for all
                 yield None
                 continue
             waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
@@ -123,7 +123,7 @@ class Halving:
             yield run
 
     def _sampled(self, trial: Trial) -> Candidate:
-        """Return the model of a trial, which is sampled where it has none yet."""
+        """Return the model of a trial, sampling it if it has none yet."""
         trial.suggest_categorical("model", [*self._models])
         for key, (low, high) in self.ranges.items():
             trial.suggest_float(key, low, high, log=is_log(low, high))
@@ -157,7 +157,7 @@ class Halving:
     def _times_out(self, run: TrainingRun, share: float) -> bool:
         if not self._is_over(share):
             return False
-        stop([run])  # a study goes on with what it has as running, if it is given more minutes
+        stop([run])  # with more minutes, a study resumes the trials in state RUNNING
         return self._say(run, "its time is up")
 
     def _tell(self, run: TrainingRun, state: TrialState, why: str) -> bool:
@@ -168,7 +168,7 @@ class Halving:
         return self._say(run, why)
 
     def _say(self, run: TrainingRun, why: str) -> bool:
-        """Print what became of a run and save; always return True."""
+        """Print the outcome of a run and save; always return True."""
         left = duration(max(0.0, self.budget.minutes * 60 - self.spent))
         parts = [
             run.run_dir.name, f"step {run.step} of {self.budget.steps}",
@@ -179,10 +179,10 @@ class Halving:
         return True
 
     def _finalists(self) -> list[Candidate]:
-        """Return the models that came furthest with the least loss, one with a small cache.
+        """Return the models trained longest with the lowest loss, one with a small cache.
 
         Raises:
-            UserError: all have failed.
+            UserError: if all have failed.
         """
         trials = {
             name: trial
@@ -206,7 +206,7 @@ class Halving:
         return [self.candidate(trials[name].params) for name in chosen]
 
     def train_finalists(self) -> None:
-        """Train finalists to the end, with all seeds, as far as the time allows."""
+        """Train finalists to the end with all seeds, as far as the time allows."""
         finalists = self._finalists()
         starts = (
             self._start(model, seed)
@@ -229,7 +229,7 @@ class Halving:
         """Return the finished runs of each finalist.
 
         Raises:
-            UserError: there is none.
+            UserError: if there is none.
         """
         found = {
             model: [self._run_dir(model, seed) for seed in self._seeds]

@@ -1,4 +1,4 @@
-"""A bundle behind HTTP: the verb serve."""
+"""HTTP server of a bundle: the verb serve."""
 
 NEEDS: tuple[str, ...] = ("explain", "report")
 """Extras that it imports."""

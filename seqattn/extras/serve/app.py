@@ -1,4 +1,4 @@
-"""The endpoints."""
+"""HTTP endpoints."""
 
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -53,9 +53,9 @@ _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "connect-src 'self'; img-src data:; frame-ancestors 'none'"
 )
-"""The page asks this server and nobody else."""
+"""Content security policy: pages may request this server only."""
 _TYPE = re.compile(r"(str|SearchSettings|list\[.*|constrained-.*|function-before.*)$")
-"""What pydantic calls the types of a choice."""
+"""Tags that pydantic uses for the types of a union."""
 _SUBJECT = re.compile(r"^(Input|String|List|Dictionary) | after validation")
 _LINE = 1_000  # characters of an error, which may show what a client sent
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
@@ -67,13 +67,13 @@ def make_app(
     cors: Sequence[str] = (),
     languages: Sequence[str] = (),
 ) -> FastAPI:
-    """The application.
+    """Build the application.
 
     Args:
-        service: the bundle at work; it ends with the application.
-        hosts: names that the server goes by, beside `localhost` and addresses.
-        cors: origins whose pages may ask, such as `https://example.org`; `*` for all.
-        languages: codes of the source's and the target's, for LibreTranslate's clients.
+        service: service of the bundle, closed with the application.
+        hosts: host names of the server, besides `localhost` and addresses.
+        cors: origins whose pages may send requests, such as `https://example.org`; `*` for all.
+        languages: codes of source and target language, for LibreTranslate's clients.
     """
 
     @asynccontextmanager
@@ -86,7 +86,7 @@ def make_app(
         version=seqattn.__version__,
         summary="A trained encoder-decoder: outputs, answers, and where they come from",
         lifespan=lifespan,
-        docs_url=None,  # these pages load scripts from elsewhere
+        docs_url=None,  # these pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         responses=_STATUSES,
@@ -112,17 +112,17 @@ def make_app(
 def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.post("/v1/generate", response_model_exclude_none=True, responses=_EVENTS)
     async def generate(body: GenerateRequest, request: Request) -> GenerateResponse:
-        """Outputs for a text or several."""
+        """Generate outputs for one text or several."""
         return await service.respond(service.writer(asks=False).generate, body, request)
 
     @app.post("/v1/answer", response_model_exclude_none=True)
     async def answer(body: AnswerRequest, request: Request) -> AnswerResponse:
-        """Answers to a question or several."""
+        """Answer one question or several."""
         return await service.respond(service.answerer.answer, body, request)
 
     @app.post("/v1/explain", response_model_exclude_none=True)
     async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
-        """Which tokens an output is owed to."""
+        """Explain which tokens determined an output."""
         return await service.respond(service.looks.explain, body, request)
 
     @app.get("/v1/page")
@@ -132,19 +132,19 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/sentence", responses=_EVENTS)
     async def sentence(body: SentenceRequest, request: Request) -> Response:
-        """What the page shows: `seqattn.extras.report.document_types.SentenceDocument`."""
+        """Return a `seqattn.extras.report.document_types.SentenceDocument`, shown on the page."""
         found = await service.respond(service.looks.sentence, body, request)
         return found if body.stream else JSONResponse(found)
 
     @app.get("/health")
     async def health() -> Health:
-        """Whether it answers."""
+        """Report that the server is alive."""
         gives: Any = service.bundle.output
         return Health(status="ok", gives=gives, waiting=len(service.thread))
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Counts and times in Prometheus's text format."""
+        """Return counts and times in Prometheus's text format."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/", include_in_schema=False)
@@ -153,7 +153,7 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 
 
 def worded(errors: Sequence[Any]) -> tuple[int, str]:
-    """The status and the line for what pydantic found, of a choice what got furthest."""
+    """Return status and one-line message for pydantic's errors; of a union, the closest match."""
     deepest = max(len(error["loc"]) for error in errors)
     found = [error for error in errors if len(error["loc"]) == deepest]
     kind, place = found[0]["type"], found[0]["loc"]
@@ -172,7 +172,7 @@ def worded(errors: Sequence[Any]) -> tuple[int, str]:
 
 
 def _key_of(error: Any) -> str:
-    """The key that an error is of, without the types of a choice that stand between keys."""
+    """Return the key of an error, without the union types between keys."""
     *parts, last = map(str, error["loc"][1:])
     keys = [part for part in parts if not _TYPE.match(part)]
     is_key = error["type"] == "extra_forbidden" or not _TYPE.match(last)
@@ -180,7 +180,7 @@ def _key_of(error: Any) -> str:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Each error is one line of JSON."""
+    """Return each error as one line of JSON."""
 
     def problem(status: int, line: str, headers: Any = None) -> JSONResponse:
         line = line.encode(errors="backslashreplace").decode()  # half a surrogate pair

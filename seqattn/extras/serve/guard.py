@@ -1,4 +1,4 @@
-"""What stands before every request: whom it asks for, how long its body is, how long it takes."""
+"""Checks before every request: host name, size of the body, and time limits."""
 
 import asyncio
 import ipaddress
@@ -16,17 +16,17 @@ from seqattn.extras.serve.metrics import Metrics
 
 
 class Guard:
-    """Refuses foreign hosts and long bodies, and counts requests.
+    """ASGI middleware that rejects foreign hosts and long bodies, and counts requests.
 
-    A page of another site whose name is made to lead here (DNS rebinding) asks for that name: only
-    addresses, `localhost` and the given names are answered.
+    Under DNS rebinding, a foreign page requests this server by the foreign name: so only requests
+    to addresses, `localhost` and the given names are answered.
 
     Args:
-        app: what answers.
-        hosts: names that the server goes by, beside `localhost`.
-        limits: `body_bytes` and `read_seconds` are looked at.
-        metrics: told of each request.
-        paths: those that are counted apart.
+        app: the application.
+        hosts: host names of the server, besides `localhost`.
+        limits: `body_bytes` and `read_seconds` are used.
+        metrics: counts each request.
+        paths: paths that are counted separately.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 499  # as nginx counts a client that went away
+        began, status = time.perf_counter(), 499  # nginx's status of a closed connection
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -68,7 +68,7 @@ class Guard:
             await said(scope, receive, send)
             return
         if body is None:
-            return  # the client has gone
+            return  # the client has disconnected
         waiting = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:
@@ -88,16 +88,16 @@ class Guard:
                 ) from None
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
-        """The whole body; None where the client has gone.
+        """Return the complete body; None if the client has disconnected.
 
-        What is too long is read to its end, and dropped: few clients look for an answer before.
+        Too long a body is read to its end and dropped: few clients read a response earlier.
         """
         body, told = bytearray(), headers.get("content-length", "")
         long = told.isdigit() and float(told) > self.limits.body_bytes
 
         async def read() -> bool:
             nonlocal long
-            more = not (long and "expect" in headers)  # it waits for leave to send
+            more = not (long and "expect" in headers)  # the client waits for permission to send
             while more:
                 message: Any = await receive()
                 if message["type"] == "http.disconnect":

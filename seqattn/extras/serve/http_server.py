@@ -1,4 +1,4 @@
-"""uvicorn on a socket, with connections that end where a client is slow or speaks no HTTP."""
+"""uvicorn on a socket, closing connections to clients that are slow or speak no HTTP."""
 
 import asyncio
 import json
@@ -17,13 +17,13 @@ from seqattn.errors import UserError
 from seqattn.extras.serve.limits import Limits
 
 HEAD_BYTES = 65_536
-_LINGER = 1.0  # seconds in which a client may still read why its connection ends
+_LINGER = 1.0  # seconds in which a client may still read the reason for closing
 
 
 class Connection(H11Protocol):
-    """A connection of uvicorn's, whose heads must come and whose responses must be read in time.
+    """uvicorn connection with time limits for request heads and for reading responses.
 
-    uvicorn itself waits for the first head for ever, and answers in plain text.
+    uvicorn itself waits forever for the first head, and responds in plain text.
     """
 
     limits: ClassVar[Limits]
@@ -33,7 +33,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.timers = {}
-        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` tells of any bytes left
+        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` is called for any bytes left
         if len(self.connections) > self.limits.connections:
             self.refuse(503, "the server has too many connections; try again in a second")
         else:
@@ -58,14 +58,14 @@ class Connection(H11Protocol):
         self._stop("response")
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no HTTP."""
+        """Reject what is no HTTP."""
         if self.cycle is not None and self.cycle.response_started != self.cycle.response_complete:
-            self.transport.abort()  # in the middle of a response no other one can stand
+            self.transport.abort()  # a response cannot interrupt another one
         else:
             self.refuse(400, f"no HTTP request with a head of at most {HEAD_BYTES:,} bytes")
 
     def refuse(self, status: int, line: str) -> None:
-        """Answers in place of the application, and ends the connection."""
+        """Respond in place of the application, and close the connection."""
         self.refused = True
         body = json.dumps({"error": line}).encode()
         head = (
@@ -77,7 +77,7 @@ class Connection(H11Protocol):
         self._start("linger", self.transport.abort, _LINGER)
 
     def _await_head(self) -> None:
-        """Gives a head its time from its first byte, or from the connection's beginning."""
+        """Limit the time of a head, from its first byte or from the connection's beginning."""
         if self.refused or not (self.cycle is None or self.cycle.response_complete):
             self._stop("head")
         elif "head" not in self.timers:
@@ -101,10 +101,10 @@ class Connection(H11Protocol):
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that has its address, so that nobody takes it while a model is loaded.
+    """Return a bound socket, reserving the address while a model is loaded.
 
     Raises:
-        UserError: where it cannot be had.
+        UserError: if the address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -121,13 +121,13 @@ def address_of(made: socket.socket) -> str:
 
 
 def server_of(app: Any, limits: Limits) -> uvicorn.Server:
-    """Return an HTTP/1.1 server. Args: limits: `connections` and `read_seconds` are looked at."""
+    """Return an HTTP/1.1 server. Args: limits: `connections` and `read_seconds` are used."""
     config = uvicorn.Config(
         app,
         http=type("Connection", (Connection,), {"limits": limits}),
         ws="none",
         h11_max_incomplete_event_size=HEAD_BYTES,
-        log_level="error",  # a warning for each request that is no HTTP would fill the output
+        log_level="error",  # no warning for each request that is no HTTP
         access_log=False,
         timeout_graceful_shutdown=30,
     )
@@ -135,7 +135,7 @@ def server_of(app: Any, limits: Limits) -> uvicorn.Server:
 
 
 def serve(app: Any, on: socket.socket, limits: Limits) -> None:
-    """Answer until SIGINT or SIGTERM; requests that run then have half a minute to end.
+    """Serve until SIGINT or SIGTERM; requests then in progress have half a minute to end.
 
     Raises:
         KeyboardInterrupt: after SIGINT.
@@ -145,6 +145,6 @@ def serve(app: Any, on: socket.socket, limits: Limits) -> None:
     def terminated(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    signal.signal(signal.SIGTERM, terminated)  # uvicorn hands the signal on when all is done
+    signal.signal(signal.SIGTERM, terminated)  # uvicorn raises the signal again at the end
     signal.signal(signal.SIGINT, signal.default_int_handler)
     server_of(app, limits).run(sockets=[on])

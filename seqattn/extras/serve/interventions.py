@@ -1,4 +1,4 @@
-"""Interventions of a request, as `seqattn.analysis.intervene` takes them."""
+"""Interventions of a request, for `seqattn.analysis.intervene`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,17 +24,17 @@ from seqattn.extras.serve.schemas import Intervention, WeightEdit
 def intervened(
     model: nn.Module, request: Intervention | None, beams: int | None = None
 ) -> Iterator[None]:
-    """Changes the model as a request asks, for one sentence.
+    """Apply a request's interventions to the model, for one sentence.
 
     Args:
         model: any module that holds attentions.
-        request: None for nothing.
+        request: interventions; None for none.
         beams: hypotheses of a search, whose targets are read token by token; None for passes over
-            a whole target.
+            a complete target.
 
     Raises:
-        UserError: for names that are not there, for heads or keys that cannot be edited, and where
-            a search ends before a step that was to be edited.
+        UserError: if names are unknown, heads or keys cannot be edited, or a search ends before a
+            step to edit.
     """
     if request is None:
         yield
@@ -57,7 +57,7 @@ def intervened(
 
 
 def _check_keys(model: nn.Module, request: Intervention, beams: int | None) -> None:
-    """Refuses keys that cannot be told: several beams share a row of slots."""
+    """Raise UserError for ambiguous keys: several beams share a row of slots."""
     names = [name for name, _ in makers(model)]
     for edit in request.weights:
         if edit.attention not in names:
@@ -75,7 +75,7 @@ def _check_keys(model: nn.Module, request: Intervention, beams: int | None) -> N
 
 
 class _WeightSet:
-    """An edit of one weight of one row, which counts the rows that go by."""
+    """Edit of one weight of one row; counts the rows that pass."""
 
     def __init__(self, request: WeightEdit, beams: int | None) -> None:
         self.request = request

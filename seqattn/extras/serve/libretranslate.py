@@ -1,4 +1,4 @@
-"""LibreTranslate's `/translate` and `/languages`, so that its clients work."""
+"""LibreTranslate's `/translate` and `/languages`, for compatibility with its clients."""
 
 import json
 import re
@@ -27,7 +27,7 @@ class Translated(BaseModel):
 
 
 class Language(BaseModel):
-    """A language and those into which it is translated."""
+    """Language, and the languages that it can be translated to."""
 
     code: str
     name: str
@@ -35,7 +35,7 @@ class Language(BaseModel):
 
 
 def router(service: Service, languages: Sequence[str]) -> APIRouter:
-    """Both endpoints. Args: languages: the source's and the target's codes, or none."""
+    """Build both endpoints. Args: languages: codes of source and target, or none."""
     routes = APIRouter(tags=["LibreTranslate"])
 
     def pair() -> tuple[str, str]:
@@ -126,7 +126,7 @@ def _count(value: Any) -> int:
 
 
 async def _values(request: Request) -> dict[str, Any]:
-    """The keys of a request: of its address, and of a body of JSON or of a form."""
+    """Return the keys of a request, from its query and its JSON or form body."""
     body = await request.body()
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
@@ -145,6 +145,6 @@ async def _values(request: Request) -> dict[str, Any]:
 
 
 def _fields(form: str) -> dict[str, Any]:
-    """A form's keys; one that is given several times has a list."""
+    """Parse a form; a repeated key gives a list."""
     fields = parse_qs(form, keep_blank_values=True, max_num_fields=_FIELDS)
     return {key: found[0] if len(found) == 1 else found for key, found in fields.items()}

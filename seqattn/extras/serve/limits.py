@@ -1,4 +1,4 @@
-"""Bounds: what a server takes at once, and what the fields of a request may hold."""
+"""Limits on a server's load and on the fields of a request."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, is_dataclass
@@ -28,26 +28,26 @@ SEARCH_BOUNDS: dict[str, Any] = {
     "minimum": Le(1_000),
     "max_answer": Le(1_000),
 }
-"""Bounds of a request's search settings where those of `seqattn.generation` are too wide for a
-client. A list or a text needs one here, see `settings_of`."""
+"""Bounds of a request's search settings, stricter than those of `seqattn.generation`.
+Lists and texts need one here, see `settings_of`."""
 SERVER_SETTINGS = ("n_best", "answers", "batch_size", "batch_tokens", "workers")
-"""Settings of a search that have a key of their own in a request, or are the server's."""
+"""Settings of a search with a key of their own in a request, or set by the server."""
 
 NAMES, ITEMS, CHARACTERS = 64, 1_000, 100_000
 Gate = Annotated[float, Field(ge=-1e6, le=1e6)]
-"""A head's factor; with much larger ones the model gives no numbers."""
+"""Scale of a head; with much larger ones outputs overflow."""
 Text = Annotated[str, StringConstraints(max_length=CHARACTERS)]
 Filled = Annotated[str, StringConstraints(min_length=1, max_length=CHARACTERS)]
 Name = Annotated[str, StringConstraints(max_length=100)]
 Strings = Annotated[list[str], Field(fail_fast=True)]
-"""As many as the limits of the server allow, which say so with a status of their own."""
+"""Unbounded here: the server's limits apply, with a status of their own."""
 Position = Annotated[int, Field(ge=0, le=1_000_000)]
 Item = TypeVar("Item")
 Named = Annotated[list[Name], Field(max_length=NAMES, fail_fast=True)]
 
 
 def _few(value: Any) -> Any:
-    """Refuses a mapping by its size before its values are checked: each may give an error."""
+    """Reject a mapping by its size before its values are checked: each may give an error."""
     if isinstance(value, dict) and len(value) > NAMES:
         line = "should have at most {most} names, not {count}"
         raise PydanticCustomError("too_long", line, {"most": NAMES, "count": len(value)})
@@ -59,18 +59,18 @@ ByName = Annotated[
     BeforeValidator(_few),
     Field(max_length=NAMES),
 ]
-"""A list for each attention or pattern."""
+"""List per attention or pattern."""
 
 
 class Request(BaseModel):
-    """Keys that are not there are refused."""
+    """Schema that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _first_unknown(cls, value: Any) -> Any:
-        """Leaves one unknown key of many: pydantic makes an error for each."""
+        """Retain one of many unknown keys: pydantic makes an error for each."""
         if not isinstance(value, dict):
             return value
         fields = cls.model_fields
@@ -80,14 +80,14 @@ class Request(BaseModel):
 
 
 def settings_of(name: str, kinds: Sequence[Any]) -> type[Request]:
-    """Return a request's schema of the settings of dataclasses, each of which may be left out.
+    """Return a request's schema of the fields of dataclasses, all optional.
 
-    A new field, and a new choice of `conf/generation`, need nothing else. Fields that take objects
-    of other kinds than dataclasses, such as processors, are left out.
+    New fields, and new choices of `conf/generation`, need nothing else. Fields of objects other than
+    dataclasses, such as processors, are omitted.
 
     Args:
-        name: of the schema.
-        kinds: dataclasses, in whose fields a name means the same.
+        name: name of the schema.
+        kinds: dataclasses; a field's name means the same in all of them.
     """
     fields: dict[str, Any] = {}
     for kind in kinds:
@@ -101,26 +101,26 @@ def settings_of(name: str, kinds: Sequence[Any]) -> type[Request]:
 
 
 class TooMuch(UserError):
-    """A request that must be split: HTTP status 413."""
+    """Error for a request that must be split: HTTP status 413."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a server takes.
+    """Limits of a server's load.
 
     Args:
-        body_bytes: of a request.
+        body_bytes: bytes of a request's body.
         inputs: texts or questions of a request.
         tokens: source tokens of a request.
-        target_tokens: of a request, as many as all its hypotheses may have.
-        shown_tokens: of a text and its output together, whose attention is asked for or changed:
-            what that takes grows with their square.
-        queue: inputs that wait, of all requests.
-        batch_tokens: source tokens that are searched together, but for a longer input alone.
-        connections: open at once.
-        read_seconds: within which the head of a request must come, its body must come, and each
-            part of a response must be read.
-        batch_wait: milliseconds that an input waits for others at most, where several came last.
+        target_tokens: total limit of target tokens over all hypotheses of a request.
+        shown_tokens: tokens of a text and its output together, if attention is requested or
+            edited: memory grows with their square.
+        queue: waiting inputs of all requests.
+        batch_tokens: source tokens per batch; a longer input is searched by itself.
+        connections: open connections.
+        read_seconds: time limit for the head of a request, for its body, and for reading each
+            part of a response.
+        batch_wait: maximum milliseconds that an input waits for others, after a batch of several.
     """
 
     body_bytes: Count = 1_000_000
@@ -135,15 +135,15 @@ class Limits:
     batch_wait: NotNegative = 3.0
 
     def check(self, name: str, count: int, what: str = "") -> None:
-        """Compare what a request has with the limit of that name.
+        """Compare a count of a request with the limit of that name.
 
         Args:
-            name: of the limit.
-            count: how many there are.
-            what: the messages' word for them, the limit's name by default.
+            name: name of the limit.
+            count: number to check.
+            what: name in messages, the limit's name by default.
 
         Raises:
-            TooMuch: for more than the limit.
+            TooMuch: if the count exceeds the limit.
         """
         most = getattr(self, name)
         if count > most:
@@ -153,7 +153,7 @@ class Limits:
         """Compare the tokens of a text, and of its output, with `shown_tokens`.
 
         Raises:
-            UserError: for more.
+            UserError: if they exceed it.
         """
         if source + output > self.shown_tokens:
             what = "with its output " if output else ""

@@ -1,4 +1,4 @@
-"""Looks into single sentences: explanations of outputs, and the documents of the page."""
+"""Analyses of single sentences: explanations of outputs, and the page's documents."""
 
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -31,33 +31,33 @@ from seqattn.extras.serve.texts import Texts
 
 
 class PageDocument(TypedDict):
-    """What the page asks for first."""
+    """Overview that the page requests first."""
 
     run: RunDocument
     asks: bool
-    """Whether it takes a question and a context."""
+    """True if it takes a question and a context."""
     search: str
-    """The name of the bundle's own search."""
+    """Name of the bundle's own search."""
     searches: list[str]
-    """All that fit."""
+    """Names of all compatible searches."""
     heads: dict[str, int]
-    """How many gates each attention has."""
+    """Number of gates of each attention."""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """Looks into what a bundle makes of single sentences.
+    """Analyses of a bundle's outputs for single sentences.
 
     Args:
-        reader: reads and searches.
-        asks: whether a sentence is a question with its context.
+        reader: reads and decodes requests.
+        asks: True if inputs are questions with contexts.
     """
 
     reader: Texts | Spans
     asks: bool
 
     def page(self) -> PageDocument:
-        """Return what the page asks for first."""
+        """Return the overview that the page requests first."""
         bundle = self.reader.bundle
         own = bundle.search()
         look = looks_into([bundle], own)[0]
@@ -81,7 +81,7 @@ class Looks:
         }
 
     def sentence(self, request: SentenceRequest, tell: Tell | None = None) -> Task:
-        """Return the work for a `SentenceDocument`, whose steps are told if anybody is to know.
+        """Return the work for a `SentenceDocument`, with progress events if anyone listens.
 
         Raises:
             TooMuch: for too many tokens.

@@ -81,7 +81,7 @@ class IntegratedGradients(Method):
         return without_padding(Explanation(by_source, by_prefix, rest), source, target)
 
     def _too_coarse(self, pieces: "_Pieces", bearable: Tensor) -> Tensor:
-        """Return a mask (P,) of pieces to halve. Args: bearable: tolerated errors (B, T) per line."""
+        """Return a mask (P,) of pieces to halve. Args: bearable: tolerance (B, T) of a line."""
         sentences, missed, bearable = pieces.sentences, pieces.missed.cpu(), bearable.cpu()
         rows = len(bearable)
         counts = torch.bincount(sentences, minlength=rows)
@@ -124,7 +124,7 @@ class _Lines:
     def integrals(self, sentences: Tensor, low: Tensor, high: Tensor) -> _Pieces:
         """Return integrals over pieces. Args: as `_Pieces`."""
         places, weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(_POINTS))
-        width = (high - low)[:, None] / 2  # of the interval [-1, 1]
+        width = (high - low)[:, None] / 2  # relative to [-1, 1]
         shares, gains = low[:, None] + width * (places + 1), width * weights
         found = []
         for some in torch.arange(len(sentences)).split(max(1, ROWS // _POINTS)):

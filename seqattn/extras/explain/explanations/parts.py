@@ -91,7 +91,7 @@ def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
 
 
 def _parts(attention: Openable, args: tuple[Any, ...], weights: Tensor, output: Tensor) -> Parts:
-    """Decompose a call without a cache. Args: args: of `Attention.forward`; weights: as observed."""
+    """Decompose a call without a cache. Args: args: of `Attention.forward`; weights: observed."""
     query, keys_values, mask, position = args[:4]
     heads, terms = attention.gated_heads, _value_terms(attention, weights, mask, position)
     if terms is not None:

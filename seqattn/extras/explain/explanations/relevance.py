@@ -79,7 +79,7 @@ def relevances(encoder: list[Tensor], decoder: list[Tensor]) -> tuple[Tensor, Te
 
     Args:
         encoder: (B, S, S) for each layer.
-        decoder: for each layer (B, T, T) of self-attention and (B, T, S) of cross-attention.
+        decoder: (B, T, T) of self-attention and (B, T, S) of cross-attention, alternating by layer.
     """
     own_maps, cross_maps = decoder[::2], decoder[1::2]
     eye = torch.eye(own_maps[0].shape[1]).to(own_maps[0])

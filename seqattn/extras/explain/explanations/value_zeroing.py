@@ -104,7 +104,7 @@ def _decoding(model: Seq2SeqModel, source: Tensor, target: Tensor) -> Run:
 
 
 def _outlets(stack: LayerStack) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Yield each layer and the module of its outputs: itself, or the final norm for the last layer."""
+    """Yield each layer and the module of its outputs: itself, or for the last the final norm."""
     layers = list(stack.layers)
     return zip(layers, [*layers[:-1], stack.norm], strict=False)
 
@@ -123,7 +123,7 @@ def _outputs_of(outlet: nn.Module, call: Callable[[int], object]) -> Run:
 
 
 def _distances(attention: nn.Module, keys: int, batch: int, run: Run) -> Tensor:
-    """Return cosine distances of outputs (B, Q, D) per zeroed value of `attention`: (B, Q, keys)."""
+    """Return how far outputs (B, Q, D) turn per zeroed value of `attention`: (B, Q, keys)."""
     plain, found = F.normalize(run(1), dim=-1), []
     for places in torch.arange(keys, device=plain.device).split(max(1, ROWS // batch)):
         kept = F.one_hot(places, keys).logical_not().repeat_interleave(batch, dim=0)
@@ -137,7 +137,7 @@ def _distances(attention: nn.Module, keys: int, batch: int, run: Run) -> Tensor:
 
 @contextmanager
 def _zeroed(attention: nn.Module, kept: Tensor) -> Iterator[None]:
-    """Replace values of `attention` by zeros within the block where `kept` (rows, keys) is False."""
+    """Zero the values of `attention` within the block where `kept` (rows, keys) is False."""
 
     def zero(part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         query, known, *rest = args
@@ -152,7 +152,7 @@ def _zeroed(attention: nn.Module, kept: Tensor) -> Iterator[None]:
 
 
 def _shares(own: Tensor, *cross: Tensor) -> list[Tensor]:
-    """Normalise rows over all inputs of a layer; a row that no value changes keeps its own token."""
+    """Normalise rows over all inputs of a layer; rows that no value changes keep their token."""
     total = torch.cat((own, *cross), dim=2).sum(dim=2, keepdim=True)
     unmoved = total == 0
     own = own.where(~unmoved, torch.eye(own.shape[1]).to(own))
