@@ -30,7 +30,7 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
 
     Args:
         halving: the finished halving.
-        drawn: the space, with notes on what was left out.
+        drawn: notes on the space.
     """
     home, finalists = halving.home, halving.runs_of_finalists()
     reading = Reading("val", True, "cpu", ())

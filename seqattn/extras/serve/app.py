@@ -55,7 +55,7 @@ _POLICY = (
 )
 """Content security policy: pages may request this server only."""
 _TYPE = re.compile(r"(str|SearchSettings|list\[.*|constrained-.*|function-before.*)$")
-"""Tags that pydantic uses for the types of a union."""
+"""Names that pydantic gives to the types of a union."""
 _SUBJECT = re.compile(r"^(Input|String|List|Dictionary) | after validation")
 _LINE = 1_000  # characters of an error, which may show what a client sent
 _EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}

@@ -33,7 +33,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.timers = {}
-        transport.set_write_buffer_limits(high=0)  # so that `pause_writing` is called for any bytes left
+        transport.set_write_buffer_limits(high=0)  # so that any bytes left call `pause_writing`
         if len(self.connections) > self.limits.connections:
             self.refuse(503, "the server has too many connections; try again in a second")
         else:

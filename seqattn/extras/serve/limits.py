@@ -82,8 +82,8 @@ class Request(BaseModel):
 def settings_of(name: str, kinds: Sequence[Any]) -> type[Request]:
     """Return a request's schema of the fields of dataclasses, all optional.
 
-    New fields, and new choices of `conf/generation`, need nothing else. Fields of objects other than
-    dataclasses, such as processors, are omitted.
+    New fields, and new choices of `conf/generation`, need nothing else. Fields of objects other
+    than dataclasses, such as processors, are omitted.
 
     Args:
         name: name of the schema.

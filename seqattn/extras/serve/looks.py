@@ -104,9 +104,9 @@ class Looks:
         """Return the work for an `ExplainResponse`.
 
         Raises:
-            TooMuch: for too many tokens.
-            UserError: for a method that is not there or cannot be had, a text of no words, or a
-                bundle that writes nothing.
+            TooMuch: if there are too many tokens.
+            UserError: if a method is unknown or not applicable, the text has no words, or the
+                bundle's output is empty.
         """
         texts = self.reader.writer()
         source = texts.one_line(source_of(request, self.asks))
@@ -121,7 +121,7 @@ class Looks:
 def _explained(
     texts: Texts, request: ExplainRequest, source: str, windows: list[list[int]], left: Left
 ) -> ExplainResponse:
-    """Return the contributions to an output, of the window of which it is made."""
+    """Return the contributions to an output, for the window that gave it."""
     bundle, tokenizer, number = texts.bundle, texts.bundle.tokenizer, 0
     if request.output is None:
         best, number = bundle.best(source, watched(search_for(bundle, None, 1), Watch(left)))

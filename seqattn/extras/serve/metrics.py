@@ -1,4 +1,4 @@
-"""Counts and times of a server for Prometheus."""
+"""Prometheus metrics of a server."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ from prometheus_client import (
     generate_latest,
 )
 
-disable_created_metrics()  # else each series has a second one, the time of its first value
+disable_created_metrics()  # else each series has a second one with its creation time
 
 
 class Metrics:
-    """What `/metrics` tells. Args: waiting: gives the length of the queue."""
+    """Metrics of `/metrics`. Args: waiting: returns the length of the queue."""
 
     def __init__(self, waiting: Callable[[], int] = lambda: 0) -> None:
         self.registry = registry = CollectorRegistry()
@@ -44,7 +44,7 @@ class Metrics:
         queue.set_function(waiting)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request that has ended, with its status and how long it took."""
+        """Count a completed request, with its status and duration."""
         self._requests.labels(path, status).inc()
         if status >= 400:
             self._errors.labels(status).inc()
@@ -56,5 +56,5 @@ class Metrics:
         self._target.inc(target)
 
     def text(self) -> bytes:
-        """Return all of them in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self.registry)

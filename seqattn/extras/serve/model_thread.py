@@ -1,4 +1,4 @@
-"""The one thread that runs the model: what may be searched together is."""
+"""Single thread that runs the model, batching compatible jobs."""
 
 import threading
 import time
@@ -14,25 +14,25 @@ from seqattn.extras.serve.limits import Limits
 from seqattn.extras.serve.searches import Gone, Left
 
 Together = Callable[[Any, list[Any], Left], Sequence[Any]]
-"""Searches several inputs with one search: a result for each."""
+"""Function that searches several inputs with one search and returns a result for each."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Work:
-    """Work for a client. Args: done: what comes of it; gone: set when the client has left."""
+    """Work for a client. Args: done: its result; gone: set when the client has disconnected."""
 
     done: Future[Any] = field(default_factory=Future)
     gone: threading.Event = field(default_factory=threading.Event)
 
     def leave(self) -> None:
-        """Drops the work where it waits, and ends it at its next step where it runs."""
+        """Drop waiting work, or end running work at its next step."""
         self.gone.set()
         self.done.cancel()
 
 
 @dataclass(eq=False)
 class Alone(Work):
-    """Work that nothing else shares. Args: work: what is done."""
+    """Work that runs by itself. Args: work: function to run."""
 
     work: Callable[[Left], Any]
     tokens: ClassVar[int] = 1
@@ -40,7 +40,7 @@ class Alone(Work):
 
 @dataclass(eq=False)
 class Shared(Work):
-    """An input of so many tokens, searched beside others of an equal search."""
+    """Input of so many tokens, batched with others of an equal search."""
 
     search: Any
     item: Any
@@ -51,24 +51,24 @@ Job = Alone | Shared
 
 
 class Task(NamedTuple):
-    """A request that has been read. Args: jobs: its work; response: from what came of each."""
+    """Parsed request. Args: jobs: its work; response: builds the response from their results."""
 
     jobs: Sequence[Job]
     response: Callable[[list[Any]], Any]
 
 
 class ModelThread:
-    """Takes jobs in the order in which they come; those with equal searches that wait go together.
+    """Run jobs in order of arrival, batching waiting jobs with equal searches.
 
-    One thread, since interventions and captures change the model itself while they are in force: a
-    search beside them would be changed and observed, too. After a batch of several a job waits up
-    to `batch_wait` for company: a client alone never does. Work for clients of whom those with
-    half of its tokens or more have left ends at its next step, and is done for the others alone.
+    There is one thread, since active interventions and captures change the model itself: concurrent
+    searches would be changed and observed, too. After a batch of several a job waits up to
+    `batch_wait` for others; a single client never waits. If clients with half of a batch's tokens
+    or more disconnect, it ends at its next step and is repeated for the others only.
 
     Args:
         together: searches a batch.
-        limits: of the queue and of a batch.
-        batched: told the size of each batch.
+        limits: limits of the queue and of a batch.
+        batched: callback with the size of each batch.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class ModelThread:
         return len(self._waiting)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Queues all of them, or none.
+        """Queue all jobs, or none.
 
         Raises:
-            HTTPException: 503 where there is no room for them.
+            HTTPException: 503 if the queue is too full.
         """
         with self._changed:
             wanted = (job for job in self._waiting if not job.done.cancelled())
-            self._waiting = deque(wanted)  # of clients that have gone nothing fills the queue
+            self._waiting = deque(wanted)  # cancelled jobs do not fill the queue
             if self._closed or len(self._waiting) + len(jobs) > self._limits.queue:
                 why = "is stopping" if self._closed else "has too much to do"
                 line = f"the server {why}; try again in a second"
@@ -102,7 +102,7 @@ class ModelThread:
             self._changed.notify()
 
     def close(self) -> None:
-        """Ends when all that waits is done."""
+        """Stop once all waiting jobs are done."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -117,7 +117,7 @@ class ModelThread:
                 self._do(running)
 
     def _next(self) -> list[Job]:
-        """The jobs that go next: one, or several with equal searches; none at the end."""
+        """Return the next jobs: one, or several with equal searches; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             if not self._waiting:
@@ -141,7 +141,7 @@ class ModelThread:
                 self._changed.wait(left)
 
     def _do(self, jobs: list[Job]) -> None:
-        """Runs jobs; where several fail together, each for itself."""
+        """Run jobs; if several fail together, run each by itself."""
         try:
             found = self._results(jobs)
         except Gone as error:

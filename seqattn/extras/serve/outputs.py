@@ -1,4 +1,4 @@
-"""The result of an input: texts, scores, pieces, and where the model looked."""
+"""Result of an input: texts, scores, pieces, and attention."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,14 +22,14 @@ from seqattn.generation.windows import InWindow
 
 
 class Results:
-    """Makes the results of a request.
+    """Builder of the results of a request.
 
     Args:
         bundle: the model.
         request: the request.
-        limits: `shown_tokens` is looked at: the attention of all outputs of a request together is
-            as much as that of one text, since weights grow with the square of its tokens.
-        metrics: told of tokens.
+        limits: `shown_tokens` is used: all outputs of a request together may have as much
+            attention as one text, since weights grow with the square of its tokens.
+        metrics: counts tokens.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class Results:
         self._shown = 0
 
     def result(self, one: Input, hypotheses: Sequence[InWindow]) -> Generated:
-        """Return the result of an input, of its hypotheses, best first.
+        """Return the result of an input from its hypotheses, best first.
 
         Raises:
-            UserError: where its limit is shorter than the beginning that was asked for, or more
-                attention is asked for than is shown.
+            UserError: if its limit is shorter than the requested prefix, or too much attention is
+                requested.
         """
         best = self._different(hypotheses)
         if best:
@@ -58,7 +58,7 @@ class Results:
         return result
 
     def _different(self, hypotheses: Sequence[InWindow]) -> list[tuple[str, InWindow]]:
-        """Return the best hypotheses that read differently, with their texts."""
+        """Return the best hypotheses with distinct texts, and these texts."""
         best: dict[str, InWindow] = {}
         texts = self.bundle.tokenizer.decode_target([one.hypothesis.ids for one in hypotheses])
         for text, one in zip(texts, hypotheses, strict=True):
@@ -92,7 +92,7 @@ class Results:
             )
 
     def _look(self, output: Output, source: list[int], target: list[int]) -> None:
-        """Add alignment and attention to an output, as the model reads it whole."""
+        """Add alignment and attention to an output, from a pass over the complete output."""
         with intervened(self.bundle.model, self.request.intervene):
             maps = observed(self.bundle.model, Pair(source, target))
         weights = {name: calls[0][0] for name, calls in maps.items() if calls}
@@ -111,10 +111,10 @@ class Results:
 
 
 def check_prefix(one: Input, best: Hypothesis) -> None:
-    """Compare an output with the beginning that was asked for.
+    """Raise UserError if an output does not contain the requested prefix.
 
     Raises:
-        UserError: where the input's limit is shorter.
+        UserError: if the input's limit is shorter than the prefix.
     """
     if best.ids[: len(one.prefix)] != one.prefix and one.size:
         raise UserError(
@@ -124,12 +124,12 @@ def check_prefix(one: Input, best: Hypothesis) -> None:
 
 
 def numbers(values: Tensor) -> list[Any]:
-    """Return nested lists of six decimals."""
+    """Round numbers to six decimals, as nested lists."""
     return values.double().round(decimals=6).tolist()
 
 
 def joined(lines: TextLines, results: Sequence[Generated]) -> list[Generated]:
-    """Return a result for each text, of those of its lines: scores are summed, breaks kept."""
+    """Join the results of lines to a result for each text: scores are summed, breaks kept."""
     return [_joined(lines, *one) for one in enumerate(lines.groups(results))]
 
 

@@ -1,4 +1,4 @@
-"""Questions about contexts, and answers by spans of them."""
+"""Requests with questions about contexts, answered by spans of them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,10 +30,10 @@ WRITES_NOTHING = "this bundle answers by spans and writes nothing; ask /v1/answe
 
 
 def source_of(request: ExplainRequest | SentenceRequest, asks: bool) -> str:
-    """Return the text of a request, or its question with the context.
+    """Return the text of a request, or its question and context.
 
     Raises:
-        UserError: for a context that is not there, or not asked for.
+        UserError: if a context is missing or unexpected.
     """
     if asks != (request.context is not None):
         raise UserError("a question needs its context" if asks else "this bundle takes no context")
@@ -43,11 +43,11 @@ def source_of(request: ExplainRequest | SentenceRequest, asks: bool) -> str:
 
 
 def pairs_of(request: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
-    """Return questions with their contexts; one context serves all questions.
+    """Return questions with their contexts; a single context serves all questions.
 
     Raises:
-        TooMuch: for too many questions.
-        UserError: where there are more contexts than questions, or less.
+        TooMuch: if there are too many questions.
+        UserError: if the number of contexts and of questions differ.
     """
     questions = [request.question] if isinstance(request.question, str) else request.question
     contexts = request.context
@@ -61,7 +61,7 @@ def pairs_of(request: AnswerRequest, limits: Limits) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Spans:
-    """Answers by spans. Args: bundle: the model; limits: of a request; metrics: told of tokens."""
+    """Answers by spans. Args: bundle: the model; limits: of a request; metrics: counts tokens."""
 
     bundle: SpanBundle
     limits: Limits
@@ -71,8 +71,8 @@ class Spans:
         """Return the work for an `AnswerResponse`.
 
         Raises:
-            TooMuch: for too many questions or tokens.
-            UserError: for anything else that does not fit.
+            TooMuch: if there are too many questions or tokens.
+            UserError: if anything else does not fit.
         """
         pairs = pairs_of(request, self.limits)
         search = search_for(self.bundle, request.generation, request.n_best)
@@ -88,7 +88,7 @@ class Spans:
         return Task(jobs, response)
 
     def writer(self) -> "Texts":
-        """Refuse what needs texts.
+        """Raise UserError for requests that need a text model.
 
         Raises:
             UserError: always.
@@ -96,10 +96,10 @@ class Spans:
         raise UserError(WRITES_NOTHING)
 
     def look(self, request: SentenceRequest, source: str, tell: Tell | None) -> Alone:
-        """Return the work for what is seen of one question.
+        """Return the work for a document of one question.
 
         Raises:
-            UserError: for what is of texts.
+            UserError: if the request has settings of text models.
         """
         if request.prefix is not None:
             raise UserError("this bundle answers by spans and writes nothing; leave prefix out")
@@ -116,7 +116,7 @@ class Spans:
             into: Any = looks_into([self.bundle], search)[0]
             with intervened(self.bundle.model, request.intervene):
                 made = into.document(request.text, [], request.context or "")
-            made["score"] = None  # nobody says what is right
+            made["score"] = None  # no correct answers are known
             self.metrics.tokens(tokens, 0)
             return made
 

@@ -1,6 +1,6 @@
-"""What requests and responses hold, as `/openapi.json` tells it.
+"""Schemas of requests and responses, published as `/openapi.json`.
 
-The settings of a search are those of the dataclasses of `seqattn.generation`.
+Settings of a search are those of the dataclasses of `seqattn.generation`.
 """
 
 from typing import Annotated, Any, Literal
@@ -36,7 +36,7 @@ _KINDS = [import_path(node[TARGET]) for node in _SEARCHES.values()]
 
 
 class SearchSettings(settings_of("Settings", _KINDS)):  # type: ignore[misc]
-    """A search: the bundle's own or the named one, with some of its settings changed."""
+    """Search settings: those of the bundle or of the named search, with some changed."""
 
     name: Name | None = Field(default=None, description=f"one of {', '.join(_SEARCHES)}")
     no_repeat_ngram: Annotated[int, Field(ge=1, le=100)] | None = Field(
@@ -45,7 +45,7 @@ class SearchSettings(settings_of("Settings", _KINDS)):  # type: ignore[misc]
 
 
 class WeightEdit(Request):
-    """One attention weight set; the others of its row share what is left as they did."""
+    """One attention weight to set; the others of its row are rescaled proportionally."""
 
     attention: Name = Field(description="a name of the model's attentions", examples=[CROSS])
     head: Position | None = Field(default=None, description="null for all")
@@ -58,8 +58,8 @@ class WeightEdit(Request):
 
 
 class Intervention(Request):
-    """What is changed inside the model while it works. A name is an attention's, or a pattern such
-    as `decoder.*`; the parts act in the order in which they stand here."""
+    """Changes inside the model during the request. A name is an attention's, or a pattern such as
+    `decoder.*`; the parts apply in the order in which they are listed here."""
 
     gates: ByName[Gate] = Field(
         default={}, description="a factor for each head", examples=[{CROSS: [1, 0, 1, 1]}]
@@ -73,7 +73,7 @@ class Intervention(Request):
 
 
 class GenerateRequest(Request):
-    """Texts for which outputs are wanted."""
+    """Texts to generate outputs for."""
 
     inputs: str | Strings = Field(examples=[SENTENCE])
     generation: Name | SearchSettings | None = Field(default=None, examples=[{"beam_size": 2}])
@@ -92,12 +92,12 @@ class GenerateRequest(Request):
 
     @property
     def looks(self) -> bool:
-        """Whether it asks for what needs another pass of the model."""
+        """True if it requests results that need another pass of the model."""
         return bool({"alignment", "attention"} & set(self.parts))
 
 
 class AnswerRequest(Request):
-    """A question about a context, or several with a context each."""
+    """Question about a context, or several with a context each."""
 
     question: str | Strings = Field(examples=["Who met Dan?"])
     context: str | Strings = Field(examples=["Ann met Dan in town."])
@@ -106,7 +106,7 @@ class AnswerRequest(Request):
 
 
 class SentenceRequest(Request):
-    """A text, or a question with its context, that is looked into."""
+    """Text, or question with its context, to analyse."""
 
     text: Filled = Field(examples=[SENTENCE], description="or the question")
     context: Filled | None = None
@@ -117,7 +117,7 @@ class SentenceRequest(Request):
 
 
 class ExplainRequest(Request):
-    """An output to be explained, or the model's own."""
+    """Output to explain, by default the model's own."""
 
     text: Filled = Field(examples=[SENTENCE], description="or the question, with its context")
     context: Text | None = None
@@ -126,7 +126,7 @@ class ExplainRequest(Request):
 
 
 class Alignment(BaseModel):
-    """For each word of the output the source word that it looked at most."""
+    """Source word with the largest attention for each word of the output."""
 
     source: list[str]
     output: list[str]
@@ -143,14 +143,14 @@ class Packed(BaseModel):
 
 
 class Maps(BaseModel):
-    """Weights (H, T, S) by attention; of those without weights the names alone."""
+    """Weights (H, T, S) by attention; only names for attentions without weights."""
 
     maps: dict[str, Numbers | Packed]
     without: list[str]
 
 
 class Output(BaseModel):
-    """One output. The score is the log-probability over the length penalty."""
+    """One output. The score is the log-probability divided by the length penalty."""
 
     text: str
     score: float | None = None
@@ -166,7 +166,7 @@ class Output(BaseModel):
 
 
 class Generated(BaseModel):
-    """The outputs for one input, best first."""
+    """Outputs for one input, best first."""
 
     outputs: list[Output]
     tokens: list[str] | None = Field(
@@ -178,13 +178,13 @@ class Generated(BaseModel):
 
 
 class GenerateResponse(BaseModel):
-    """A result for each input."""
+    """Result for each input."""
 
     results: list[Generated]
 
 
 class Answer(BaseModel):
-    """An answer; `start` and `end` are its characters in the context, where it is a part of it."""
+    """Answer; `start` and `end` are its characters in the context, if it is a part of it."""
 
     text: str
     start: int | None = None
@@ -194,23 +194,23 @@ class Answer(BaseModel):
 
 
 class Answers(BaseModel):
-    """The answers to one question, best first."""
+    """Answers to one question, best first."""
 
     answers: list[Answer]
     no_answer: float | None = Field(default=None, description="the probability that there is none")
 
 
 class AnswerResponse(BaseModel):
-    """A result for each question."""
+    """Result for each question."""
 
     results: list[Answers]
 
 
 class ExplainResponse(BaseModel):
-    """How much each token that was read contributed to each token of the output.
+    """Contributions of each token read to each token of the output.
 
-    Row t is of the prediction of output token t: `source` (T, S), `prefix` (T, T) with the begin in
-    column 0, and `rest` (T) what is left.
+    Row t explains the prediction of output token t: `source` (T, S), `prefix` (T, T) with the begin
+    mark in column 0, and `rest` (T) the remainder.
     """
 
     method: str
@@ -228,13 +228,13 @@ class ExplainResponse(BaseModel):
 
 
 class Problem(BaseModel):
-    """What must be mended, in one line."""
+    """Error of the request, in one line."""
 
     error: str
 
 
 class Health(BaseModel):
-    """Whether the server answers, and what its model gives."""
+    """Status of the server, and the output type of its model."""
 
     status: Literal["ok"]
     gives: Literal["text", "spans"]

@@ -1,4 +1,4 @@
-"""The search that a request asks for: made once, bounded, and watched while it runs."""
+"""Search of a request: built once, limited, and cancelled with its client."""
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +17,14 @@ from seqattn.generation.base import Search, listed
 from seqattn.generation.processors import ForcedPrefix, NoRepeatNgram, Processor
 from seqattn.tokens import UNK
 
-_ROWS = 1_024  # hypotheses that are extended at once, each with scores of a whole vocabulary
+_ROWS = 1_024  # hypotheses that are extended at once, each with scores over the vocabulary
 
 
 def search_for(bundle: Bundle, request: str | SearchSettings | None, n_best: int) -> Any:
-    """Return a search in one process that gives `n_best` different outputs.
+    """Build a single-process search that returns `n_best` different outputs.
 
     Raises:
-        UserError: for a search or a setting that is not there, or is not for this bundle.
+        UserError: if a search or a setting is unknown, or unsuitable for this bundle.
     """
     if not isinstance(request, SearchSettings):
         request = SearchSettings(name=request)
@@ -42,16 +42,16 @@ def search_for(bundle: Bundle, request: str | SearchSettings | None, n_best: int
 
 
 def check_target(search: Search, sizes: Sequence[int], longest: int | None, most: int) -> None:
-    """Count the tokens that all hypotheses of sources may have.
+    """Raise TooMuch if the hypotheses of all sources may have too many target tokens.
 
     Args:
-        search: with its limit.
+        search: search with its limit.
         sizes: tokens of each source.
-        longest: output of the model, None where its positions have no end.
+        longest: maximum output of the model, None if its positions are unlimited.
         most: `Limits.target_tokens`.
 
     Raises:
-        TooMuch: for more than `most`.
+        TooMuch: if there are more than `most`.
     """
     lengths = search.limit.of(torch.tensor([size for size in sizes if size]), longest)
     count = search.beams * int(lengths.sum())
@@ -63,13 +63,13 @@ def check_target(search: Search, sizes: Sequence[int], longest: int | None, most
 
 
 class Input(NamedTuple):
-    """A text as it is searched.
+    """Text prepared for a search.
 
     Args:
-        windows: the ids of its source, in one part or in several.
-        place: its place in the request.
-        search: of its own beginning.
-        prefix: the tokens of this beginning.
+        windows: ids of its source, in one window or several.
+        place: index in the request.
+        search: search constrained to its prefix.
+        prefix: target tokens of the prefix.
     """
 
     windows: list[list[int]]
@@ -81,7 +81,7 @@ class Input(NamedTuple):
     def beginning(
         cls, windows: list[list[int]], place: int, search: Search, prefix: tuple[int, ...]
     ) -> "Input":
-        """Return an input whose search goes on among the outputs that begin with `prefix`."""
+        """Build an input whose search is constrained to outputs that begin with `prefix`."""
         if prefix:
             forced = ForcedPrefix(prefix, listed(search.processors))
             search = replace(search, processors=(forced,))
@@ -89,20 +89,20 @@ class Input(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its tokens."""
+        """Number of source tokens."""
         return sum(map(len, self.windows))
 
     @property
     def longest(self) -> list[int]:
-        """Its longest window."""
+        """Longest window."""
         return max(self.windows, key=len)
 
 
 def prefix_ids(bundle: Bundle, prefix: str) -> tuple[int, ...]:
-    """Return the target tokens of a beginning, without the end.
+    """Return the target tokens of a prefix, without the end mark.
 
     Raises:
-        UserError: where the vocabulary cannot spell it.
+        UserError: if the vocabulary cannot encode it.
     """
     ids = tuple(bundle.tokenizer.encode_target([prefix])[0][:-1])
     if UNK in ids:
@@ -111,15 +111,15 @@ def prefix_ids(bundle: Bundle, prefix: str) -> tuple[int, ...]:
 
 
 Left = Callable[[], bool]
-"""Whether the clients have gone for whom the work is done."""
+"""Function that returns True if all clients of the work have disconnected."""
 
 
 class Gone(Exception):
-    """Nobody waits for the work any more."""
+    """Raised when all clients of the work have disconnected."""
 
 
 class Event(NamedTuple):
-    """What has been said so far of an input; `best` where a later event may replace it."""
+    """Partial output of an input; `best` if a later event may replace it."""
 
     place: int
     ids: "array[int]"
@@ -130,11 +130,11 @@ Tell = Callable[[Event], None]
 
 
 class Watch(Processor):
-    """Forbids nothing: ends the search at its next step when its clients have gone.
+    """Processor without constraints that ends the search when its clients have disconnected.
 
     Args:
-        left: asked at each step.
-        tell: told the tokens of the best hypothesis.
+        left: called at each step.
+        tell: callback with the tokens of the best hypothesis.
     """
 
     def __init__(self, left: Left, tell: Callable[[list[int]], object] | None = None) -> None:
@@ -153,7 +153,7 @@ def watched(search: Search, watch: Watch) -> Search:
 
 
 def input_search(one: Input, left: Left, tell: Tell | None) -> Search:
-    """Return an input's search under watch; its steps are told where it is read in one part."""
+    """Return an input's search with a `Watch`, reporting steps if it has a single window."""
     if tell is None or len(one.windows) > 1:
         return watched(one.search, Watch(left))
     best = hasattr(one.search, "beam_size")
@@ -164,7 +164,7 @@ def input_search(one: Input, left: Left, tell: Tell | None) -> Search:
 
 @contextmanager
 def passes_watched(model: nn.Module, left: Left) -> Iterator[None]:
-    """Within the block a pass through the model ends with `Gone` when its clients have gone."""
+    """End passes of the model within the block with `Gone` when its clients have disconnected."""
 
     def check(*given: object) -> None:
         if left():

@@ -1,4 +1,4 @@
-"""A bundle behind HTTP."""
+"""HTTP server of a bundle."""
 
 import sys
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from seqattn.verbs.bundle_run import BundleRun
 
 @dataclass(frozen=True, kw_only=True)
 class Serving(BundleRun):
-    """Answers requests until it is stopped.
+    """HTTP server that runs until it is stopped.
 
     Args:
         bundle, device, trust: as `BundleRun`.
-        host: the address to listen on.
-        port: 0 for any that is free.
-        hosts: names that it goes by, beside `localhost` and addresses.
-        cors: origins whose pages may ask; `*` for all.
-        languages: codes of the source's and the target's, for LibreTranslate's clients.
-        limits: what it takes.
+        host: address to listen on.
+        port: port to listen on; 0 for any free one.
+        hosts: host names of the server, besides `localhost` and addresses.
+        cors: origins whose pages may send requests; `*` for all.
+        languages: codes of source and target language, for LibreTranslate's clients.
+        limits: limits of its load.
 
     Raises:
-        UserError: for languages that are not two, or an ensemble.
+        UserError: if there are not two languages, or there is an ensemble.
     """
 
     host: str = "127.0.0.1"
@@ -44,10 +44,10 @@ class Serving(BundleRun):
             raise UserError("serve takes one bundle; leave ensemble out")
 
     def run(self) -> None:
-        """Serves.
+        """Serve requests until stopped.
 
         Raises:
-            UserError: where the address or the bundle cannot be used, or a package is missing.
+            UserError: if the address or the bundle cannot be used, or a package is missing.
         """
         try:
             from seqattn.extras.serve.app import make_app

@@ -1,4 +1,4 @@
-"""A bundle at work for many clients: requests become jobs, which are awaited or streamed."""
+"""Service of a bundle for many clients: requests become jobs, awaited or streamed."""
 
 import asyncio
 import json
@@ -24,18 +24,18 @@ from seqattn.extras.serve.searches import Event, Tell
 from seqattn.extras.serve.texts import Texts
 
 FAILED = "the server has failed; its own output says where"
-"""Told of what is not the client's to mend."""
+"""Response to errors that the client cannot fix."""
 READERS: Mapping[str, Any] = {"text": Texts, "spans": Spans}
-"""What serves a bundle, by what it gives."""
-_BEHIND = 4_096  # events that a client has not read yet, each of which holds all tokens so far
+"""Request reader for each output type of bundles."""
+_BEHIND = 4_096  # events that a client has not read yet, each with all tokens so far
 
 
 class Service:
-    """A bundle at work for many clients.
+    """Service of a bundle for many clients.
 
     Args:
-        bundle: fixed while it works.
-        limits: what it takes.
+        bundle: the bundle, not modified while the service runs.
+        limits: limits of its load.
     """
 
     def __init__(self, bundle: Bundle, limits: Limits) -> None:
@@ -47,10 +47,10 @@ class Service:
         self.thread = ModelThread(self.reader.search, limits, self.metrics.batches.observe)
 
     def writer(self, asks: bool) -> Texts:
-        """Return what makes outputs, of questions or of texts.
+        """Return the reader of requests for generated outputs, for questions or for texts.
 
         Raises:
-            UserError: for a bundle of the other kind.
+            UserError: if the bundle is of the other kind.
         """
         if self.asks != asks:
             kind = "questions; ask /v1/answer" if self.asks else "texts; ask /v1/generate"
@@ -59,19 +59,19 @@ class Service:
 
     @property
     def answerer(self) -> Texts | Spans:
-        """What answers questions. Raises: as `writer`."""
+        """Reader of requests with questions. Raises: as `writer`."""
         return self.reader if self.asks else self.writer(asks=True)
 
     async def respond(self, read: Callable[..., Task], body: Any, request: Request) -> Any:
-        """Return the response to a request, whose jobs end when its client leaves, or its stream.
+        """Return the response to a request, whose jobs end when its client disconnects, or its stream.
 
         Args:
-            read: makes the work of the request, and of whom to tell of its steps.
+            read: creates the work from the request and a callback for its steps.
             body: the request.
-            request: whose client may leave.
+            request: the HTTP request, whose client may disconnect.
 
         Raises:
-            HTTPException: where the queue is full.
+            HTTPException: if the queue is full.
         """
         if getattr(body, "stream", False):
             return await self._streamed(partial(read, body))
@@ -92,7 +92,7 @@ class Service:
                 job.leave()
 
     async def _streamed(self, make: Callable[[Tell], Task]) -> "EventStream":
-        """Return the events of a request of one job, which is queued when this returns."""
+        """Return the events of a request of one job, already queued."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event | None] = asyncio.Queue()
 
@@ -133,7 +133,7 @@ class Service:
 
 
 class EventStream(StreamingResponse):
-    """The events of a job that ends when the client leaves, be it before the first event."""
+    """Events of a job that ends when the client disconnects, even before the first event."""
 
     def __init__(self, events: AsyncIterator[str], job: Job) -> None:
         super().__init__(events, media_type="text/event-stream")
@@ -158,7 +158,7 @@ def _json_line(response: Any) -> str:
 
 
 def _retrieve_error(work: asyncio.Future[Any]) -> None:
-    """Look at an error that nobody waits for, which asyncio would print."""
+    """Retrieve an ignored error, which asyncio would print otherwise."""
     if not work.cancelled():
         work.exception()
 

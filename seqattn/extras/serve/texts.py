@@ -1,4 +1,4 @@
-"""Texts: read within the limits, searched together or alone."""
+"""Requests with texts: encoded within the limits, searched in batches or by themselves."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,12 +47,12 @@ _OF_A_TEXT = ("generation", "prefix", "intervene", "stream")
 
 @dataclass(frozen=True)
 class Texts:
-    """Turns requests into searches and hypotheses into results.
+    """Reader of requests with texts; turns hypotheses into results.
 
     Args:
         bundle: the model.
-        limits: of a request.
-        metrics: told of tokens.
+        limits: limits of a request.
+        metrics: counts tokens.
     """
 
     bundle: TextBundle
@@ -60,7 +60,7 @@ class Texts:
     metrics: Metrics
 
     def generate(self, request: GenerateRequest, tell: Tell | None = None) -> Task:
-        """Return the work for a `GenerateResponse`, whose steps are told if anybody is to know.
+        """Return the work for a `GenerateResponse`, with progress events if anyone listens.
 
         Raises: as `read`.
         """
@@ -88,7 +88,7 @@ class Texts:
         """Return the work for an `AnswerResponse`. Raises: as `read`."""
         pairs = pairs_of(request, self.limits)
         jobs, response = self.generate(
-            GenerateRequest.model_construct(  # whose checks would make plain texts of them
+            GenerateRequest.model_construct(  # its checks would turn them into plain texts
                 inputs=[question_source(*pair) for pair in pairs],
                 generation=request.generation,
                 n_best=request.n_best,
@@ -105,11 +105,11 @@ class Texts:
         return Task(jobs, answers)
 
     def writer(self) -> "Texts":
-        """Return this, which makes texts."""
+        """Return self, which generates texts."""
         return self
 
     def look(self, request: SentenceRequest, source: str, tell: Tell | None) -> Alone:
-        """Return the work for what is seen of one source. Raises: as `read`."""
+        """Return the work for a document of one source. Raises: as `read`."""
         source = self.one_line(source)
         keys = {name: getattr(request, name) for name in _OF_A_TEXT}
         (one,), _ = self.read(GenerateRequest.model_construct(inputs=[source], **keys))
@@ -135,11 +135,11 @@ class Texts:
         return Alone(look)
 
     def read(self, request: GenerateRequest) -> tuple[list[Input], TextLines]:
-        """Return the inputs of a request, and the texts of which they are the lines.
+        """Return the inputs of a request, and the texts whose lines they are.
 
         Raises:
-            TooMuch: for too many inputs, lines or tokens.
-            UserError: for anything else that does not fit.
+            TooMuch: if there are too many inputs, lines or tokens.
+            UserError: if anything else does not fit.
         """
         texts = [request.inputs] if isinstance(request.inputs, str) else request.inputs
         self.limits.check("inputs", len(texts))
@@ -154,7 +154,7 @@ class Texts:
         return inputs, lines
 
     def _check(self, request: GenerateRequest, search: Search, inputs: Sequence[Input]) -> None:
-        """Refuse what is too much for a search, or not for it."""
+        """Raise an error if the request exceeds a limit or does not suit the search."""
         sizes = [len(window) for one in inputs for window in one.windows]
         longest = self.bundle.model.max_target_length
         check_target(search, sizes, longest, self.limits.target_tokens)
@@ -169,7 +169,7 @@ class Texts:
             raise UserError("stream gives one sample; leave n_best out")
 
     def encode(self, texts: Sequence[str]) -> list[list[list[int]]]:
-        """Return the ids of each text's windows, within the limits of a request and of the model.
+        """Encode the windows of each text, within the limits of a request and of the model.
 
         Raises: as `read`.
         """
@@ -186,10 +186,10 @@ class Texts:
         return read
 
     def one_line(self, source: str) -> str:
-        """Return the line of a text that is looked into, without blank lines around it.
+        """Return the single line of a text to analyse, without blank lines around it.
 
         Raises:
-            UserError: where the model reads one line of several.
+            UserError: if the model reads line by line and there are several.
         """
         line, *others = self.bundle.lines([source]).lines
         if others:
@@ -207,7 +207,7 @@ class Texts:
     def search(
         self, search: Search, items: Sequence[tuple[Input, Results]], left: Left
     ) -> list[list[Generated]]:
-        """Search several inputs together and return the result of each, in a list of its own."""
+        """Search several inputs together and return a list with the result of each."""
         generator = watched(search, Watch(left)).over(self.bundle.model)
         windows, places = [one.windows for one, _ in items], [one.place for one, _ in items]
         hypotheses = search_windows(generator, windows, places)
@@ -215,7 +215,7 @@ class Texts:
         return [[results.result(one, several)] for (one, results), several in each]
 
     def _alone(self, one: Input, results: Results, left: Left, tell: Tell | None) -> Generated:
-        """Search an input alone, under what the request changes in the model."""
+        """Search an input by itself, with the request's interventions in the model."""
         search = input_search(one, left, tell)
         with intervened(self.bundle.model, results.request.intervene, search.beams):
             generator = search.over(self.bundle.model)
@@ -224,7 +224,7 @@ class Texts:
 
 
 def _check_lines(request: GenerateRequest, lines: TextLines) -> None:
-    """Refuse several lines where what is asked for is of one line."""
+    """Raise UserError if there are several lines and the request has settings for a single one."""
     if len(lines.lines) == len(lines.parts):
         return
     keys = [name for name in ("prefix", "intervene", "stream") if getattr(request, name)]

@@ -1,4 +1,4 @@
-"""Processes that work beside this one, and end when it does."""
+"""Worker processes that end with this one."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class _Here(Executor):
-    """Works in this process, at once."""
+    """Executor in this process, running work immediately."""
 
     def submit(self, work: Callable[..., Result], /, *args: Any, **more: Any) -> Future[Result]:
         done: Future[Result] = Future()
@@ -21,10 +21,10 @@ class _Here(Executor):
 
 @contextmanager
 def workers(count: int) -> Iterator[Executor]:
-    """Processes that work beside this one, and end when it does; one alone is this one.
+    """Yield an executor of worker processes that end with this one; for one, this process.
 
     Raises:
-        UserError: one was killed.
+        UserError: if a worker was killed.
     """
     if count == 1:
         yield _Here()
@@ -38,7 +38,7 @@ def workers(count: int) -> Iterator[Executor]:
 
 
 def spread(jobs: Iterable[Callable[[], Future[Result]]], most: int) -> Iterator[Result]:
-    """Starts jobs so that few wait at a time, and yields the results as they come."""
+    """Start jobs with at most `most` in progress, and yield results in order of completion."""
     running: set[Future[Result]] = set()
     for start in jobs:
         if len(running) >= most:

@@ -1,4 +1,4 @@
-"""A corpus of any size becomes shards to train on: cleaned, tokenised, in random order."""
+"""Preparation of a corpus of any size as training shards: clean, tokenise, shuffle."""
 
 import json
 import shutil
@@ -59,21 +59,21 @@ _CHUNKS = "chunks.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """Makes a directory that `data=shards` trains from.
+    """Preparation of a directory that `data=shards` trains from.
 
     Args:
-        data: where the pairs come from.
-        output: the directory; the same preparation goes on in it after a stop.
-        tokenizer: the vocabulary to train.
-        clean: which pairs are left out.
-        vocabulary: a prepared directory or a bundle whose vocabulary is taken; None to train one.
-        sample: pairs that a vocabulary is trained on, drawn at random.
-        hold_out: pairs to validate on that are drawn from the training split and left out of it;
-            0 for the validation split of `data`.
-        shard_pairs: pairs of a shard, about.
-        workers: processes; None for one a core.
-        cache_dir: where `datasets` keeps validation and test texts; None for its own place.
-        seed: of the order.
+        data: source of the pairs.
+        output: output directory; repeat the command to resume.
+        tokenizer: settings of the vocabulary to train.
+        clean: rules for dropping pairs.
+        vocabulary: prepared directory or bundle whose vocabulary is used; None to train one.
+        sample: random pairs to train the vocabulary on.
+        hold_out: pairs to draw from the training split for validation instead; 0 for the
+            validation split of `data`.
+        shard_pairs: approximate pairs per shard.
+        workers: processes; None for one per core.
+        cache_dir: cache of `datasets` for validation and test texts; None for its default.
+        seed: seed of the order.
         settings: the plain settings that it was built from.
     """
 
@@ -81,7 +81,7 @@ class Preparation:
     output: Annotated[str, Role.NOTE]
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     clean: Cleaning = field(default_factory=Cleaning)
-    vocabulary: Annotated[str | None, Role.NOTE] = None  # known by its contents
+    vocabulary: Annotated[str | None, Role.NOTE] = None  # recorded by its contents
     sample: Count = 500_000
     hold_out: CountOrNone = 0
     shard_pairs: Count = 131_072
@@ -92,19 +92,19 @@ class Preparation:
 
     @property
     def home(self) -> Path:
-        """The directory that is made."""
+        """Output directory."""
         return user_path(self.output)
 
     @property
     def processes(self) -> int:
-        """How many work at once."""
+        """Number of processes."""
         return self.workers or cores()
 
     def run(self) -> Manifest:
-        """Reads, cleans, tokenises, writes and prints; returns what the directory holds.
+        """Read, clean, tokenise, write and print; return the manifest of the directory.
 
         Raises:
-            UserError: where the data cannot be read or the directory not be written.
+            UserError: if the data cannot be read or the directory cannot be written.
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("prepare takes pairs of texts; questions are trained on as they are")
@@ -118,7 +118,7 @@ class Preparation:
         return found
 
     def _made_from(self) -> MadeFrom:
-        """What decides the shards."""
+        """Return the inputs that determine the shards."""
         hints = parameters(Preparation)
         deciding = {name for name, hint in hints.items() if role_in(hint, Role.STEP) is Role.STEP}
         settings = {key: node for key, node in self.settings.items() if key in deciding}
@@ -137,7 +137,7 @@ class Preparation:
         return MadeFrom(settings=settings, contents=contents)
 
     def _finished(self, made_from: MadeFrom) -> Manifest | None:
-        """What is prepared already; None where a part of it is to be made again."""
+        """Return the manifest of a finished preparation; None if parts must be built again."""
         manifest = read_manifest(self.home)
         made_from.check(self.home, MadeFrom(settings=manifest.settings, contents=manifest.contents))
         damaged = damaged_files(self.home, manifest)
@@ -147,15 +147,15 @@ class Preparation:
         return None if damaged else manifest
 
     def _begin(self, made_from: MadeFrom) -> None:
-        """Makes room for what is unfinished, or finds that of the same preparation.
+        """Prepare the working directory, or resume that of the same preparation.
 
-        Texts that were read for other settings are read anew; once there is a vocabulary, of
-        which only the same preparation makes anything, others are refused.
+        Texts that were read with other settings are read again; once a vocabulary exists, only the
+        same preparation may continue.
         """
         work = self.home / WORK
         with file_faults("make", work):
             work.mkdir(parents=True, exist_ok=True)
-            for begun in self.home.rglob(".*.*.????????"):  # files that a stop left unfinished
+            for begun in self.home.rglob(".*.*.????????"):  # files left incomplete by an interruption
                 begun.unlink()
         if is_file(work / RECORD):
             before = MadeFrom.read(work)
@@ -197,25 +197,25 @@ class Preparation:
         return manifest
 
     def _copied_splits(self) -> dict[str, SplitEntry]:
-        """Validation and test texts as the data has them, nothing left out."""
+        """Write validation and test texts as they are, without cleaning."""
         splits = {}
         with or_hold_out():
             splits["val"] = write_split(self.home, "val", self._texts("val"))
         try:
             splits["test"] = write_split(self.home, "test", self._texts("test"))
-        except UserError as error:  # there need be none
+        except UserError as error:  # optional
             print(f"without a test split: {error}", file=sys.stderr)
         return splits
 
     def _texts(self, split: str) -> pa.Table:
-        if getattr(self.data, "dataset", None) is not None:  # of the hub: no copy of all of it
+        if getattr(self.data, "dataset", None) is not None:  # from the hub: avoid a copy of the dataset
             columns = zip(*self.data.stream(split), strict=True)
             return pa.table(dict(zip(SIDES, map(list, columns), strict=True)))
         rows = self.data.load(split, Path(self.cache_dir) if self.cache_dir else None)
         return rows.with_format("arrow")[:]
 
     def _read(self) -> int:
-        """Puts the pairs into chunks, unless that is done; gives the number of these."""
+        """Write the pairs to chunks, unless that is done, and return the number of chunks."""
         done = self.home / WORK / _CHUNKS
         if not is_file(done):
             with progress("reading", "pairs") as tell:
@@ -229,7 +229,7 @@ class Preparation:
         return int(json.loads(done.read_bytes()))
 
     def _held_out(self, out: list[int]) -> SplitEntry:
-        (self.home / "test.arrow").unlink(missing_ok=True)  # of a start without hold_out
+        (self.home / "test.arrow").unlink(missing_ok=True)  # from a run without hold_out
         columns: list[list[str]] = [[], []]
         for number, count in enumerate(out):
             for column, texts in zip(columns, texts_of(self.home, number, 0, count), strict=True):

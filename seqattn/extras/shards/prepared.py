@@ -1,4 +1,4 @@
-"""What stands around the making of a prepared corpus: whose it is, what of, and what is told."""
+"""Locking, checks and summary for corpus preparation."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -17,17 +17,17 @@ from seqattn.training.run_directory import claimed
 from seqattn.verbs.made_from import MadeFrom
 
 MAKING = "making shards"
-"""The part of the work that takes longest."""
+"""Name of the longest part of the work."""
 _OF_READING = ("data", "clean", "seed")
-"""Keys by which texts are read and cleaned."""
+"""Settings that determine how texts are read and cleaned."""
 
 
 @contextmanager
 def held(home: Path) -> Iterator[None]:
-    """Holds a directory for this process; one that was made for nothing is taken away.
+    """Lock a directory for this process.
 
     Raises:
-        UserError: another process holds it, or it has files of something else.
+        UserError: if another process holds it, or it has unrelated files.
     """
     with file_faults("make", home):
         home.mkdir(parents=True, exist_ok=True)
@@ -39,16 +39,16 @@ def held(home: Path) -> Iterator[None]:
 
 
 def texts_of_chunks(made_from: MadeFrom) -> tuple[dict[str, Any], list[str]]:
-    """What decides the texts that wait to become ids: how they are read, and from what."""
+    """Return settings and contents that determine the texts in chunks, before encoding."""
     settings = {key: made_from.settings.get(key) for key in _OF_READING}
     return settings, made_from.contents.get("data.train", [])
 
 
 def vocabulary_of(path: Path) -> tuple[Tokenizer, TokenizerConfig]:
-    """The vocabulary of a prepared directory or a bundle, and its settings.
+    """Return the vocabulary of a prepared directory or a bundle, and its settings.
 
     Raises:
-        UserError: it is neither.
+        UserError: if it is neither.
     """
     if is_file(path / MANIFEST):
         return Tokenizer.load(path / TOKENIZER), read_manifest(path).tokenizer
@@ -60,7 +60,7 @@ def vocabulary_of(path: Path) -> tuple[Tokenizer, TokenizerConfig]:
 
 @contextmanager
 def timed(times: dict[str, float], part: str) -> Iterator[None]:
-    """Notes the seconds that a part of the work takes."""
+    """Record the seconds that a part of the work takes."""
     began = time.perf_counter()
     yield
     times[part] = time.perf_counter() - began
@@ -69,7 +69,7 @@ def timed(times: dict[str, float], part: str) -> Iterator[None]:
 def print_prepared(
     home: Path, manifest: Manifest, times: Mapping[str, float], processes: int
 ) -> None:
-    """Prints what was read, left out and made. Args: times: seconds of what was done now."""
+    """Print what was read, dropped and written. Args: times: seconds of this run's work."""
     counts = dict(manifest.counts)
     read = counts.pop("read")
     rows = {"pairs read": f"{read:,}"}
@@ -94,7 +94,7 @@ def print_prepared(
 
 @contextmanager
 def or_hold_out() -> Iterator[None]:
-    """A split that is not there can be drawn from the training pairs, which the refusal says."""
+    """Suggest hold_out in the error of a missing split within the block."""
     try:
         yield
     except UserError as error:

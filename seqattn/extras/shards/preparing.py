@@ -1,10 +1,10 @@
-"""A corpus of any size becomes shards: read and cleaned once, spread by chance, made into ids.
+"""Shards from a corpus of any size: read and clean once, shuffle, encode.
 
-Texts go to disk in chunks, each in random order. Shard k takes the k-th part of every chunk, and
-shuffles it: so rows are spread over the shards at random, and no more than a shard is in memory.
-Each file appears whole, and what it holds is decided by the corpus, the settings and the seed:
-after a kill the files that are there stay as they are. This module is imported by every worker, and
-knows neither torch nor `datasets`.
+Texts are written to disk in chunks, each in random order. Shard k takes the k-th part of every
+chunk and shuffles it: so rows are distributed over the shards at random, with at most one shard in
+memory. Each file is written atomically, and its contents depend only on the corpus, the settings
+and the seed: after an interruption existing files stay as they are. Every worker imports this
+module, so it imports neither torch nor `datasets`.
 """
 
 import json
@@ -38,33 +38,33 @@ from seqattn.storage import write_whole
 
 Pair = tuple[str, str]
 Tell = Callable[[int], object]
-"""Is told how many are done."""
+"""Callback with the number done."""
 ROWS, CHARACTERS = 1 << 16, 1 << 26
-"""Of a chunk at most, as it is read."""
-_ENCODED = 1000  # texts that become ids together
+"""Maximum size of a chunk while reading."""
+_ENCODED = 1000  # texts encoded together
 
 
 class Plan(NamedTuple):
-    """Where shards are made of what."""
+    """Inputs and output directory for building shards."""
 
     home: Path
     shards: int
     held: list[int]
-    """(C,) rows of each chunk that are no training rows, its first."""
+    """(C,) number of first rows of each chunk that are held out of training."""
     seed: int
 
 
 def chunk_path(home: Path, number: int) -> Path:
-    """Where texts wait to become ids."""
+    """Return the path of a chunk of texts before encoding."""
     return home / WORK / f"texts-{number:06d}.arrow"
 
 
 def read_chunks(
     pairs: Iterable[Pair], home: Path, cleaning: Cleaning, seed: int, count: int, tell: Tell
 ) -> int:
-    """Writes the pairs that are kept in chunks, by `count` processes; gives the number of chunks.
+    """Write the retained pairs in chunks with `count` processes; return the number of chunks.
 
-    Duplicates are kept here; `count_chunks` finds them.
+    Duplicates are retained here; `count_chunks` finds them.
     """
     numbers = 0
     with workers(count) as pool:
@@ -96,7 +96,7 @@ def _parts(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 
 
 def _clean_chunk(home: Path, number: int, pairs: list[Pair], cleaning: Cleaning, seed: int) -> int:
-    """Writes what is kept of some pairs, unless that is done; gives their number."""
+    """Write the retained pairs of a chunk, unless that is done; return their number."""
     path = chunk_path(home, number)
     if not path.is_file():
         kept = cleaned(pairs, cleaning)
@@ -113,7 +113,7 @@ def _clean_chunk(home: Path, number: int, pairs: list[Pair], cleaning: Cleaning,
 
 
 def count_chunks(home: Path, chunks: int, cleaning: Cleaning) -> tuple[list[int], Counter[str]]:
-    """The rows to be kept of each chunk, which are noted beside it, and what was left out."""
+    """Note the retained rows of each chunk in a file; return their numbers, and what was dropped."""
     batches = [read_batch(chunk_path(home, number)) for number in range(chunks)]
     counts = Counter[str]()
     for batch in batches:
@@ -136,31 +136,31 @@ def _rows_path(home: Path, number: int) -> Path:
 
 
 def shares(sizes: list[int], total: int) -> list[int]:
-    """Splits a number over chunks by their sizes, rounded so that the sum holds."""
+    """Split a number over chunks in proportion to their sizes, preserving the sum."""
     whole = max(1, sum(sizes))
     ends = [min(total, whole) * end // whole for end in np.cumsum([0, *sizes]).tolist()]
     return [end - start for start, end in pairwise(ends)]
 
 
 def texts_of(home: Path, number: int, start: int, stop: int) -> list[list[str]]:
-    """Sources and targets of a part of the rows that are kept of a chunk."""
+    """Return sources and targets of a range of retained rows of a chunk."""
     rows = np.fromfile(_rows_path(home, number), np.int32)[start:stop]
     batch = read_batch(chunk_path(home, number))
     return [batch.column(side).take(pa.array(rows)).to_pylist() for side in SIDES]
 
 
 def shard_name(number: int) -> str:
-    """The file of a shard."""
+    """Return the file name of a shard."""
     return f"train-{number:05d}.arrow"
 
 
 def make_shards(
     plan: Plan, count: int, tell: Tell
 ) -> tuple[list[ShardEntry], npt.NDArray[np.int32]]:
-    """Makes the shards that are not there yet, by `count` processes.
+    """Build missing shards with `count` processes.
 
     Returns:
-        What the manifest says of each, and (E, 3) their histograms one after the other.
+        Manifest entries of the shards, and their histograms concatenated, (E, 3).
     """
     found: dict[int, tuple[ShardEntry, npt.NDArray[np.int32]]] = {}
     with workers(count) as pool:
@@ -176,7 +176,7 @@ def _make_shard(plan: Plan, number: int) -> tuple[int, ShardEntry, npt.NDArray[n
     path = plan.home / shard_name(number)
     try:
         return number, *describe_shard(path)
-    except UserError:  # it is not there, or was damaged
+    except UserError:  # missing, or damaged
         write_whole(path, [_shard_content(plan, number)])
         return number, *describe_shard(path)
 
