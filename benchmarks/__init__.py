@@ -1,1 +1,1 @@
-"""Programs that measure and check, and are not installed."""
+"""Programs that measure and check; not installed."""

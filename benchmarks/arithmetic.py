@@ -1,4 +1,4 @@
-"""The least that a Transformer's work can take: its matrix products, at the machine's own rate."""
+"""Lower bound of a Transformer's time: its matrix products at the machine's peak rate."""
 
 from collections.abc import Sequence
 
@@ -14,21 +14,21 @@ _SIZE, _TIMES = 1024, 12
 def forward_work(
     shape: Shape, sources: Sequence[int], targets: Sequence[int], beams: int = 1
 ) -> float:
-    """Multiplications and additions of a forward pass over pairs, of what is no padding.
+    """Count multiplications and additions of a forward pass over pairs, without padding.
 
-    Those of projections, attention and output; a training step takes three times as many.
+    Includes projections, attention and output; a training step takes three times as many.
 
     Args:
-        shape: of the model.
-        sources: the length of each source.
-        targets: that of its target.
-        beams: targets of each source, as a beam search makes them.
+        shape: shape of the model.
+        sources: length of each source.
+        targets: length of each target.
+        beams: hypotheses of each source in a beam search.
     """
     dim, wide = shape.dim, shape.dim * shape.ffn_dim
     square, total = dim * dim, 0.0
     for source, target in zip(sources, targets, strict=True):
         read = source * (4 * square + 2 * wide) + 2 * dim * source * source
-        kept = source * 2 * square  # the source's keys and values, made once
+        kept = source * 2 * square  # the source's keys and values, computed once
         said = target * (6 * square + 2 * wide) + dim * target * (target + 2 * source)
         total += shape.layers * (read + kept + beams * said)
         total += beams * target * dim * shape.vocabulary
@@ -36,12 +36,12 @@ def forward_work(
 
 
 def at_full_rate(work: float, precision: str, units: int) -> Sample:
-    """How long so many multiplications and additions take in a large product, timed now.
+    """Time that many multiplications and additions in a large matrix product, now.
 
     Args:
-        work: how many.
+        work: number of operations.
         precision: fp32 or bf16.
-        units: what the sample says was done.
+        units: units to report in the sample.
     """
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = torch.rand(2, _SIZE, _SIZE).to(kind)

@@ -1,4 +1,4 @@
-"""What one more token costs each attention, through its cache."""
+"""Cost of one more token for each attention with a cache."""
 
 import statistics
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from seqattn.positions.base import Position
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionStepsSuite(AttentionChoices):
-    """Cached decoding, one token after the other, by each attention that can.
+    """Cached decoding, one token at a time, by each attention that supports it.
 
     Args:
-        tokens: to decode.
-        rounds: how often each decodes them, in turns.
+        tokens: number of tokens to decode.
+        rounds: number of rounds in which each decodes them.
     """
 
     tokens: Annotated[int, Ge(20), Le(10**7)] = 2000
@@ -66,7 +66,7 @@ class AttentionStepsSuite(AttentionChoices):
 
 
 class _Decoded(NamedTuple):
-    """Seconds of a token early and late, and bytes of the cache."""
+    """Seconds per token early and late, and bytes of the cache."""
 
     early: float
     late: float

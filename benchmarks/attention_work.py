@@ -1,4 +1,4 @@
-"""Attention as a piece of work on given inputs, and what that takes."""
+"""One call of an attention on given inputs, with its time and memory."""
 
 import math
 import statistics
@@ -18,7 +18,7 @@ from seqattn.attention.cache import Cache, KeysValues
 from seqattn.attention.masks import Mask
 from seqattn.positions.base import Position, Stack
 
-_PIECE = 512  # tokens that a cache takes at once when it is filled
+_PIECE = 512  # tokens added at once to fill a cache
 _CPU_FLOPS = {  # PyTorch knows those of a GPU; shapes are (B, H, T or S, Dh)
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: (
         lambda query, key, *_, **__: 4 * query.numel() * key[2]
@@ -30,7 +30,7 @@ _CPU_FLOPS = {  # PyTorch knows those of a GPU; shapes are (B, H, T or S, Dh)
 
 
 def is_attention(factory: Callable[..., object]) -> bool:
-    """Whether a factory makes what fills a slot of a Transformer, not a recurrent alignment."""
+    """Return True if a factory builds a Transformer attention, not a recurrent alignment."""
     made = getattr(factory, "func", factory)
     return isinstance(made, type) and issubclass(made, Attention)
 
@@ -45,9 +45,9 @@ class Inputs(NamedTuple):
 
     @classmethod
     def draw(cls, batch: int, heads: int, length: int, head_dim: int, like: Tensor) -> "Inputs":
-        """Normal inputs, always the same, of the type and on the device of `like`.
+        """Draw normal inputs, always the same, with dtype and device of `like`.
 
-        They get gradients where `like` does.
+        They require gradients if `like` does.
         """
         source = torch.Generator(like.device).manual_seed(0)
         shape = (4, batch, heads, length, head_dim)
@@ -57,7 +57,7 @@ class Inputs(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one contestant costs at one length: seconds, bytes at the peak, and a table's row."""
+    """Costs of one contestant at one length: seconds, peak bytes, and a table's row."""
 
     length: int
     seconds: float
@@ -66,7 +66,7 @@ class Cost(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A call of an attention, what holds its parameters, its inputs, and who decodes."""
+    """Call of an attention, with the module of its parameters, its inputs, and its decoder."""
 
     call: Callable[[], Tensor]
     module: nn.Module
@@ -74,7 +74,7 @@ class Work(NamedTuple):
     attention: Attention | None = None
 
     def run(self) -> int:
-        """One call, and back where the inputs get gradients."""
+        """Run one call, and the backward pass if the inputs require gradients."""
         backward = self.inputs.x.requires_grad
         with torch.set_grad_enabled(backward):
             out = self.call()
@@ -86,17 +86,17 @@ class Work(NamedTuple):
         return 1
 
     def turn(self, _: int) -> Sample:
-        """One call that is timed."""
+        """Time one call."""
         return timed(self.run)
 
     def flops(self) -> int:
-        """Floating-point operations of one call, as `FlopCounterMode` counts them."""
+        """Count the floating-point operations of one call with `FlopCounterMode`."""
         with FlopCounterMode(display=False, custom_mapping=_CPU_FLOPS) as counter:
             self.run()
         return counter.get_total_flops()
 
     def cache_bytes(self) -> int | None:
-        """Bytes of the cache after all tokens; None for what does not decode."""
+        """Return bytes of the cache after all tokens; None if it cannot decode."""
         if self.attention is None or not self.attention.abilities.fits("decoder"):
             return None
         cache, x = self.attention.make_cache(beams=1), self.inputs.x[:1].detach()
@@ -107,7 +107,7 @@ class Work(NamedTuple):
 
 
 def exponent(costs: Sequence[Cost], shortest: int = 4096) -> float | None:
-    """k of the fit time ~ n^k over lengths from `shortest` up; None for fewer than two."""
+    """Fit time ~ n^k over lengths from `shortest` up and return k; None for fewer than two."""
     points = [(math.log(c.length), math.log(c.seconds)) for c in costs if c.length >= shortest]
     if len(points) < 2:
         return None
@@ -117,7 +117,7 @@ def exponent(costs: Sequence[Cost], shortest: int = 4096) -> float | None:
 def decode(
     attention: Attention, position: Position, x: Tensor, cache: Cache, piece: int = 1
 ) -> Iterator[int]:
-    """Attends to x (1, n, D) through an empty cache, so many tokens at once; yields 1 for each."""
+    """Attend to x (1, n, D) through an empty cache, `piece` tokens at once; yield 1 per piece."""
     places = torch.arange(x.shape[1], device=x.device)
     for start in range(0, len(places), piece):
         end = start + piece
@@ -131,7 +131,7 @@ def decode(
 def attention_work(
     attention: Attention, position: Position, inputs: Inputs, causal: bool, projections: bool
 ) -> Work | None:
-    """An attention on itself, or its kernel alone where it has one; None for what cannot be so."""
+    """Build self-attention, or its kernel only if it has one; None if it does not support that."""
     if not attention.abilities.fits("decoder" if causal else "encoder"):
         return None
     x = inputs.x
@@ -154,7 +154,7 @@ def attention_work(
 
 
 def sdpa_work(inputs: Inputs, causal: bool, projections: bool) -> Work:
-    """PyTorch's attention alone, or between four linear layers."""
+    """Build PyTorch's attention alone, or between four linear layers."""
     heads, dim = inputs.q.shape[1], inputs.x.shape[2]
     torch.manual_seed(0)
     layers = nn.ModuleList(nn.Linear(dim, dim) for _ in range(4 * projections))
@@ -173,9 +173,9 @@ def sdpa_work(inputs: Inputs, causal: bool, projections: bool) -> Work:
 
 
 def peak_bytes(work: Callable[[], object], device: str) -> int:
-    """The most bytes that lived at once while `work` ran, beside what lived before.
+    """Return the peak of bytes allocated while `work` ran, above those before.
 
-    On a GPU it is the allocator's own figure, on a CPU that of all it told the profiler.
+    From the allocator on a GPU, from all events of the profiler on a CPU.
     """
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)

@@ -1,9 +1,9 @@
-"""What each attention costs over a range of lengths.
+"""Cost of each attention over a range of lengths.
 
-All contestants take turns in one process, length by length and round by round, beside PyTorch's
+All contestants take turns in one process, length by length and round by round, with PyTorch's
 `scaled_dot_product_attention` on the same inputs, and times are compared within a round. Memory is
-the most that lived at once beside the inputs. The process keeps freed memory as training does:
-without it page faults grow with n, and so do times.
+the peak without the inputs. The process keeps freed memory as training does: otherwise page faults
+grow with n, and so do times.
 """
 
 import math
@@ -44,16 +44,16 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionChoices(Suite):
-    """What suites over attentions have in common.
+    """Base of suites over attentions.
 
     Args:
-        attentions: factories by name; those of recurrent models are left out.
+        attentions: factories by name, without those of recurrent models.
         positions: factories by name, each tried with every attention.
-        kernel: sizes for every kernel that has them, as `{"window": 256}`; strides follow sqrt(n)
-            where none is given.
+        kernel: sizes for every kernel that has them, as `{"window": 256}`; strides are sqrt(n) by
+            default.
         dim: width D.
-        num_heads: heads H, and key heads of what has as many.
-        device: where it runs.
+        num_heads: heads H, and key heads where their number is the same.
+        device: device to run on.
     """
 
     attentions: Mapping[str, AttentionFactory]
@@ -65,7 +65,7 @@ class AttentionChoices(Suite):
 
     def __post_init__(self) -> None:
         try:
-            torch.empty(1, device=self.device).item()  # meta has no numbers to give
+            torch.empty(1, device=self.device).item()  # the meta device has no values
         except (RuntimeError, AssertionError) as error:
             raise BadValue("device", f"cannot be used here; use cpu, got {self.device}") from error
         known = {name for make in self.attentions.values() for name in _chosen(_kernel(make))}
@@ -75,7 +75,7 @@ class AttentionChoices(Suite):
                 raise BadValue("kernel", f"must name {has}, got {name}")
 
     def contestants(self, length: int) -> Iterator[tuple[str, Attention, Position]]:
-        """Every attention with every position by name, made for a length in tokens."""
+        """Yield name, attention and position of every combination, for a length in tokens."""
         for name, factory in self.attentions.items():
             for scheme, position in self.positions.items():
                 if not is_attention(factory):
@@ -103,30 +103,30 @@ class AttentionChoices(Suite):
 
 
 def _kernel(factory: object) -> Callable[..., object]:
-    """What makes the kernel of the attentions of a factory."""
+    """Return the factory of the kernel of a factory's attentions."""
     made: Callable[..., object] = getattr(factory, "keywords", {}).get("kernel", dict)
     return made
 
 
 def _chosen(kernel: object) -> dict[str, Any]:
-    """The sizes that a kernel has."""
+    """Return the sizes that a kernel has."""
     return dict(getattr(kernel, "keywords", {}))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSuite(AttentionChoices):
-    """Every attention alone, over several lengths.
+    """Every attention by itself, over several lengths.
 
     Args:
-        lengths: in tokens, rising.
-        causal: as a decoder uses it, or bidirectional; what cannot be so is left out.
-        precisions: of inputs and parameters.
+        lengths: increasing lengths in tokens.
+        causal: True as in a decoder, False for bidirectional; unsupported attentions are skipped.
+        precisions: precisions of inputs and parameters.
         batch_size: B.
-        projections: with the projections from and to D, or the kernel alone.
-        backward: forward and backward, or forward alone.
-        rounds: that count; one more warms up.
-        memory_limit: GB; a length at which a contestant would need more is left out.
-        plots: a directory for two pictures, time and memory against n; None for none.
+        projections: include the projections from and to D, or run the kernel only.
+        backward: forward and backward, or forward only.
+        rounds: measured rounds; one more warms up.
+        memory_limit: GB; lengths at which a contestant would need more are skipped.
+        plots: directory for two plots, time and memory against n; None for none.
     """
 
     lengths: Annotated[Sequence[Length], MinLen(1)] = (1024, 2048, 4096, 8192)
@@ -164,7 +164,7 @@ class AttentionSuite(AttentionChoices):
     def _work(
         self, costs: Mapping[str, list[Cost]], causal: bool, dtype: torch.dtype, length: int
     ) -> dict[str, Work]:
-        """Who takes part at a length, after what it cost at shorter ones."""
+        """Return the work of contestants at a length, given their costs at shorter ones."""
         shape = (self.batch_size, self.num_heads, length, self.dim // self.num_heads)
         backward = self.backward
         like = torch.empty(0, dtype=dtype, device=self.device, requires_grad=backward)
@@ -185,7 +185,7 @@ class AttentionSuite(AttentionChoices):
         self, work: Mapping[str, Work], causal: bool, length: int
     ) -> Iterator[tuple[str, Cost]]:
         memory = {name: peak_bytes(one.run, self.device) for name, one in work.items()}
-        flops = {name: one.flops() for name, one in work.items()}  # which warms up, too
+        flops = {name: one.flops() for name, one in work.items()}  # also warms up
         turns = {name: one.turn for name, one in work.items()}
         samples = take_turns(turns, range(self.rounds))
         for name, one in work.items():

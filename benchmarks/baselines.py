@@ -1,4 +1,4 @@
-"""Scores of what needs no model: the first sentence, a like document's summary, a chance span."""
+"""Baselines without a model: first sentence, summary of a similar document, random span."""
 
 import random
 import re
@@ -21,14 +21,14 @@ _SENTENCE_OR_LINE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 @dataclass(frozen=True, kw_only=True)
 class BaselinesSuite(Suite):
-    """Scores without a model, of documents with summaries or of questions.
+    """Scores of baselines without a model, for summarization or question answering.
 
-    Where documents have several references, what people score against each other is among them.
+    If documents have several references, these include the score of references against each other.
 
     Args:
-        source: where the data comes from.
+        source: source of the data.
         split: train, val or test.
-        cache_dir: where the texts are kept; None for the place of `datasets`.
+        cache_dir: cache directory of the texts; None for that of `datasets`.
     """
 
     source: Source
@@ -47,7 +47,7 @@ class BaselinesSuite(Suite):
 
 
 Scored = Iterator[tuple[str, Sequence[TextScore]]]
-"""What each baseline is called, and its scores."""
+"""Name of each baseline, and its scores."""
 
 
 def _of_questions(asked: Questions, seed: int) -> Scored:
@@ -78,7 +78,7 @@ def _row(score: TextScore) -> Row:
 
 
 def best_sentences(questions: Sequence[str], contexts: Sequence[str]) -> list[str]:
-    """Answers each question with the first sentence of those that share most words with it.
+    """Answer each question with its context's first sentence sharing the most words with it.
 
     Words count once each, in lower case; an empty context gives "".
     """
@@ -95,9 +95,9 @@ def best_sentences(questions: Sequence[str], contexts: Sequence[str]) -> list[st
 def random_spans(
     contexts: Sequence[str], answers: Sequence[Sequence[str]], seed: int = 0
 ) -> list[str]:
-    """Answers each question with words of its context by chance, as many as its first answer has.
+    """Answer each question with random context words, as many as in its first answer.
 
-    A question without an answer gets "", and so does a context without a word.
+    A question without an answer or a context without words gets "".
     """
     chance = random.Random(seed)
     found = []
@@ -113,15 +113,15 @@ def random_spans(
 
 
 def first_sentences(documents: Sequence[str]) -> list[str]:
-    """Summarises each document by its first sentence, or its first line where that is shorter."""
+    """Summarise each document by its first sentence, or its first line if that is shorter."""
     return [_SENTENCE_OR_LINE_END.split(document.strip())[0] for document in documents]
 
 
 def nearest_summaries(
     documents: Sequence[str], known: Sequence[str], summaries: Sequence[str]
 ) -> list[str]:
-    """For each document the summary of the known document that is most like it.
+    """Return for each document the summary of the most similar known document.
 
-    What is like nothing gets the first. What this scores can be had by memory alone.
+    A document similar to none gets the first summary. This is the score of pure memorisation.
     """
     return [summaries[place] for [(place, _)] in TfidfIndex(known).nearest(documents)]

@@ -1,4 +1,4 @@
-"""What `scripts/benchmark.py` runs: a suite, with a configuration as Hydra composed it."""
+"""Entry point of `scripts/benchmark.py`: run a suite from a Hydra configuration."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from seqattn.storage import user_path
 
 CONF = Path(__file__).parent / "conf"
 _NAMED = {"attentions": "attention", "positions": "position"}
-"""Keys of a suite that name choices, by the group of these."""
+"""Keys of a suite that name choices, by their group."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +30,7 @@ def run_suite(config: DictConfig) -> None:
     output = settings["output"] and user_path(settings["output"])
     if output and not output.parent.is_dir():
         raise UserError(f"output={output}: its directory is not there; make it first")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler tells of every start
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler logs every start
     suite = dict(settings["suite"])
     for key in _NAMED.keys() & suite.keys():
         group, names = _NAMED[key], suite[key]

@@ -1,4 +1,4 @@
-"""Contestants, each in a process of its own, so that memory and allocator are its own, too."""
+"""Contestants, each in a process of its own with separate memory and allocator."""
 
 import os
 import pickle
@@ -21,11 +21,11 @@ Precision = Literal["fp32", "bf16", "int8"]
 Allocator = Literal["default", "keeps"]
 FOLDER = Path(__file__).parent / "peers"
 _KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-"""What `ops.memory` does, for processes that know nothing of it."""
+"""Variables with the effect of `ops.memory`, for processes without this package."""
 
 
 class Peer(NamedTuple):
-    """A kind of contestant: what tables call it, its file, what it does, where it comes from."""
+    """Kind of contestant: name in tables, file, abilities, and source of installation."""
 
     title: str
     file: str
@@ -45,17 +45,17 @@ PEERS: dict[str, Peer] = {
 }
 _OWN = ("seqattn", "lightning")
 _SHARING = ("seqattn", "ctranslate2")
-"""Those that have workers; the others get the threads of all."""
+"""Contestants that have workers; the others use the threads of all workers."""
 _HINTS = {
     "": "",
     "bench": "; pip install -e .[bench], in the checkout",
     "peers": "; give suite.peer_python=PATH, a Python that has it",
 }
-"""What to do where a package is not there."""
+"""Installation hint for a missing package."""
 
 
 class Entry(NamedTuple):
-    """A contestant: its name, its precision, and whether its process keeps freed memory."""
+    """Contestant by name, precision, and whether its process keeps freed memory."""
 
     name: str
     precision: str = "fp32"
@@ -63,13 +63,13 @@ class Entry(NamedTuple):
 
 
 LIMIT = "limit"
-"""The name of the entries that stand for the arithmetic alone."""
+"""Name of the entries of pure arithmetic."""
 
 
 def entries(
     work: str, names: Sequence[str], precisions: Sequence[str], allocators: Sequence[str]
 ) -> list[Entry]:
-    """All that take part in `work`, training or decoding; our own keep memory, as our runs do."""
+    """Return all entries of `work`, training or decoding; our own keep memory, as our runs do."""
     return [
         Entry(name, precision, allocator)
         for name in names
@@ -82,14 +82,14 @@ def entries(
 
 @dataclass(frozen=True)
 class Setting:
-    """What all contestants have in common.
+    """Settings shared by all contestants.
 
     Args:
-        shape: of their models.
-        threads: of each worker.
-        workers: that share out the sentences that are decoded.
-        seed: of the weights.
-        peer_python: the Python that has other toolkits; None for this one.
+        shape: shape of their models.
+        threads: threads of each worker.
+        workers: workers that divide the sentences to decode.
+        seed: seed of the weights.
+        peer_python: Python with the other toolkits; None for this one.
     """
 
     shape: Shape
@@ -100,16 +100,16 @@ class Setting:
 
 
 class Refused(Exception):
-    """Why a contestant cannot do what it is asked."""
+    """Raised with the reason if a contestant cannot do what is requested."""
 
 
 class Contestant:
-    """A process that trains or decodes when it is told to.
+    """Process that trains or decodes on request.
 
     Raises:
-        ModuleNotFoundError: where what it needs is not installed.
-        Refused: where it cannot do with the precision.
-        UserError: where its process ends, or does not start.
+        ModuleNotFoundError: if a package is not installed.
+        Refused: if it does not support the precision.
+        UserError: if its process ends, or does not start.
     """
 
     def __init__(self, entry: Entry, setting: Setting) -> None:
@@ -134,7 +134,7 @@ class Contestant:
         self.start = time.perf_counter() - began
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """What a method of the process's `Worker` returns."""
+        """Call a method of the process's `Worker` and return its result."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         try:
@@ -150,17 +150,17 @@ class Contestant:
         return value
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self.process.kill()
         self.process.communicate()
 
 
 @contextmanager
 def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, Contestant]]:
-    """Starts one after another; of those that cannot take part a line says why.
+    """Start one contestant after another; print why, for those that cannot take part.
 
     Raises:
-        UserError: where none takes part.
+        UserError: if none takes part.
     """
     found: dict[Entry, Contestant] = {}
     absent: set[str] = set()
@@ -187,7 +187,7 @@ def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, C
 def compared(
     running: Mapping[Entry, Contestant], samples: Mapping[Entry, Sequence[Sample]], unit: str
 ) -> list[Row]:
-    """A row for every entry: how fast it is, its share of the limit, how fast ours is beside it."""
+    """Return a row for every entry: speed, share of the limit, and our speed relative to it."""
     rows: list[Row] = []
     for entry, found in samples.items():
         limit = samples.get(Entry(LIMIT, entry.precision))

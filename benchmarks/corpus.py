@@ -1,4 +1,4 @@
-"""The text that suites run on."""
+"""Text that suites run on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ Rows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs of texts under one vocabulary, which is learnt from them.
+    """Pairs of texts under one vocabulary, which is trained on them.
 
     Args:
-        source: where the texts come from.
-        tokenizer: the vocabulary; joint.
-        cache_dir: where vocabularies and ids are kept; None for the data's default.
-        seed: of the batches' order.
+        source: source of the texts.
+        tokenizer: settings of the joint vocabulary.
+        cache_dir: cache directory of vocabularies and ids; None for the data's default.
+        seed: seed of the batches' order.
     """
 
     source: Source
@@ -32,14 +32,14 @@ class Corpus:
     seed: int = 0
 
     def batches(self, max_tokens: int, count: int) -> tuple[list[Batch], int]:
-        """The first batches of an epoch, as a run would train on them, and the vocabulary's size.
+        """Return the first training batches of an epoch, and the vocabulary's size.
 
         Args:
-            max_tokens: of a batch, padding included.
-            count: how many batches.
+            max_tokens: maximum tokens of a batch, padding included.
+            count: number of batches.
 
         Raises:
-            UserError: where the data has fewer.
+            UserError: if the data has fewer.
         """
         data = self._data(max_tokens)
         found = list(islice(data.train_dataloader(), count))
@@ -51,16 +51,16 @@ class Corpus:
         return found, data.tokenizer.source_size
 
     def sentences(self, count: int) -> tuple[Rows, int]:
-        """Ids of the test split's first sources (0 for all), and the vocabulary's size.
+        """Return ids of the test split's first sources (0 for all), and the vocabulary's size.
 
-        Sources without a token are left out.
+        Sources without a token are skipped.
         """
         data = self._data(4096)
         ids = data.tokenizer.encode_source(data.rows("test").sources[: count or None])
         return [row for row in ids if len(row) > 1], data.tokenizer.source_size
 
     def texts(self) -> tuple[list[tuple[str, str]], Tokenizer]:
-        """The pairs of the training split, and the vocabulary."""
+        """Return the pairs of the training split, and the vocabulary."""
         data = self._data(4096)
         rows = data.rows("train")
         return list(zip(rows.sources, rows.targets, strict=True)), data.tokenizer

@@ -1,4 +1,4 @@
-"""Picture of costs by length."""
+"""Plot of costs by length."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +10,12 @@ from seqattn.analysis.plots import MARKERS
 def cost_curves(
     series: Mapping[str, Sequence[tuple[int, float]]], title: str, label: str
 ) -> Figure:
-    """A line for each name on logarithmic axes, the first in black.
+    """Plot a line for each name on logarithmic axes, the first in black.
 
     Args:
         series: points (length in tokens, value) by name.
-        title: above it.
-        label: of the values, with their unit.
+        title: title of the plot.
+        label: label of the values, with their unit.
     """
     ticks = sorted({length for points in series.values() for length, _ in points})
     figure = Figure(figsize=(8, 5.5), layout="constrained")

@@ -1,9 +1,9 @@
 """Decoding speed: our greedy and beam search against those of other toolkits.
 
 The sources are sorted by length, and every output is forced to the same number of tokens, so that
-all generate equally many whatever their random weights are. In every round the contestants take
-turns at all of them, each in a process of its own, and a ratio is taken in every round; their
-median is given with the least and the largest.
+all generate equally many whatever their random weights are. In every round each contestant decodes
+all sources in turn, each in a process of its own. Ratios are computed within a round; their median
+is reported with minimum and maximum.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ from benchmarks.transformer_models import Shape
 from seqattn.checking import Count, CountOrNone
 
 Work = tuple[int, Rows]
-"""Beams, and sources."""
+"""Beam sizes, and numbers of sources."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +42,19 @@ class DecodingSuite(Suite):
     """Decoding speed against CTranslate2, Eole, Joey NMT and `MarianMTModel.generate`.
 
     Args:
-        corpus: gives the sources.
-        shape: from the size of the vocabulary to the shape of all models.
-        contestants: their names; those that are not installed are left out.
-        precisions: of the contestants that have them.
-        allocators: of the others' processes: default, or keeps for freed memory that is kept.
-        workers: that share out the sentences, of `threads` each, in contestants that have them.
-        sentences: the first so many of the test split; 0 for all.
+        corpus: corpus of the sources.
+        shape: function from vocabulary size to the shape of all models.
+        contestants: names; those that are not installed are skipped.
+        precisions: precisions, for contestants that support them.
+        allocators: allocators of the others' processes: default, or keeps to keep freed memory.
+        workers: workers of `threads` each that divide the sentences, for contestants with workers.
+        sentences: number of sentences, the first of the test split; 0 for all.
         beams: beam sizes; 1 is greedy search.
         length: tokens of every output.
         batch_size: sentences in a batch.
-        rounds: how often all are decoded.
-        peer_python: a Python that has CTranslate2, Eole and Joey NMT; None for this one.
-        profile: show where our own time goes in place of the contest.
+        rounds: number of rounds.
+        peer_python: Python with CTranslate2, Eole and Joey NMT; None for this one.
+        profile: profile our own decoding instead of comparing.
     """
 
     corpus: Corpus

@@ -1,10 +1,10 @@
-"""Checks all that training and decoding do on one GPU, in some minutes.
+"""Check training and decoding on one GPU, in a few minutes.
 
     python -m benchmarks.gpu [--cpu] [--only parity,decode,waits,resume,compile,shapes,train,search]
 
-Results are compared with the CPU's, waits for the GPU are counted, a training is stopped and goes
-on, and speeds are printed. `--cpu` tries the program itself, in a tiny form. Exits with 1 where a
-check has failed.
+Results are compared with the CPU's, synchronizations with the GPU are counted, a training run is
+stopped and resumed, and speeds are printed. `--cpu` tests the program itself with tiny sizes. Exits
+with 1 if a check failed.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first product
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read before the first product
 
 import torch
 
@@ -30,15 +30,15 @@ from seqattn.models.base import Seq2SeqModel
 from seqattn.positions import RotaryPosition
 
 Kind = torch.dtype | None
-"""What autocast multiplies in; None for float32."""
+"""Precision of autocast; None for float32."""
 _MOST: dict[Kind, float] = {None: 2e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
-"""How far a gradient may be from the CPU's, as a share of its norm."""
+"""Tolerance of a gradient's distance from the CPU's, relative to its norm."""
 
 
 def gradient(
     model: Seq2SeqModel, machine: Machine, kind: Kind, device: torch.device
 ) -> tuple[float, torch.Tensor]:
-    """The loss of a batch and the gradients of all weights, on the host in float64."""
+    """Return the loss of a batch and the gradients of all weights, on the host in float64."""
     pairs = batch(3, 20 if machine.tiny else 90).to(device)
     model = model.to(device).train()
     with torch.autocast(device.type, dtype=kind or torch.bfloat16, enabled=kind is not None):
@@ -50,7 +50,7 @@ def gradient(
 
 
 def check_parity(machine: Machine) -> None:
-    """Losses and gradients of every mechanism are the CPU's."""
+    """Check that losses and gradients of every mechanism match the CPU's."""
     for name, make in MODELS.items():
         machine.guarded(f"parity {name}", partial(_parity, machine, name, make))
 
@@ -60,7 +60,7 @@ def _parity(machine: Machine, name: str, make: Make) -> None:
     good, said = True, []
     for kind, most in _MOST.items():
         if machine.tiny and kind and "recurrent" in name:
-            continue  # a CPU has none in half precision
+            continue  # not on a CPU in half precision
         loss, found = gradient(make(), machine, kind, machine.device)
         off = float((found - wanted).norm() / wanted.norm())
         near = off < most or (kind is not None and name in CHOOSING)
@@ -71,7 +71,7 @@ def _parity(machine: Machine, name: str, make: Make) -> None:
 
 
 def check_decoding(machine: Machine) -> None:
-    """Searches find what they find on the CPU; nearly equal scores may change an output."""
+    """Check that searches match the CPU's; nearly equal scores may change an output."""
     ids = batch(8, 8 if machine.tiny else 24, seed=3).source.tolist()
     sources = [[token for token in row if token] for row in ids]
     limit = LengthLimit(1.0, 4)
@@ -97,7 +97,7 @@ def _decoding(machine: Machine, name: str, search: Search, sources: list[list[in
 
 
 def check_resuming(machine: Machine) -> None:
-    """A training that stops and goes on is the uninterrupted one: to the bit if deterministic."""
+    """Check that a resumed run equals the uninterrupted one, bitwise if deterministic."""
     for strict in (False, True):
         whole, again, stopped = resumed(machine, strict)
         same = torch.equal(whole, again), torch.equal(whole, stopped)
@@ -120,7 +120,7 @@ CHECKS: dict[str, Callable[[Machine], Any]] = {
 
 
 def main() -> int:
-    """Runs the checks that were asked for; the exit code."""
+    """Run the requested checks and return the exit code."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     arguments.add_argument("--cpu", action="store_true", help="try it on the CPU, in a tiny form")
     arguments.add_argument("--only", default=",".join(CHECKS), help="which checks, as a,b")
@@ -131,7 +131,7 @@ def main() -> int:
     if not given.cpu and not torch.cuda.is_available():
         arguments.error("there is no GPU here; --cpu tries the program")
     machine = Machine(given.cpu)
-    torch.backends.cudnn.allow_tf32 = False  # on for recurrent layers, it would hide faults
+    torch.backends.cudnn.allow_tf32 = False  # its default for RNNs would hide errors
     print(f"seqattn {seqattn.__version__}, torch {torch.__version__}, {machine.name}")
     for name in given.only.split(","):
         machine.guarded(name, partial(CHECKS[name], machine))

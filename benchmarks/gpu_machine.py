@@ -1,4 +1,4 @@
-"""The device that is checked, and what is said of it."""
+"""Device under test, and its report."""
 
 import time
 import traceback
@@ -12,10 +12,10 @@ _HERE = str(Path(__file__).parents[1])
 
 
 class Machine:
-    """A GPU, or a CPU on which the checks are tried in a tiny form.
+    """GPU, or a CPU on which the checks run with tiny sizes.
 
     Args:
-        tiny: whether it is the CPU.
+        tiny: True for the CPU.
     """
 
     def __init__(self, tiny: bool) -> None:
@@ -26,14 +26,14 @@ class Machine:
         self._began = time.perf_counter()
 
     def say(self, good: bool, name: str, text: str = "") -> None:
-        """Prints a check's result, and remembers a failure."""
+        """Print a check's result, and record a failure."""
         if not good:
             self.failed.append(name)
         word, seconds = "ok  " if good else "FAIL", time.perf_counter() - self._began
         print(f"{word} {seconds:5.0f}s {name} {text}", flush=True)
 
     def guarded(self, name: str, call: Callable[[], Any]) -> None:
-        """Calls a check, whose error is a failure of that name."""
+        """Run a check, recording an exception as a failure of that name."""
         try:
             call()
         except Exception as error:
@@ -43,12 +43,12 @@ class Machine:
             self.say(False, name, f"{type(error).__name__}: {text} at {own[-1:]}")
 
     def wait(self) -> None:
-        """Waits for the GPU's work."""
+        """Wait for the GPU to finish its work."""
         if not self.tiny:
             torch.cuda.synchronize()
 
     def seconds(self, call: Callable[[], object], times: int, warm: int) -> float:
-        """Seconds of a call, the mean of `times` calls after `warm` others."""
+        """Return seconds of a call, the mean of `times` calls after `warm` others."""
         for _ in range(warm):
             call()
         self.wait()
@@ -59,7 +59,7 @@ class Machine:
         return (time.perf_counter() - began) / times
 
     def peak_memory(self) -> str:
-        """The most memory that tensors took since the last call."""
+        """Return the peak memory of tensors since the last call."""
         if self.tiny:
             return "memory not measured"
         gigabytes = torch.cuda.max_memory_allocated() / 1e9

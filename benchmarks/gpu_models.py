@@ -1,4 +1,4 @@
-"""Models and batches of the check on a GPU."""
+"""Models and batches of the GPU check."""
 
 from collections.abc import Callable
 from functools import partial
@@ -40,12 +40,12 @@ from seqattn.positions import (
 
 SIZE = 64
 SMOOTH = LossTerms(label_smoothing=0.1)
-"""Words, and numbers of a vector, of models that are compared and not timed."""
+"""Vocabulary size and width of models that are compared and not timed."""
 Make = Callable[[], Seq2SeqModel]
 
 
 def heads(kernel: Any, num_heads: int = 8, num_kv_heads: int | None = None) -> Any:
-    """A factory of multi-head attention."""
+    """Return a factory of multi-head attention."""
     return partial(
         MultiHeadAttention, num_heads=num_heads, num_kv_heads=num_kv_heads or num_heads,
         kernel=kernel,
@@ -62,7 +62,7 @@ def transformer(
     num_heads: int = 8,
     **shape: Any,
 ) -> Seq2SeqModel:
-    """A Transformer over `size` words; attentions are multi-head unless given."""
+    """Build a Transformer over `size` words, by default with multi-head attention."""
     torch.manual_seed(0)
     usual = heads(SoftmaxKernel, num_heads)
     sizes: dict[str, Any] = {"dim": dim, "ffn_dim": 4 * dim, "dropout": 0.0, **shape}
@@ -72,7 +72,7 @@ def transformer(
 
 
 def recurrent(cell: Any) -> Seq2SeqModel:
-    """Bahdanau's model."""
+    """Build Bahdanau's model."""
     torch.manual_seed(0)
     config = RecurrentConfig(dim=SIZE, encoder_dim=SIZE, decoder_dim=SIZE, cell=cell, dropout=0.0)
     return config.build(SIZE, SIZE, True, Bahdanau)
@@ -124,11 +124,11 @@ MODELS: dict[str, Make] = {
     **{f"recurrent {cell}": partial(recurrent, cell) for cell in ("lstm", "gru")},
 }
 CHOOSING = ("encoder lsh", "encoder moa", "decoder moa")
-"""Models whose rounding decides what meets what, so that half precision may give another loss."""
+"""Models with discrete choices that rounding may change, and so the loss in half precision."""
 
 
 def batch(rows: int, longest: int, size: int = SIZE, seed: int = 0, even: bool = False) -> Batch:
-    """Random pairs of up to `longest` tokens, from half as many on; all as long where `even`."""
+    """Draw random pairs of `longest` // 2 to `longest` tokens, or all of `longest` if `even`."""
     source = torch.Generator().manual_seed(seed)
 
     def side() -> list[list[int]]:
@@ -140,7 +140,7 @@ def batch(rows: int, longest: int, size: int = SIZE, seed: int = 0, even: bool =
 
 
 def loss_of(model: Seq2SeqModel, pairs: Batch) -> Tensor:
-    """The loss per token, as training has it."""
+    """Return the loss per token, as in training."""
     with padded_right():
         found = model.loss(
             pairs.source,

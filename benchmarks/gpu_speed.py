@@ -1,4 +1,4 @@
-"""Waits, compiling and speeds of the check on a GPU."""
+"""Synchronizations, compilation and speed in the GPU check."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,11 +20,11 @@ from seqattn.models.stack import compile_layers
 from seqattn.positions import RotaryPosition
 
 _RATE = 989e12
-"""Dense bfloat16 multiplications and additions a second of an H100 or H200."""
+"""Peak of dense bfloat16 multiplications and additions per second of an H100 or H200."""
 
 
 def waits(machine: Machine) -> None:
-    """At most one wait in four steps: where Lightning looks at the last batch's progress."""
+    """Check for at most one synchronization in four steps (Lightning's, at the last batch)."""
     rows, longest, size, dim = (4, 8, 64, 64) if machine.tiny else (64, 40, 32_000, 512)
     pairs = batch(rows, longest, size)
 
@@ -45,7 +45,7 @@ def waits(machine: Machine) -> None:
 
 
 def compiled(machine: Machine) -> None:
-    """Compiled layers give the same loss, from few graphs for any shapes and without breaks."""
+    """Check that compiled layers give the same loss, from few graphs and without breaks."""
     shapes = [(3, 9), (4, 14)]
     if not machine.tiny:
         shapes = [*((16, n) for n in (20, 33, 47, 64, 90, 128)), (40, 37), (9, 111)]
@@ -79,7 +79,7 @@ def compiled(machine: Machine) -> None:
 
 
 def new_shapes(machine: Machine) -> None:
-    """Batches of ever new shapes take no longer than known ones; with cuDNN's attention beside."""
+    """Check that batches of new shapes take no longer than known ones; cuDNN's attention, too."""
     size, dim, count = (64, 64, 3) if machine.tiny else (32_000, 512, 30)
     model = transformer(size, dim, dropout=0.1).train().to(machine.device)
     seconds: dict[str, float] = {}
@@ -120,7 +120,7 @@ class _Plain(nn.Module):
 
 
 def training_speed(machine: Machine) -> None:
-    """A step of a base model by Lightning and by a plain loop, beside `torch.nn.Transformer`."""
+    """Time a base model's step under Lightning, in a plain loop, and of `torch.nn.Transformer`."""
     layers, dim, size = (2, 64, 64) if machine.tiny else (6, 512, 32_000)
     rows, longest, steps = (4, 9, 4) if machine.tiny else (500, 50, 40)
     pairs = batch(rows, longest, size, even=True)
@@ -166,7 +166,7 @@ def training_speed(machine: Machine) -> None:
 
 
 def decoding_speed(machine: Machine) -> None:
-    """Greedy search and a beam of five, of a base model."""
+    """Time greedy search and a beam of five, for a base model."""
     layers, dim, size = (2, 64, 64) if machine.tiny else (6, 512, 32_000)
     count, length = (8, 6) if machine.tiny else (512, 30)
     sources = batch(count, length, size, seed=1, even=True).source.tolist()

@@ -1,4 +1,4 @@
-"""Trainings of the check on a GPU: one that stops and goes on, and Lightning's loop, timed."""
+"""Training runs of the GPU check: one stopped and resumed, and Lightning's loop, timed."""
 
 import io
 import tempfile
@@ -31,11 +31,11 @@ OPTIMIZERS: dict[str, Any] = {"adamw": partial(adamw, lr=1e-4), "muon": partial(
 
 
 def resumed(machine: Machine, strict: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The weights after six steps: of two same trainings, and of one that stops after three.
+    """Return the weights after six steps of two identical runs, and of one stopped after three.
 
     Args:
-        machine: whose device trains.
-        strict: whether PyTorch keeps to deterministic algorithms.
+        machine: the machine to train on.
+        strict: use only deterministic algorithms of PyTorch.
     """
     torch.use_deterministic_algorithms(strict)
     try:
@@ -58,7 +58,7 @@ def _trained(machine: Machine, stops: bool) -> Tensor:
         torch.save([model.state_dict(), optimizer.state_dict()], saved)
         saved.seek(0)
         model, optimizer = fresh()
-        torch.rand(17, device=machine.device)  # a new process has drawn other numbers
+        torch.rand(17, device=machine.device)  # a new process has a different random state
         weights, moments = torch.load(saved, map_location="cpu", weights_only=True)
         model.load_state_dict(weights)
         optimizer.load_state_dict(moments)
@@ -79,14 +79,14 @@ def _steps(machine: Machine, model: Seq2SeqModel, optimizer: AdamW, numbers: ran
 
 
 class Fitted(NamedTuple):
-    """What Lightning's loop took: seconds of a step, and waits for the GPU in its second half."""
+    """Result of Lightning's loop: seconds per step, and synchronizations in its second half."""
 
     seconds: float
     waits: list[str]
 
 
 class _Clock(lightning.Callback):
-    """Times the second half of `steps`; waits are warned of in it where `watches`."""
+    """Timer of the second half of `steps`, with warnings of synchronizations in it if `watches`."""
 
     def __init__(self, machine: Machine, steps: int, watches: bool) -> None:
         self.machine, self.steps = machine, steps
@@ -118,7 +118,7 @@ def fitted(
     averages: bool = False,
     **options: Any,
 ) -> Fitted:
-    """Trains by Lightning's loop and our task. Args: options: further ones of `TrainerOptions`."""
+    """Train by Lightning's loop and our task. Args: options: further ones of `TrainerOptions`."""
     task = Seq2SeqTask(model, Optimization(OPTIMIZERS[optimizer], inverse_sqrt(100)))
     clock = _Clock(machine, steps, watches)
     trainer = TrainerOptions(

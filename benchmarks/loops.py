@@ -1,4 +1,4 @@
-"""Training loops: the one that a person writes by hand, our own step, our step under Lightning."""
+"""Training loops: written by hand, our own step, our step under Lightning."""
 
 import logging
 import warnings
@@ -28,17 +28,17 @@ SMOOTHING = 0.1
 
 
 class TrainingLoop(ABC):
-    """Trains a model on batches, a step each, in fp32 or under bf16 autocast."""
+    """Training of a model on batches, a step each, in fp32 or under bf16 autocast."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, precision: str) -> None:
         self.model, self.optimizer, self.precision = model, optimizer, precision
         self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16")
         self.parameters = parameters_of(model)
         self.losses: list[float] = []
-        """The mean loss per token of every step."""
+        """Mean loss per token of every step."""
 
     def run(self, batches: Iterable[Batch]) -> Sample:
-        """Trains on the batches; the units are real target tokens."""
+        """Train on the batches; units are real target tokens."""
         self.model.train()
         return timed(lambda: sum(map(self._step, batches)))
 
@@ -51,11 +51,11 @@ class TrainingLoop(ABC):
 
     @abstractmethod
     def backward(self, batch: Batch) -> float:
-        """Leaves the gradients of the mean loss per token, which it returns."""
+        """Compute the gradients of the mean loss per token and return the loss."""
 
 
 class PlainLoop(TrainingLoop):
-    """Forward, `nn.CrossEntropyLoss`, backward, clip, AdamW with its defaults, and again.
+    """Forward, `nn.CrossEntropyLoss`, backward, clip, AdamW with its defaults, and repeat.
 
     The model maps sources (B, S) and target inputs (B, T) to logits (B, T, V).
     """
@@ -73,7 +73,7 @@ class PlainLoop(TrainingLoop):
 
 
 class OwnLoop(TrainingLoop):
-    """What Lightning calls in a run of ours, called by a plain loop.
+    """Our training step, called by a plain loop as Lightning would.
 
     `Seq2SeqTask.loss`, backward, gradients divided by the tokens, clipping, fused AdamW.
     """
@@ -95,10 +95,10 @@ class OwnLoop(TrainingLoop):
 
 
 class LightningLoop(OwnLoop):
-    """The same under Lightning: a `Trainer.fit` a round, with the callback that times real runs.
+    """Our training step under Lightning: a `Trainer.fit` per round, with the callback of real runs.
 
-    Counted from the epoch's start to the end of its last step, so with fetching and hooks, and
-    without the set-up of a fit, which a real run pays once.
+    Timed from the epoch's start to the end of its last step, including fetching and hooks, but not
+    the set-up of a fit, which a real run pays once.
     """
 
     def run(self, batches: Iterable[Batch]) -> Sample:

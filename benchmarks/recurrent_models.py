@@ -1,4 +1,4 @@
-"""Recurrent models: this package's, the one that textbooks write, and Joey NMT's."""
+"""Recurrent models: this package's, a textbook's, and Joey NMT's."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -32,8 +32,8 @@ class RecurrentShape:
     Args:
         vocabulary: V, of both sides.
         dim: width D of everything; even.
-        attention: each in the order of steps that it was published in.
-        input_feeding: Luong's.
+        attention: name of the alignment; the order of steps is the published one.
+        input_feeding: use Luong's input feeding.
         dropout: share dropped in training, on embeddings and features.
     """
 
@@ -45,12 +45,12 @@ class RecurrentShape:
 
     @property
     def name(self) -> str:
-        """What a table calls it."""
+        """Name in tables."""
         return f"{self.attention}, fed" if self.input_feeding else self.attention
 
 
 def own_recurrent(shape: RecurrentShape) -> Recurrent:
-    """This package's recurrent model of that shape: `model=rnn`."""
+    """Build this package's recurrent model of that shape: `model=rnn`."""
     config = RecurrentConfig(
         dim=shape.dim, input_feeding=shape.input_feeding, dropout=shape.dropout
     )
@@ -59,10 +59,9 @@ def own_recurrent(shape: RecurrentShape) -> Recurrent:
 
 
 class TextbookRecurrent(nn.Module):
-    """Encoder, decoder cell and attention as tutorials put them, the same function as ours.
+    """Encoder, decoder cell and attention as in tutorials, computing the same function as ours.
 
-    A Python loop: at each step the source's keys are projected, the word is embedded and the
-    vocabulary's logits are made.
+    Each step of a Python loop projects the source's keys, embeds the word and computes logits.
     """
 
     def __init__(self, shape: RecurrentShape) -> None:
@@ -82,7 +81,7 @@ class TextbookRecurrent(nn.Module):
         self.merge = nn.Linear((3 if self.before else 2) * dim, (2 if self.before else 1) * dim)
 
     def attend(self, state: Tensor, outputs: Tensor, real: Tensor) -> Tensor:
-        """The context (B, D) of a state (B, D)."""
+        """Return the context (B, D) of a state (B, D)."""
         keys = self.key(outputs)
         if self.query is not None and self.v is not None:
             scores = self.v(torch.tanh(keys + self.query(state)[:, None])).squeeze(2)
@@ -92,7 +91,7 @@ class TextbookRecurrent(nn.Module):
         return torch.bmm(weights[:, None], outputs).squeeze(1)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""
+        """Return logits (B, T, V) of complete targets (B, T), begin first, given sources (B, S)."""
         real = source != PAD
         words = self.dropout(self.embedding(source))
         packed, (last, _) = self.encoder(
@@ -121,12 +120,12 @@ class TextbookRecurrent(nn.Module):
 
 
 def has_joey(shape: RecurrentShape) -> bool:
-    """Whether `joeynmt` is installed and has such a model."""
+    """Return True if `joeynmt` is installed and has such a model."""
     return find_spec("joeynmt") is not None and shape.attention in _JOEY_SCORES
 
 
 class JoeyRecurrent(nn.Module):
-    """Joey NMT's (Kreutzer et al. 2019, arXiv 1907.12484) between one table for all.
+    """Joey NMT's model (Kreutzer et al. 2019, arXiv 1907.12484) with one table for all.
 
     It has one bridge for the state and the cell of the LSTM, where ours has two.
     """
@@ -145,9 +144,9 @@ class JoeyRecurrent(nn.Module):
         self.decoder.output_layer.weight = self.embedding.weight
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""
+        """Return logits (B, T, V) of complete targets (B, T), begin first, given sources (B, S)."""
         lengths = (source != PAD).sum(dim=1)
-        order = lengths.argsort(descending=True)  # as its packing wants them
+        order = lengths.argsort(descending=True)  # its packing requires them so
         source, lengths, words = source[order], lengths[order], self.embedding(target[order])
         mask = (source != PAD)[:, None]
         outputs, last = self.encoder(self.embedding(source), lengths, mask)

@@ -1,4 +1,4 @@
-"""What every suite is: contestants that take turns, and the tables of how they compare."""
+"""Base of suites: contestants that take turns, and tables that compare them."""
 
 import json
 import platform
@@ -25,8 +25,8 @@ Piece = TypeVar("Piece")
 class Sample(NamedTuple):
     """One timed piece of work.
 
-    `seconds` on the wall, `cpu_seconds` of its process on all cores (which a busy machine disturbs
-    less), `units` of work done: target tokens in training, generated tokens in decoding.
+    Has wall-clock `seconds`, `cpu_seconds` of its process on all cores (less sensitive to other
+    load), and `units` of work done: target tokens in training, generated tokens in decoding.
     """
 
     seconds: float
@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """The middle of several values, and their ends."""
+    """Median, minimum and maximum of several values."""
 
     median: float
     low: float
@@ -43,7 +43,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """Of one value or more."""
+        """Compute the spread of one value or more."""
         return cls(statistics.median(values), min(values), max(values))
 
     def __str__(self) -> str:
@@ -53,11 +53,11 @@ class Spread(NamedTuple):
 
 Cell = str | int | float | Spread | None
 Row = dict[str, Cell]
-"""A row of a table: cells by the names of their columns."""
+"""Row of a table: cells by column."""
 
 
 class Figures(NamedTuple):
-    """A table of figures: rows with the same columns, of which so many are printed."""
+    """Table of figures: rows with the same columns, and how many of these to print."""
 
     title: str
     rows: Sequence[Row]
@@ -66,21 +66,21 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Suite(ABC):
-    """One benchmark with all its settings.
+    """Benchmark with all its settings.
 
     Args:
-        threads: of this process and of those that it starts; None leaves it to torch.
-        seed: of random weights.
+        threads: threads of this process and of its children; None for torch's default.
+        seed: seed of random weights.
     """
 
     threads: Annotated[int, Ge(1), Le(4096)] | None = None
     seed: Seed = 0
 
     def run(self) -> list[Row]:
-        """Measures, prints each table when it is full, and returns the rows of all.
+        """Measure, print each table when it is complete, and return the rows of all.
 
         Raises:
-            UserError: where it cannot be measured as asked.
+            UserError: if it cannot be measured as requested.
         """
         if self.threads is not None:
             torch.set_num_threads(self.threads)
@@ -92,11 +92,11 @@ class Suite(ABC):
 
     @abstractmethod
     def measure(self) -> Iterator[Figures]:
-        """Yields table after table."""
+        """Yield the tables."""
 
 
 def timed(work: Callable[[], int]) -> Sample:
-    """Does `work`, which returns its units, and times it."""
+    """Run `work`, which returns its units, and time it."""
     wall, cpu = time.perf_counter(), time.process_time()
     units = work()
     return Sample(time.perf_counter() - wall, time.process_time() - cpu, units)
@@ -105,7 +105,7 @@ def timed(work: Callable[[], int]) -> Sample:
 def take_turns(
     contestants: Mapping[Name, Callable[[Piece], Sample]], pieces: Sequence[Piece]
 ) -> dict[Name, list[Sample]]:
-    """In each round every contestant does the same piece of work; every other round backwards."""
+    """Run the same pieces of work by every contestant, reversing the order every other round."""
     samples: dict[Name, list[Sample]] = {name: [] for name in contestants}
     for number, piece in enumerate(pieces):
         for name in list(contestants)[:: 1 if number % 2 else -1]:
@@ -114,18 +114,18 @@ def take_turns(
 
 
 def rates(samples: Sequence[Sample]) -> Spread:
-    """Units a second, over the rounds."""
+    """Return units per second, over the rounds."""
     return Spread.of([sample.units / sample.seconds for sample in samples])
 
 
 def ratios(samples: Sequence[Sample], others: Sequence[Sample], cpu: bool = False) -> Spread:
-    """How many times as fast `samples` are as `others` in each round, by wall or by CPU time.
+    """Return the speed of `samples` relative to `others` in each round, by wall or CPU time.
 
-    Comparing within a round lets a machine's slow drift cancel; the median lets a round that
-    something else disturbed count for one.
+    Comparing within a round cancels a slow drift of the machine; the median limits the effect of a
+    disturbed round.
 
     Raises:
-        ValueError: where a round's work differed.
+        ValueError: if the work of a round differed.
     """
     pairs = list(zip(samples, others, strict=True))
     for own, other in pairs:
@@ -135,7 +135,7 @@ def ratios(samples: Sequence[Sample], others: Sequence[Sample], cpu: bool = Fals
 
 
 def profiled(title: str, work: Callable[[], object], piece: str, pieces: int) -> Figures:
-    """The operators of so many pieces of work, the dearest first: shares of all CPU time, calls."""
+    """Profile operators over pieces of work, slowest first: shares of CPU time, calls."""
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         work()
     events = sorted(recorded.key_averages(), key=lambda event: -event.self_cpu_time_total)
@@ -159,7 +159,7 @@ def _print(figures: Figures) -> None:
     for row in figures.rows[: figures.shown]:
         table.add_row(*map(_text, row.values()))
     screen = Console(markup=False, emoji=False)  # names may have [brackets] and :colons:
-    if not screen.is_terminal:  # which would cut lines
+    if not screen.is_terminal:  # else lines would be cut
         screen.width = 200
     screen.print(table)
 
@@ -171,7 +171,7 @@ def _text(cell: Cell) -> str:
 
 
 def write_figures(path: Path, settings: Mapping[str, object], rows: Sequence[Row]) -> None:
-    """Writes JSON: the settings, what they were measured on, and the rows as `results`."""
+    """Write settings, machine and rows (as `results`) as JSON."""
     figures = {
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -1,6 +1,6 @@
-"""The table of what each attention can do, made from what the attentions declare.
+"""Table of the abilities of each attention, from what the attentions declare.
 
-The conformance tests hold every attention to what it declares, so the table is what they found.
+Conformance tests check these declarations, so the table is correct.
 """
 
 import logging
@@ -21,16 +21,16 @@ _DIM, _HEADS = 48, 4
 def support_table(
     attentions: Mapping[str, AttentionFactory], positions: Mapping[str, PositionFactory]
 ) -> str:
-    """A row for every attention that fills a slot of a Transformer, as Markdown.
+    """Return a Markdown row for every attention of a Transformer.
 
-    Both come as factories by name; attentions of recurrent models are left out.
+    Both arguments are factories by name; attentions of recurrent models are skipped.
     """
     schemes = {name: make(Stack(_DIM, _HEADS)).hooks for name, make in positions.items()}
     lines = [
         f"| `attention=` | {' | '.join(SLOTS)} | positions | shows weights | drops them | laws |",
         "|---|:-:|:-:|:-:|---|:-:|:-:|---|",
     ]
-    logging.disable(logging.WARNING)  # what is built only to be asked has nothing to warn of
+    logging.disable(logging.WARNING)  # no warnings from modules built only for inspection
     for name, make in attentions.items():
         if is_attention(make):
             cells = _cells(make(query_dim=_DIM, memory_dim=_DIM), schemes)
@@ -53,10 +53,10 @@ def _cells(attention: Attention, schemes: Mapping[str, frozenset[str]]) -> list[
 
 
 def write_support(page: Path, table: str) -> bool:
-    """Puts the table between the marks of a page, and returns whether that changed anything.
+    """Write the table between the marks of a page, and return True if the page changed.
 
     Raises:
-        UserError: where the page or its marks are not there.
+        UserError: if the page or its marks are missing.
     """
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     before, begin, rest = text.partition(BEGIN)

@@ -1,14 +1,14 @@
 """Training speed: our step against plain loops and other toolkits, on the same real batches.
 
-In every round the contestants take turns on the same few batches, each in a process of its own; a
-process that waits uses no processor. Ratios are taken within a round; their median is given with
-the least and the largest. Our runs keep freed memory; the others run as they are shipped, and with
-freed memory kept.
+In every round the contestants take turns on the same few batches, each in a process of its own;
+waiting processes are idle. Ratios are computed within a round; their median is reported with
+minimum and maximum. Our runs keep freed memory; the others run with their default allocator, and
+with freed memory kept.
 
-All contestants have as many parameters (HF Marian lacks two norms), the same vocabulary, batches,
-label smoothing, clipping and dropout probability. What differs in the work: `torch.nn.Transformer`
-and Joey NMT drop more than embeddings and residual branches, and a plain loss is taken over padded
-positions' logits too.
+All contestants have the same number of parameters (HF Marian lacks two norms), vocabulary, batches,
+label smoothing, clipping and dropout probability. Differences in the work: `torch.nn.Transformer`
+and Joey NMT apply dropout in more places than embeddings and residual branches, and a plain loss
+also computes the logits of padding.
 """
 
 from abc import abstractmethod
@@ -65,13 +65,13 @@ Batches = Sequence[Batch]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRounds(Suite):
-    """What suites that train have in common.
+    """Base of suites that train.
 
     Args:
-        corpus: gives the batches.
+        corpus: corpus of the batches.
         max_tokens: batch sizes to measure, in padded tokens.
         steps: optimizer steps of a contestant in a round.
-        rounds: that count; one more warms up.
+        rounds: measured rounds; one more warms up.
     """
 
     corpus: Corpus
@@ -88,12 +88,12 @@ class TrainingRounds(Suite):
 
     @abstractmethod
     def contest(self, size: str, batches: Batches, vocabulary: int) -> Iterator[Figures]:
-        """The tables of batches of one size (in words), as many as the steps of all rounds."""
+        """Yield the tables for one batch size (in words), over all rounds."""
 
     def turns(
         self, train: Mapping[Name, Callable[[Batches], Sample]], batches: Batches
     ) -> dict[Name, list[Sample]]:
-        """Samples of the rounds that count; contestants train in turns, on the same batches."""
+        """Return samples of the measured rounds; contestants take turns on the same batches."""
         starts = range(0, len(batches), self.steps)
         samples = take_turns(train, [batches[n : n + self.steps] for n in starts])
         return {name: found[1:] for name, found in samples.items()}
@@ -104,12 +104,12 @@ class TrainingSuite(TrainingRounds):
     """Training speed against `torch.nn.Transformer` in a plain loop and against other toolkits.
 
     Args:
-        shape: from the size of the vocabulary to the shape of every contestant.
-        contestants: their names; those that are not installed are left out.
-        precisions: of the contestants.
-        allocators: of the others' processes: default, or keeps for freed memory that is kept.
-        peer_python: a Python that has Joey NMT and Eole; None for this one.
-        profile: show where our own time goes in place of the contest.
+        shape: function from vocabulary size to the shape of every contestant.
+        contestants: names; those that are not installed are skipped.
+        precisions: precisions of the contestants.
+        allocators: allocators of the others' processes: default, or keeps to keep freed memory.
+        peer_python: Python with Joey NMT and Eole; None for this one.
+        profile: profile our own training instead of comparing.
     """
 
     shape: Callable[[int], Shape] = Shape
@@ -159,10 +159,10 @@ def _rows(padded: Tensor) -> list[list[int]]:
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentSuite(TrainingRounds):
-    """Training speed of recurrent models against a textbook's loop and Joey NMT's, in one process.
+    """Training speed of recurrent models against a textbook loop and Joey NMT's, in one process.
 
     Args:
-        alignments: of the models, Luong's each with and without input feeding.
+        alignments: alignments of the models, Luong's with and without input feeding.
         dim: width D of everything; even.
         dropout: share dropped in training.
     """

@@ -1,4 +1,4 @@
-"""A Transformer as this package has it, and as one writes it around PyTorch's."""
+"""Transformers: this package's, and one written around PyTorch's."""
 
 import warnings
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from seqattn.positions.base import Stack
 from seqattn.tokens import PAD
 
 LONGEST = 512
-"""Positions of contestants that have a table of them."""
+"""Number of positions of contestants with a table of them."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Shape:
         dim: width D.
         layers: depth of the encoder, and of the decoder.
         ffn_dim: width inside the feed-forward sublayers.
-        heads: H, of every attention.
+        heads: heads H of every attention.
         dropout: share dropped in training.
     """
 
@@ -41,7 +41,7 @@ class Shape:
 
 
 def own_transformer(shape: Shape) -> Transformer:
-    """This package's Transformer of that shape: `attention=mha position=sinusoidal`."""
+    """Build this package's Transformer of that shape: `attention=mha position=sinusoidal`."""
     dim, layers, heads = shape.dim, shape.layers, shape.heads
     mha = partial(MultiHeadAttention, num_heads=heads, num_kv_heads=heads, kernel=SoftmaxKernel)
     config = TransformerConfig(
@@ -53,7 +53,7 @@ def own_transformer(shape: Shape) -> Transformer:
 
 
 def parameters_of(model: nn.Module) -> int:
-    """Numbers that training moves, shared ones counted once."""
+    """Count trainable parameters, shared ones once."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
@@ -65,19 +65,19 @@ class TiedEmbedding(nn.Embedding):
         nn.init.normal_(self.weight, std=dim**-0.5)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Ids (...) to vectors (..., D) of unit variance."""
+        """Map ids (...) to vectors (..., D) of unit variance."""
         return super().forward(ids) * self.embedding_dim**0.5
 
     def logits(self, features: Tensor) -> Tensor:
-        """Features (..., D) to logits (..., V)."""
+        """Map features (..., D) to logits (..., V)."""
         return nn.functional.linear(features, self.weight)
 
 
 class PlainTransformer(nn.Module):
-    """The model that one writes by hand around `torch.nn.Transformer`.
+    """Handwritten model around `torch.nn.Transformer`.
 
-    It drops attention weights and the inside of the feed-forward sublayers too, where ours drops
-    embeddings and residual branches alone.
+    It also applies dropout to attention weights and inside the feed-forward sublayers; ours only to
+    embeddings and residual branches.
     """
 
     positions: Tensor
@@ -96,12 +96,12 @@ class PlainTransformer(nn.Module):
         self.register_buffer("positions", table, persistent=False)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """(B, T) -> (B, T, D)."""
+        """Embed ids: (B, T) -> (B, T, D)."""
         out: Tensor = self.dropout(self.embedding(ids) + self.positions[: ids.shape[1]])
         return out
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""
+        """Return logits (B, T, V) of complete targets (B, T), begin first, given sources (B, S)."""
         steps = target.shape[1]
         later = torch.triu(torch.ones(steps, steps, dtype=torch.bool, device=target.device), 1)
         features = self.transformer(

@@ -1,4 +1,4 @@
-"""`python scripts/benchmark.py suite=training data.root=DIR`; `--help` says what it takes."""
+"""`python scripts/benchmark.py suite=training data.root=DIR`; `--help` lists its settings."""
 
 import sys
 from pathlib import Path

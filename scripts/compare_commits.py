@@ -1,11 +1,11 @@
-"""Run an earlier commit and this checkout side by side, and compare what they give.
+"""Compare the results of an earlier commit and this checkout, running both.
 
     python scripts/compare_commits.py BASE [--only WORD ...] [--output DIR]
 
 Both sides train every kind of model, attention, position and task for 20 steps, decode with the
 result, stop a run and resume it; then losses, weights, hypotheses and scores are compared to the
-bit. Today's code also reads the bundles of BASE and resumes its runs. It is the safety net of the
-redesign, and goes when that is done.
+bit. This checkout also reads the bundles of BASE and resumes its runs. The script guards the
+redesign and is temporary.
 """
 
 import argparse
@@ -61,7 +61,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True)
 class Case:
-    """A training by the words of its command line, and what its bundle is asked."""
+    """Training run by its command line, and the inputs that its bundle decodes."""
 
     name: str
     words: str
@@ -97,7 +97,7 @@ def cases() -> list[Case]:
 
 
 def environment(tree: Path) -> dict[str, str]:
-    """Return the variables under which a side's code is the one that is imported."""
+    """Return the environment variables that select a side's code for import."""
     return {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
 
 
@@ -105,7 +105,7 @@ def execute(tree: Path, *words: str) -> str:
     """Run Python in a tree and return what it prints.
 
     Raises:
-        SystemExit: it failed, with the end of what it said.
+        SystemExit: if it failed, with the end of its output.
     """
     command = [sys.executable, *words]
     done = subprocess.run(
@@ -134,7 +134,7 @@ def losses(run: Path) -> list[dict[str, str]]:
             rows += [
                 {k: v for k, v in row.items() if v and not any(word in k for word in timed)}
                 for row in csv.DictReader(file)
-                if row["train/loss"] or row["step"] == str(STEPS - 1)  # a stop validates, too
+                if row["train/loss"] or row["step"] == str(STEPS - 1)  # stopping also validates
             ]
     return rows
 
@@ -154,7 +154,7 @@ def questions() -> list[list[str]]:
 
 
 def decoded(tree: Path, bundles: Path, output: Path, chosen: list[Case], name: str) -> None:
-    """Write the hypotheses of each case's bundle, as the code of a tree finds them."""
+    """Write the hypotheses of each case's bundle, decoded by the code of a tree."""
     asked = {"texts": TEXTS, "questions": questions()}
     work = [
         (str(bundles / case.name / "model"), asked[case.asked]) for case in chosen if case.asked
@@ -183,7 +183,7 @@ def differences(base: Path, today: Path, case: Case) -> list[str]:
 
 
 def compare(base_runs: Path, today: Path, chosen: list[Case]) -> list[str]:
-    """Return what differs between both sides, after today's code has read and resumed BASE's."""
+    """Return all differences, including those after this checkout resumes BASE's runs."""
     found = [line for c in chosen for line in differences(base_runs / c.name, today / c.name, c)]
     decoded(ROOT, base_runs, today, chosen, "of_base.json")
     theirs = json.loads((base_runs / "decoded.json").read_text())

@@ -1,4 +1,4 @@
-"""`python scripts/demo.py run_dir=DIR`: trains on the bundled corpus, and shows what came of it."""
+"""`python scripts/demo.py run_dir=DIR`: train on the bundled corpus, and show the results."""
 
 import sys
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from seqattn.cli.main import run_verb
 
 TEST = Path(__file__).resolve().parents[1] / "data" / "demo_translation"
-SHOWN = (206, 241, 391)  # lines of the test split, each with what training never combined
+SHOWN = (206, 241, 391)  # lines of the test split with combinations unseen in training
 
 
 def main() -> int:
-    """Trains (unless that is done), scores, translates, draws; gives the exit code."""
+    """Train (unless that is done), score, translate and plot; return the exit code."""
     words = sys.argv[1:]
     if len(words) > 1 or any(not word.startswith("run_dir=") for word in words):
         asks_help = {"-h", "--help"} & {*words}
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def show(bundle: str, run: Path) -> int:
-    """Translates and draws; says where everything is."""
+    """Translate and plot; print the paths of all files."""
     print("\nSentences of the test split, which it has never seen:\n")
     english, german = (
         (TEST / f"test.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de")

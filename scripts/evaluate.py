@@ -1,4 +1,4 @@
-"""`python scripts/evaluate.py name=value ...`; `--help` says what it takes."""
+"""`python scripts/evaluate.py name=value ...`; `--help` lists its settings."""
 
 import sys
 

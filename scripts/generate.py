@@ -1,4 +1,4 @@
-"""`python scripts/generate.py name=value ...`; `--help` says what it takes."""
+"""`python scripts/generate.py name=value ...`; `--help` lists its settings."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`python scripts/prepare.py name=value ...`; `--help` says what it takes."""
+"""`python scripts/prepare.py name=value ...`; `--help` lists its settings."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""Writes the table of what each attention can do into a page: docs/mechanisms.md, or an argument's.
+"""Write the table of attention abilities into a page: docs/mechanisms.md, or an argument's.
 
-`python scripts/support.py [PAGE]`; the page holds the two marks that the table stands between.
+`python scripts/support.py [PAGE]`; the page has two marks, and the table is placed between them.
 """
 
 import sys

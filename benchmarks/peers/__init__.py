@@ -1,1 +1,1 @@
-"""Contestants: a file each, run by `worker.py` in a process of its own."""
+"""Contestants: one file each, run by `worker.py` in a process of its own."""

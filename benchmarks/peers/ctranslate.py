@@ -1,4 +1,4 @@
-"""CTranslate2, the C++ engine, over a Transformer of random weights."""
+"""CTranslate2, the C++ engine, running a Transformer of random weights."""
 
 import tempfile
 from typing import Any
@@ -13,7 +13,7 @@ _CHANCE = np.random.default_rng(0)
 
 
 class Contestant:
-    """A translator with workers of its own. Args: as `Worker.make`."""
+    """Translator with its own workers. Args: as `Worker.make`."""
 
     def __init__(self, shape: dict[str, Any], precision: str, threads: int, workers: int) -> None:
         self.words = [*_MARKS, *map(str, range(len(_MARKS), shape["vocabulary"]))]
@@ -32,7 +32,7 @@ class Contestant:
             )  # fmt: skip
 
     def decode_all(self, rows: list[list[int]], beams: int, length: int, batch_size: int) -> int:
-        """Gives every source `length` tokens; returns their number."""
+        """Decode `length` tokens for every source and return the total."""
         found = self.translator.translate_batch(
             [[self.words[number] for number in row] for row in rows], beam_size=beams,
             max_batch_size=batch_size, min_decoding_length=length,
@@ -42,7 +42,7 @@ class Contestant:
 
 
 def _model(shape: dict[str, Any]) -> Any:
-    """Pre-norm, with one table for source, target and output, as all contestants are."""
+    """Build a pre-norm model with one table for source, target and output, as all contestants."""
     dim = shape["dim"]
     spec = TransformerSpec.from_config(shape["layers"], shape["heads"])
     table = _random(shape["vocabulary"], dim)

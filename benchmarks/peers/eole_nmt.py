@@ -1,4 +1,4 @@
-"""Eole (the follower of OpenNMT-py): its Transformer, its loss, its searches."""
+"""Eole (successor of OpenNMT-py): its Transformer, its loss, its searches."""
 
 import logging
 from typing import Any
@@ -16,7 +16,7 @@ _MARKS = {"pad_token": "<blank>", "unk_token": "<unk>", "bos_token": "<s>", "eos
 
 
 class Contestant:
-    """A Transformer of random weights. Args: as `Worker.make`."""
+    """Transformer of random weights. Args: as `Worker.make`."""
 
     def __init__(self, shape: dict[str, Any], precision: str, threads: int, workers: int) -> None:
         ordinary = [str(number) for number in range(len(_MARKS), shape["vocabulary"])]
@@ -46,7 +46,7 @@ class Contestant:
         self.searches: dict[tuple[int, int], Any] = {}
 
     def loss(self, source: Tensor, target: Tensor) -> Tensor:
-        """The mean loss of targets (B, 1 + T), begin first, given sources (B, S)."""
+        """Return the mean loss of targets (B, 1 + T), begin first, given sources (B, S)."""
         lengths, numbers = (source != 0).sum(dim=1), list(range(len(source)))
         found = self.model(source, target, lengths)
         batch = {
@@ -58,7 +58,7 @@ class Contestant:
         return mean
 
     def decode(self, rows: list[list[int]], beams: int, length: int) -> int:
-        """Gives every source `length` tokens; returns their number."""
+        """Decode `length` tokens for every source and return the total."""
         if (beams, length) not in self.searches:
             self.searches[beams, length] = self._search(beams, length)
         source = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)

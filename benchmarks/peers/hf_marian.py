@@ -1,6 +1,6 @@
 """Hugging Face's `MarianMTModel`, in a plain loop, and its `generate`.
 
-It normalises after the sublayers, so it lacks the two final norms that the others have.
+It is post-norm, so it lacks the two final norms that the others have.
 """
 
 import torch
@@ -15,7 +15,7 @@ from seqattn.tokens import BOS, EOS, PAD
 
 
 class Marian(nn.Module):
-    """From sources and target inputs to logits. Args: shape: of the model."""
+    """Model from sources and target inputs to logits. Args: shape: shape of the model."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Marian(nn.Module):
         self.transformer = MarianMTModel(config)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Logits (B, T, V) of whole targets (B, T), begin first, given sources (B, S)."""
+        """Return logits (B, T, V) of complete targets (B, T), begin first, given sources (B, S)."""
         logits: Tensor = self.transformer(
             source, attention_mask=(source != PAD).long(), decoder_input_ids=target, use_cache=False
         ).logits
@@ -39,14 +39,14 @@ class Marian(nn.Module):
 
 
 class Contestant(own.Trained):
-    """Args: as `Worker.make`."""
+    """Contestant. Args: as `Worker.make`."""
 
     def loop(self, shape: Shape, precision: str) -> PlainLoop:
-        """The model in its training loop."""
+        """Return the model in its training loop."""
         return PlainLoop(Marian(shape), precision)
 
     def decode(self, rows: own.Rows, beams: int, length: int) -> int:
-        """Gives every source `length` tokens; returns their number."""
+        """Decode `length` tokens for every source and return the total."""
         ids, model = torch.from_numpy(pad_rows(rows)), self.model.eval().transformer
         if self.training.precision == "bf16":
             model.to(torch.bfloat16)
@@ -54,5 +54,5 @@ class Contestant(own.Trained):
             ids, attention_mask=(ids != PAD).long(), num_beams=beams, do_sample=False,
             min_new_tokens=length, max_new_tokens=length, length_penalty=1.0,
         )  # fmt: skip
-        new = out[:, 1:]  # what comes first is the begin mark
+        new = out[:, 1:]  # the begin mark comes first
         return int(((new != PAD) & (new != EOS)).sum())

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 class _Vocabulary:
-    """What its model asks of a vocabulary. Args: size: V."""
+    """Vocabulary interface that its model requires. Args: size: V."""
 
     pad_index, unk_index, bos_index, eos_index, sep_index = 0, 1, 2, 3, None
     specials: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ class _Vocabulary:
 
 
 class Contestant:
-    """A Transformer of random weights. Args: as `Worker.make`."""
+    """Transformer of random weights. Args: as `Worker.make`."""
 
     def __init__(self, shape: dict[str, Any], precision: str, threads: int, workers: int) -> None:
         words, dim = _Vocabulary(shape["vocabulary"]), shape["dim"]
@@ -50,14 +50,14 @@ class Contestant:
         )  # fmt: skip
 
     def loss(self, source: Tensor, target: Tensor) -> Tensor:
-        """The mean loss of targets (B, 1 + T), begin first, given sources (B, S)."""
+        """Return the mean loss of targets (B, 1 + T), begin first, given sources (B, S)."""
         batch = self._batch(source, target)
         total, *_ = self.model(return_type="loss", **vars(batch))
         mean: Tensor = total / batch.ntokens
         return mean
 
     def decode(self, rows: list[list[int]], beams: int, length: int) -> int:
-        """Gives every source `length` tokens; returns their number."""
+        """Decode `length` tokens for every source and return the total."""
         source = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
         found, _, _ = search(
             self.model.eval(), self._batch(source, None), length, beams, 1.0,

@@ -1,4 +1,4 @@
-"""This package's Transformer: its training step and its searches."""
+"""Transformer of this package: its training step and its searches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Rows = Sequence[Sequence[int]]
 
 
 class Trained(ABC):
-    """A Transformer of random weights in a training loop. Args: as `Worker.make`."""
+    """Transformer of random weights in a training loop. Args: as `Worker.make`."""
 
     def __init__(self, shape: dict[str, Any], precision: str, threads: int, workers: int) -> None:
         self.training, self.workers = self.loop(Shape(**shape), precision), workers
@@ -26,25 +26,25 @@ class Trained(ABC):
 
     @abstractmethod
     def loop(self, shape: Shape, precision: str) -> TrainingLoop:
-        """The model in its training loop."""
+        """Return the model in its training loop."""
 
     def train(self, pairs: Sequence[tuple[Rows, Rows]]) -> Sample:
-        """Trains on batches of sources and targets, each row with its end mark."""
+        """Train on batches of sources and targets, each row with its end mark."""
         return self.training.run([collate(*pair, range(len(pair[0]))) for pair in pairs])
 
 
 class Contestant(Trained):
-    """Args: as `Worker.make`."""
+    """Contestant. Args: as `Worker.make`."""
 
     def loop(self, shape: Shape, precision: str) -> OwnLoop:
-        """The model in its training loop."""
-        loop = OwnLoop(own_transformer(shape), precision)  # which counts what training moves
+        """Return the model in its training loop."""
+        loop = OwnLoop(own_transformer(shape), precision)  # `parameters` counts trained ones
         if precision == "int8":
             round_weights(loop.model)
         return loop
 
     def decode_all(self, rows: Rows, beams: int, length: int, batch_size: int) -> int:
-        """Gives every source `length` tokens; returns their number."""
+        """Decode `length` tokens for every source and return the total."""
         if self.training.precision == "bf16":
             self.model.to(torch.bfloat16)
         options: dict[str, Any] = {

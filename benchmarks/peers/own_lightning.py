@@ -1,4 +1,4 @@
-"""This package's training step as its runs have it, under Lightning."""
+"""Training step of this package as in its runs, under Lightning."""
 
 from benchmarks.loops import LightningLoop
 from benchmarks.peers import own
@@ -6,8 +6,8 @@ from benchmarks.transformer_models import Shape, own_transformer
 
 
 class Contestant(own.Trained):
-    """Args: as `Worker.make`."""
+    """Contestant. Args: as `Worker.make`."""
 
     def loop(self, shape: Shape, precision: str) -> LightningLoop:
-        """The model in its training loop."""
+        """Return the model in its training loop."""
         return LightningLoop(own_transformer(shape), precision)

@@ -1,4 +1,4 @@
-"""The process of one contestant: makes its model, and times what it is told to do.
+"""Process of one contestant: builds its model, and runs and times requested work.
 
 `python worker.py FILE` runs in any Python that has the peer, so neither this nor a peer's file
 imports anything of this package. FILE has a class `Contestant`, made as `Worker.make` says, with
@@ -24,12 +24,12 @@ _BOS = 2
 
 
 def main(file: str) -> None:
-    """Answers requests `(method, arguments)` until the pipe is closed, as `(value, None)`.
+    """Respond to requests `(method, arguments)` until the pipe is closed, with `(value, None)`.
 
-    What cannot be had here is answered with `(None, why)`.
+    The response to an unsupported request is `(None, why)`.
     """
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a peer prints is no answer
+    os.dup2(2, 1)  # output of a peer is no response
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
     worker = Worker(file)
@@ -48,7 +48,7 @@ def main(file: str) -> None:
 
 
 class Worker:
-    """A contestant at work. Args: file: where its class is."""
+    """Contestant at work. Args: file: file of its class."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -59,14 +59,14 @@ class Worker:
     def make(
         self, shape: dict[str, Any], precision: str, threads: int, workers: int, seed: int
     ) -> int:
-        """Makes the model; returns how many parameters it has.
+        """Build the model and return its number of parameters.
 
         Args:
             shape: the fields of a `Shape`.
             precision: fp32, bf16 or int8.
-            threads: of each worker.
-            workers: that share out the sentences that are decoded.
-            seed: of the weights.
+            threads: threads of each worker.
+            workers: workers that divide the sentences to decode.
+            seed: seed of the weights.
         """
         spec: Any = importlib.util.spec_from_file_location("contestant", self.file)
         module = importlib.util.module_from_spec(spec)
@@ -81,7 +81,7 @@ class Worker:
         return int(self.contestant.parameters)
 
     def train(self, pairs: Pairs) -> tuple[float, float, int]:
-        """Trains on batches; returns seconds, seconds of processor, and real target tokens."""
+        """Train on batches; return seconds, CPU seconds, and real target tokens."""
         if hasattr(self.contestant, "train"):
             return tuple(self.contestant.train(pairs))
         import torch
@@ -112,9 +112,9 @@ class Worker:
         return _timed(steps)
 
     def decode(self, rows: list[list[int]], *options: int) -> tuple[float, float, int]:
-        """Decodes sources with so many beams to so many tokens each, in batches of a size.
+        """Decode sources with the given beams, tokens per output and batch size.
 
-        Returns seconds, seconds of processor, and tokens.
+        Returns seconds, CPU seconds, and tokens.
         """
         beams, length, size = options
         if hasattr(self.contestant, "decode_all"):
@@ -123,7 +123,7 @@ class Worker:
         return _timed(lambda: sum(self.contestant.decode(one, beams, length) for one in batches))
 
     def memory(self) -> float:
-        """The most MB that this process has held; 0 where Linux does not tell."""
+        """Return the peak memory of this process in MB; 0 if Linux does not report it."""
         file = Path("/proc/self/status")
         lines = file.read_text().splitlines() if file.is_file() else []
         return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1000
@@ -136,7 +136,7 @@ def _timed(work: Any) -> tuple[float, float, int]:
 
 
 def _processor() -> float:
-    """Seconds of processor of this process, and of those that it started and that have ended."""
+    """Return CPU seconds of this process and of its finished children."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime
 

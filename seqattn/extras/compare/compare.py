@@ -42,9 +42,9 @@ from seqattn.verbs.run_tables import TableDocument
 
 _OF_SPEED = ("accelerator", "devices", "num_nodes")
 """Settings of the trainer that change how long training takes and nothing else."""
-# sentences per round
-# sentences for each pair of systems
-# training targets whose words are counted
+_TIMED = 200  # sentences per round
+_SHOWN = 5  # sentences for each pair of systems
+_COUNTED = 1_000_000  # training targets whose words are counted
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 _WORD = re.compile(r"\w+")
-# texts that are compared with all known ones at once
+_ROWS = 256  # texts that are compared with all known ones at once
 
 
 class TfidfIndex:

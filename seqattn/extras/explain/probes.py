@@ -134,7 +134,7 @@ class Labels(NamedTuple):
 
     def accuracy(self, states: Tensor, control: bool = False) -> float:
         """Train a linear probe and return its accuracy on held-out words.
-        
+
         Logistic regression, by L-BFGS from zeros.
 
         Args:

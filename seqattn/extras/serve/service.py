@@ -63,7 +63,7 @@ class Service:
         return self.reader if self.asks else self.writer(asks=True)
 
     async def respond(self, read: Callable[..., Task], body: Any, request: Request) -> Any:
-        """Return the response to a request, whose jobs end when its client disconnects, or its stream.
+        """Return the response to a request, or its stream; jobs end when its client disconnects.
 
         Args:
             read: creates the work from the request and a callback for its steps.

@@ -155,7 +155,7 @@ class Preparation:
         work = self.home / WORK
         with file_faults("make", work):
             work.mkdir(parents=True, exist_ok=True)
-            for begun in self.home.rglob(".*.*.????????"):  # files left incomplete by an interruption
+            for begun in self.home.rglob(".*.*.????????"):  # incomplete files
                 begun.unlink()
         if is_file(work / RECORD):
             before = MadeFrom.read(work)
@@ -208,7 +208,7 @@ class Preparation:
         return splits
 
     def _texts(self, split: str) -> pa.Table:
-        if getattr(self.data, "dataset", None) is not None:  # from the hub: avoid a copy of the dataset
+        if getattr(self.data, "dataset", None) is not None:  # from the hub: no copy of it
             columns = zip(*self.data.stream(split), strict=True)
             return pa.table(dict(zip(SIDES, map(list, columns), strict=True)))
         rows = self.data.load(split, Path(self.cache_dir) if self.cache_dir else None)

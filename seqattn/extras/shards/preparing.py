@@ -113,7 +113,7 @@ def _clean_chunk(home: Path, number: int, pairs: list[Pair], cleaning: Cleaning,
 
 
 def count_chunks(home: Path, chunks: int, cleaning: Cleaning) -> tuple[list[int], Counter[str]]:
-    """Note the retained rows of each chunk in a file; return their numbers, and what was dropped."""
+    """Find the retained rows of each chunk, written beside it; return also what was dropped."""
     batches = [read_batch(chunk_path(home, number)) for number in range(chunks)]
     counts = Counter[str]()
     for batch in batches:
