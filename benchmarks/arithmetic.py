@@ -28,9 +28,9 @@ def forward_work(
     square, total = dim * dim, 0.0
     for source, target in zip(sources, targets, strict=True):
         read = source * (4 * square + 2 * wide) + 2 * dim * source * source
-        kept = source * 2 * square  # the source's keys and values, computed once
+        memory = source * 2 * square  # the source's keys and values, computed once
         said = target * (6 * square + 2 * wide) + dim * target * (target + 2 * source)
-        total += shape.layers * (read + kept + beams * said)
+        total += shape.layers * (read + memory + beams * said)
         total += beams * target * dim * shape.vocabulary
     return 2 * total
 
@@ -53,5 +53,5 @@ def at_full_rate(work: float, precision: str, units: int) -> Sample:
         return units
 
     multiply()
-    found, share = timed(multiply), work / (_TIMES * 2 * _SIZE**3)
-    return Sample(found.seconds * share, found.cpu_seconds * share, units)
+    sample, share = timed(multiply), work / (_TIMES * 2 * _SIZE**3)
+    return Sample(sample.seconds * share, sample.cpu_seconds * share, units)

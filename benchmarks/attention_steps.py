@@ -46,12 +46,12 @@ class AttentionStepsSuite(AttentionChoices):
         rows: list[Row] = [
             {
                 "attention": name,
-                "early, us a token": Spread.of([one.early * 1e6 for one in found]),
-                "late, us a token": Spread.of([one.late * 1e6 for one in found]),
-                "late / early": Spread.of([one.late / one.early for one in found]),
-                "cache, bytes": found[0].cache,
+                "early, us a token": Spread.of([one.early * 1e6 for one in samples]),
+                "late, us a token": Spread.of([one.late * 1e6 for one in samples]),
+                "late / early": Spread.of([one.late / one.early for one in samples]),
+                "cache, bytes": samples[0].cache,
             }
-            for name, found in each.items()
+            for name, samples in each.items()
         ]
         yield Figures(f"Cached decoding of {self.tokens:,} tokens, projections included", rows)
 

@@ -31,8 +31,8 @@ _CPU_FLOPS = {  # PyTorch knows those of a GPU; shapes are (B, H, T or S, Dh)
 
 def is_attention(factory: Callable[..., object]) -> bool:
     """Return True if a factory builds a Transformer attention, not a recurrent alignment."""
-    made = getattr(factory, "func", factory)
-    return isinstance(made, type) and issubclass(made, Attention)
+    cls = getattr(factory, "func", factory)
+    return isinstance(cls, type) and issubclass(cls, Attention)
 
 
 class Inputs(NamedTuple):

@@ -82,15 +82,17 @@ class AttentionChoices(Suite):
                     continue
                 make: Callable[..., Attention] = factory
                 torch.manual_seed(self.seed)
-                made = make(query_dim=self.dim, memory_dim=self.dim, **self._sizes(make, length))
-                places = position(Stack(self.dim, made.num_heads)).at_layer(0)
+                attention = make(
+                    query_dim=self.dim, memory_dim=self.dim, **self._sizes(make, length)
+                )
+                places = position(Stack(self.dim, attention.num_heads)).at_layer(0)
                 label = name if scheme == "none" else f"{name} + {scheme}"
-                yield label, made.to(self.device), places.to(self.device)
+                yield label, attention.to(self.device), places.to(self.device)
 
     def _sizes(self, factory: Callable[..., object], length: int) -> dict[str, object]:
-        given = getattr(factory, "keywords", {})
+        keywords = getattr(factory, "keywords", {})
         sizes: dict[str, object] = {"num_heads": self.num_heads}
-        if given.get("num_kv_heads") == given.get("num_heads", 0):
+        if keywords.get("num_kv_heads") == keywords.get("num_heads", 0):
             sizes["num_kv_heads"] = self.num_heads
         kernel = _kernel(factory)
         chosen = _chosen(kernel)
@@ -104,8 +106,8 @@ class AttentionChoices(Suite):
 
 def _kernel(factory: object) -> Callable[..., object]:
     """Return the factory of the kernel of a factory's attentions."""
-    made: Callable[..., object] = getattr(factory, "keywords", {}).get("kernel", dict)
-    return made
+    kernel: Callable[..., object] = getattr(factory, "keywords", {}).get("kernel", dict)
+    return kernel
 
 
 def _chosen(kernel: object) -> dict[str, Any]:
@@ -155,9 +157,9 @@ class AttentionSuite(AttentionChoices):
             if self.plots is not None:
                 _draw(costs, title, user_path(self.plots))
             rows = [
-                {**cost.row, "time grows as n^": exponent(found)}
-                for found in costs.values()
-                for cost in found
+                {**cost.row, "time grows as n^": exponent(several)}
+                for several in costs.values()
+                for cost in several
             ]
             yield Figures(f"Attention, {title}: {passes}, {scope}, {heads}", rows)
 
@@ -174,9 +176,9 @@ class AttentionSuite(AttentionChoices):
             last = costs[name][-1] if name in costs else None
             if last and last.bytes * (length / last.length) ** 2 > self.memory_limit * 1e9:
                 continue
-            found = attention_work(attention, position, inputs, causal, self.projections)
-            if found is not None:
-                work[name] = found
+            call = attention_work(attention, position, inputs, causal, self.projections)
+            if call is not None:
+                work[name] = call
         if len(work) == 1 and len(costs) < 2:
             raise UserError("no attention of those asked for can run so; see causal and attentions")
         return work
@@ -214,6 +216,6 @@ def _draw(costs: Mapping[str, Sequence[Cost]], title: str, directory: Path) -> N
         ("memory", "peak memory beside the inputs, MB", lambda cost: cost.bytes / 1e6),
     )
     for view, label, value in views:
-        series = {name: [(c.length, value(c)) for c in found] for name, found in costs.items()}
+        series = {name: [(c.length, value(c)) for c in several] for name, several in costs.items()}
         path = directory / f"{title.replace(', ', '_')}_{view}.png"
         print(f"drawn to {save(cost_curves(series, title, label), path)}", file=sys.stderr)

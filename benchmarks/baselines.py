@@ -39,10 +39,10 @@ class BaselinesSuite(Suite):
         cache = None if self.cache_dir is None else Path(self.cache_dir)
         table = self.source.load(self.split, cache)
         if "context" in table.column_names:
-            found = _of_questions(Questions.of(table), self.seed)
+            scored = _of_questions(Questions.of(table), self.seed)
         else:
-            found = _of_documents(Texts.of(table), Texts.of(self.source.load("train", cache)))
-        for name, scores in found:
+            scored = _of_documents(Texts.of(table), Texts.of(self.source.load("train", cache)))
+        for name, scores in scored:
             yield Figures(f"{self.split} by {name}", [_row(score) for score in scores])
 
 
@@ -50,13 +50,19 @@ Scored = Iterator[tuple[str, Sequence[TextScore]]]
 """Name of each baseline, and its scores."""
 
 
-def _of_questions(asked: Questions, seed: int) -> Scored:
-    gold = dict(zip(asked.ids, asked.answers, strict=True))
+def _of_questions(questions: Questions, seed: int) -> Scored:
+    gold = dict(zip(questions.ids, questions.answers, strict=True))
     for name, answers in (
-        ("a random span of the right length", random_spans(asked.contexts, asked.answers, seed)),
-        ("the sentence that shares most words", best_sentences(asked.questions, asked.contexts)),
+        (
+            "a random span of the right length",
+            random_spans(questions.contexts, questions.answers, seed),
+        ),
+        (
+            "the sentence that shares most words",
+            best_sentences(questions.questions, questions.contexts),
+        ),
     ):
-        yield name, QaScorer().score(dict(zip(asked.ids, answers, strict=True)), gold)
+        yield name, QaScorer().score(dict(zip(questions.ids, answers, strict=True)), gold)
 
 
 def _of_documents(texts: Texts, known: Texts) -> Scored:
@@ -100,16 +106,16 @@ def random_spans(
     A question without an answer or a context without words gets "".
     """
     chance = random.Random(seed)
-    found = []
+    spans = []
     for context, right in zip(contexts, answers, strict=True):
         words = list(_WORD.finditer(context)) if right else []
         if not words:
-            found.append("")
+            spans.append("")
             continue
         length = min(len(words), max(1, len(_WORD.findall(right[0]))))
         first = chance.randrange(len(words) - length + 1)
-        found.append(context[words[first].start() : words[first + length - 1].end()])
-    return found
+        spans.append(context[words[first].start() : words[first + length - 1].end()])
+    return spans
 
 
 def first_sentences(documents: Sequence[str]) -> list[str]:

@@ -115,13 +115,13 @@ class Contestant:
     def __init__(self, entry: Entry, setting: Setting) -> None:
         peer, began = PEERS[entry.name], time.perf_counter()
         self.peer = peer
-        python, home = sys.executable, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        python, packages = sys.executable, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         if peer.extra == "peers" and setting.peer_python is not None:
-            python, home = str(user_path(setting.peer_python)), {"PYTHONPATH": ""}
-        kept = _KEPT if entry.allocator == "keeps" else {}
+            python, packages = str(user_path(setting.peer_python)), {"PYTHONPATH": ""}
+        allocator = _KEPT if entry.allocator == "keeps" else {}
         workers = setting.workers if entry.name in _SHARING else 1
         threads = setting.threads * setting.workers // workers
-        environment = os.environ | home | kept | {"OMP_NUM_THREADS": str(threads)}
+        environment = os.environ | packages | allocator | {"OMP_NUM_THREADS": str(threads)}
         try:
             self.process = Popen(
                 [python, str(FOLDER / "worker.py"), str(FOLDER / peer.file)],
@@ -162,7 +162,7 @@ def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, C
     Raises:
         UserError: if none takes part.
     """
-    found: dict[Entry, Contestant] = {}
+    running: dict[Entry, Contestant] = {}
     absent: set[str] = set()
     with ExitStack() as stack:
         for entry in wanted:
@@ -170,18 +170,18 @@ def started(wanted: Sequence[Entry], setting: Setting) -> Iterator[dict[Entry, C
                 continue
             peer = PEERS[entry.name]
             try:
-                found[entry] = Contestant(entry, setting)
-                stack.callback(found[entry].close)
+                running[entry] = Contestant(entry, setting)
+                stack.callback(running[entry].close)
             except Refused as reason:
                 print(f"{peer.title} in {entry.precision} is left out: {reason}", file=sys.stderr)
             except ModuleNotFoundError as error:
                 absent.add(entry.name)
                 print(f"{peer.title} is left out: {error}{_HINTS[peer.extra]}", file=sys.stderr)
-        if not found:
+        if not running:
             raise UserError(
                 "no contestant of those asked for takes part; see contestants, precisions"
             )
-        yield found
+        yield running
 
 
 def compared(
@@ -189,7 +189,7 @@ def compared(
 ) -> list[Row]:
     """Return a row for every entry: speed, share of the limit, and our speed relative to it."""
     rows: list[Row] = []
-    for entry, found in samples.items():
+    for entry, timed in samples.items():
         limit = samples.get(Entry(LIMIT, entry.precision))
         ours = [samples.get(Entry("seqattn", kind, "keeps")) for kind in (entry.precision, "fp32")]
         own = ours[0] or ours[1]
@@ -198,10 +198,10 @@ def compared(
             "contestant": one.peer.title if one else "the arithmetic alone",
             "precision": entry.precision,
             "freed memory": "kept" if entry.allocator == "keeps" else "",
-            f"{unit}/s": rates(found),
-            "of the arithmetic's": ratios(found, limit).median if limit else None,
-            "seqattn / it": ratios(own, found) if own else None,
-            "by CPU time": ratios(own, found, cpu=True) if own else None,
+            f"{unit}/s": rates(timed),
+            "of the arithmetic's": ratios(timed, limit).median if limit else None,
+            "seqattn / it": ratios(own, timed) if own else None,
+            "by CPU time": ratios(own, timed, cpu=True) if own else None,
             "parameters": one.parameters if one else None,
             "MB": round(one.ask("memory")) if one else None,
             "start, s": one.start if one else None,

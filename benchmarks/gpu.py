@@ -45,8 +45,8 @@ def gradient(
         loss = loss_of(model, pairs)
     scale = 1024 if kind == torch.float16 else 1
     (scale * loss).backward()
-    found = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    return float(loss.detach()), torch.cat([x.flatten().double().cpu() / scale for x in found])
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    return float(loss.detach()), torch.cat([x.flatten().double().cpu() / scale for x in gradients])
 
 
 def check_parity(machine: Machine) -> None:
@@ -61,11 +61,11 @@ def _parity(machine: Machine, name: str, make: Make) -> None:
     for kind, most in _MOST.items():
         if machine.tiny and kind and "recurrent" in name:
             continue  # not on a CPU in half precision
-        loss, found = gradient(make(), machine, kind, machine.device)
-        off = float((found - wanted).norm() / wanted.norm())
+        loss, gradients = gradient(make(), machine, kind, machine.device)
+        off = float((gradients - wanted).norm() / wanted.norm())
         near = off < most or (kind is not None and name in CHOOSING)
         good &= near and abs(loss - wanted_loss) < (0.05 if kind else 2e-4)
-        good &= bool(found.isfinite().all())
+        good &= bool(gradients.isfinite().all())
         said.append(f"{str(kind or torch.float32)[6:]} {off:.1e}")
     machine.say(good, f"parity {name}", ", ".join(said))
 
@@ -99,10 +99,10 @@ def _decoding(machine: Machine, name: str, search: Search, sources: list[list[in
 def check_resuming(machine: Machine) -> None:
     """Check that a resumed run equals the uninterrupted one, bitwise if deterministic."""
     for strict in (False, True):
-        whole, again, stopped = resumed(machine, strict)
-        same = torch.equal(whole, again), torch.equal(whole, stopped)
+        uninterrupted, again, stopped = resumed(machine, strict)
+        same = torch.equal(uninterrupted, again), torch.equal(uninterrupted, stopped)
         name = "resume, deterministic" if strict else "resume"
-        gap = float((whole - stopped).abs().max())
+        gap = float((uninterrupted - stopped).abs().max())
         good = all(same) if strict else gap < 1e-2
         machine.say(good, name, f"bits: again {same[0]}, resumed {same[1]}; gap {gap:.1e}")
 
@@ -124,16 +124,16 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     arguments.add_argument("--cpu", action="store_true", help="try it on the CPU, in a tiny form")
     arguments.add_argument("--only", default=",".join(CHECKS), help="which checks, as a,b")
-    given = arguments.parse_args()
-    unknown = set(given.only.split(",")) - CHECKS.keys()
+    options = arguments.parse_args()
+    unknown = set(options.only.split(",")) - CHECKS.keys()
     if unknown:
         arguments.error(f"--only takes {','.join(CHECKS)}, got {','.join(sorted(unknown))}")
-    if not given.cpu and not torch.cuda.is_available():
+    if not options.cpu and not torch.cuda.is_available():
         arguments.error("there is no GPU here; --cpu tries the program")
-    machine = Machine(given.cpu)
+    machine = Machine(options.cpu)
     torch.backends.cudnn.allow_tf32 = False  # its default for RNNs would hide errors
     print(f"seqattn {seqattn.__version__}, torch {torch.__version__}, {machine.name}")
-    for name in given.only.split(","):
+    for name in options.only.split(","):
         machine.guarded(name, partial(CHECKS[name], machine))
     print(f"{len(machine.failed)} failed: {machine.failed}" if machine.failed else "all passed")
     return bool(machine.failed)

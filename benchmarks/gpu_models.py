@@ -142,11 +142,11 @@ def batch(rows: int, longest: int, size: int = SIZE, seed: int = 0, even: bool =
 def loss_of(model: Seq2SeqModel, pairs: Batch) -> Tensor:
     """Return the loss per token, as in training."""
     with padded_right():
-        found = model.loss(
+        loss = model.loss(
             pairs.source,
             pairs.target_input,
             pairs.target_output,
             SMOOTH,
             tokens=pairs.target_tokens,
         )
-    return found.smoothed / found.tokens
+    return loss.smoothed / loss.tokens

@@ -30,9 +30,9 @@ def waits(machine: Machine) -> None:
 
     def one(name: str, options: dict[str, Any]) -> None:
         model = transformer(size, dim, dropout=0.1)
-        found = fitted(machine, model, [pairs], 8, watches=True, **options).waits
-        text = f"{len(found)} in 4 steps {sorted(set(found))[:6]}"
-        machine.say(len(found) <= 1, f"waits {name}", text)
+        events = fitted(machine, model, [pairs], 8, watches=True, **options).waits
+        text = f"{len(events)} in 4 steps {sorted(set(events))[:6]}"
+        machine.say(len(events) <= 1, f"waits {name}", text)
 
     cases: dict[str, dict[str, Any]] = {
         "float32": {"precision": 32},
@@ -86,8 +86,8 @@ def new_shapes(machine: Machine) -> None:
     cases = {"new": (False, 50), "known": (False, 50), "cuDNN, new": (True, 0)}
     for name, (cudnn, seed) in cases.items():
         torch.backends.cuda.enable_cudnn_sdp(cudnn)
-        made = (batch(5 + n, 9 + 2 * n, size, seed=n + seed) for n in range(count))
-        parts = iter([pairs.to(machine.device) for pairs in made])
+        batches = (batch(5 + n, 9 + 2 * n, size, seed=n + seed) for n in range(count))
+        parts = iter([pairs.to(machine.device) for pairs in batches])
 
         def step(parts: Any = parts) -> None:
             with torch.autocast(machine.device.type, dtype=torch.bfloat16):
@@ -136,8 +136,8 @@ def training_speed(machine: Machine) -> None:
 
     def by_lightning(precision: Any, tf32: bool) -> None:
         model = transformer(size, dim, layers, dropout=0.1)
-        found = fitted(machine, model, [pairs], steps, precision, tf32=tf32)
-        said(f"Lightning {precision}{', TF32' * tf32}", found.seconds)
+        result = fitted(machine, model, [pairs], steps, precision, tf32=tf32)
+        said(f"Lightning {precision}{', TF32' * tf32}", result.seconds)
 
     def by_loop(name: str, model: nn.Module, loss: Callable[..., Tensor]) -> None:
         model = model.train().to(machine.device)
@@ -161,7 +161,7 @@ def training_speed(machine: Machine) -> None:
     compile_layers(quick, **({"backend": "eager"} if machine.tiny else {}))
     machine.guarded("train compiled", partial(by_loop, "compiled layers", quick, loss_of))
     plain = _Plain(size, dim, layers)
-    call = partial(by_loop, "torch.nn.Transformer", plain, lambda model, given: model(given))
+    call = partial(by_loop, "torch.nn.Transformer", plain, lambda model, tensors: model(tensors))
     machine.guarded("train torch.nn.Transformer", call)
 
 

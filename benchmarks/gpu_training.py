@@ -39,8 +39,8 @@ def resumed(machine: Machine, strict: bool) -> tuple[Tensor, Tensor, Tensor]:
     """
     torch.use_deterministic_algorithms(strict)
     try:
-        whole, again, stopped = (_trained(machine, stops) for stops in (False, False, True))
-        return whole, again, stopped
+        uninterrupted, again, stopped = (_trained(machine, stops) for stops in (False, False, True))
+        return uninterrupted, again, stopped
     finally:
         torch.use_deterministic_algorithms(False)
 

@@ -119,6 +119,6 @@ class LightningLoop(OwnLoop):
             trainer.fit(self.task, train_dataloaders=loader)
             return throughput.tokens
 
-        whole = timed(fit)
-        setting_up = whole.seconds - throughput.seconds
-        return Sample(throughput.seconds, max(0.0, whole.cpu_seconds - setting_up), whole.units)
+        total = timed(fit)
+        setting_up = total.seconds - throughput.seconds
+        return Sample(throughput.seconds, max(0.0, total.cpu_seconds - setting_up), total.units)

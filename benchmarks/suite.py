@@ -84,11 +84,11 @@ class Suite(ABC):
         """
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        found: list[Row] = []
+        rows: list[Row] = []
         for figures in self.measure():
             _print(figures)
-            found += [{"table": figures.title, **row} for row in figures.rows]
-        return found
+            rows += [{"table": figures.title, **row} for row in figures.rows]
+        return rows
 
     @abstractmethod
     def measure(self) -> Iterator[Figures]:

@@ -44,9 +44,9 @@ def _cells(attention: Attention, schemes: Mapping[str, frozenset[str]]) -> list[
     abilities = attention.abilities
     slots = [abilities.fits(slot) for slot in SLOTS]
     marks = ["✓" if yes else "" for yes in (*slots, abilities.weights, abilities.dropout)]
-    taken = [name for name, hooks in schemes.items() if hooks <= abilities.hooks | {"embed"}]
-    refused = [name for name in schemes if name not in taken]
-    few, words = (refused, "all but ") if len(refused) < len(taken) else (taken, "")
+    supported = [name for name, hooks in schemes.items() if hooks <= abilities.hooks | {"embed"}]
+    refused = [name for name in schemes if name not in supported]
+    few, words = (refused, "all but ") if len(refused) < len(supported) else (supported, "")
     positions = words + " ".join(f"`{name}`" for name in few) if refused else "all"
     exceptions = "; ".join(f"{law} ({reason})" for law, reason in attention.exceptions.items())
     return [*marks[:3], positions, *marks[3:], f"all but {exceptions}" if exceptions else "all"]

@@ -96,7 +96,7 @@ class TrainingRounds(Suite):
         """Return samples of the measured rounds; contestants take turns on the same batches."""
         starts = range(0, len(batches), self.steps)
         samples = take_turns(train, [batches[n : n + self.steps] for n in starts])
-        return {name: found[1:] for name, found in samples.items()}
+        return {name: rounds[1:] for name, rounds in samples.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,20 +65,20 @@ class Case:
 
     name: str
     words: str
-    asked: str = "texts"  # texts, questions, or nothing
+    inputs: str = "texts"  # texts, questions, or nothing
 
 
 def cases() -> list[Case]:
     """Return every training of the comparison."""
-    found = [Case(f"attention-{x}", f"{TINY} attention={x}") for x in ATTENTIONS.split()]
+    built = [Case(f"attention-{x}", f"{TINY} attention={x}") for x in ATTENTIONS.split()]
     slot = "attention@encoder_attention"
-    found += [Case(f"encoder-{x}", f"{TINY} {slot}={x}") for x in ENCODERS.split()]
-    found += [Case("decoder-streaming", f"{TINY} attention@decoder_attention=streaming")]
-    found += [Case(f"position-{x}", f"{TINY} position={x}") for x in POSITIONS.split()]
+    built += [Case(f"encoder-{x}", f"{TINY} {slot}={x}") for x in ENCODERS.split()]
+    built += [Case("decoder-streaming", f"{TINY} attention@decoder_attention=streaming")]
+    built += [Case(f"position-{x}", f"{TINY} position={x}") for x in POSITIONS.split()]
     rnn = "tokenizer.vocab_size=400 loader.max_tokens=300 model=rnn"
-    found += [Case(f"rnn-{x}", f"{rnn} attention={x}") for x in ALIGNMENTS.split()]
+    built += [Case(f"rnn-{x}", f"{rnn} attention={x}") for x in ALIGNMENTS.split()]
     copying = "task=summarization data=demo_summarization model.copy=true loader.max_tokens=600"
-    found += [
+    built += [
         Case("rnn-gru-fed", f"{rnn} attention=luong_dot model.cell=gru model.input_feeding=true"),
         Case("copying", f"{TINY} {copying}"),
         Case("rnn-copying", f"{rnn} {copying}"),
@@ -93,7 +93,7 @@ def cases() -> list[Case]:
         Case("span-transformer", f"{SPANS} model=span_transformer {LAYERS}", "questions"),
         Case("answers-as-texts", f"task=qa_generative {TINY} tokenizer.vocab_size=180", ""),
     ]  # fmt: skip
-    return found
+    return built
 
 
 def environment(tree: Path) -> dict[str, str]:
@@ -155,47 +155,47 @@ def questions() -> list[list[str]]:
 
 def decoded(tree: Path, bundles: Path, output: Path, chosen: list[Case], name: str) -> None:
     """Write the hypotheses of each case's bundle, decoded by the code of a tree."""
-    asked = {"texts": TEXTS, "questions": questions()}
+    inputs = {"texts": TEXTS, "questions": questions()}
     work = [
-        (str(bundles / case.name / "model"), asked[case.asked]) for case in chosen if case.asked
+        (str(bundles / case.name / "model"), inputs[case.inputs]) for case in chosen if case.inputs
     ]
-    found = json.loads(execute(tree, "-c", DECODE, json.dumps(work)))
-    named = {Path(path).parent.name: value for path, value in found.items()}
+    outputs = json.loads(execute(tree, "-c", DECODE, json.dumps(work)))
+    named = {Path(path).parent.name: value for path, value in outputs.items()}
     (output / name).write_text(json.dumps(named, indent=1))
 
 
 def differences(base: Path, today: Path, case: Case) -> list[str]:
     """Return what differs between the runs of both sides."""
-    found = []
+    lines = []
     if losses(base) != losses(today):
         ours, theirs = losses(today), losses(base)
         first = next((pair for pair in zip(theirs, ours) if pair[0] != pair[1]), None)
-        found.append(f"losses ({len(theirs)} rows and {len(ours)}; first {first})")
+        lines.append(f"losses ({len(theirs)} rows and {len(ours)}; first {first})")
     weights = [load_file(run / "model" / "model.safetensors") for run in (base, today)]
     if list(weights[0]) != list(weights[1]):
-        found.append(f"names of parameters {sorted(set(weights[0]) ^ set(weights[1]))}")
+        lines.append(f"names of parameters {sorted(set(weights[0]) ^ set(weights[1]))}")
     else:
         unequal = [n for n in weights[0] if not weights[0][n].equal(weights[1][n])]
-        found += [f"weights of {len(unequal)}, as {unequal[0]}"] if unequal else []
+        lines += [f"weights of {len(unequal)}, as {unequal[0]}"] if unequal else []
     scores = [json.loads((run / "model" / "scores.json").read_text()) for run in (base, today)]
-    found += [f"scores: {scores[0]} and {scores[1]}"] if scores[0] != scores[1] else []
-    return [f"{case.name}: {words}" for words in found]
+    lines += [f"scores: {scores[0]} and {scores[1]}"] if scores[0] != scores[1] else []
+    return [f"{case.name}: {words}" for words in lines]
 
 
 def compare(base_runs: Path, today: Path, chosen: list[Case]) -> list[str]:
     """Return all differences, including those after this checkout resumes BASE's runs."""
-    found = [line for c in chosen for line in differences(base_runs / c.name, today / c.name, c)]
+    lines = [line for c in chosen for line in differences(base_runs / c.name, today / c.name, c)]
     decoded(ROOT, base_runs, today, chosen, "of_base.json")
     theirs = json.loads((base_runs / "decoded.json").read_text())
     for name, of in (("decoded.json", "each its own bundle"), ("of_base.json", "BASE's bundle")):
         ours = json.loads((today / name).read_text())
-        found += [f"{case}: hypotheses of {of}" for case in ours if ours[case] != theirs[case]]
+        lines += [f"{case}: hypotheses of {of}" for case in ours if ours[case] != theirs[case]]
     for case in chosen:
         resumed = today / f"{case.name}.resumed"
         shutil.copytree(base_runs / f"{case.name}.half", resumed)
         train(ROOT, case, resumed)
-        found += [f"resumed {x}" for x in differences(base_runs / case.name, resumed, case)]
-    return found
+        lines += [f"resumed {x}" for x in differences(base_runs / case.name, resumed, case)]
+    return lines
 
 
 def main() -> None:

@@ -24,21 +24,21 @@ class Contestant:
         self.parameters = sum(t.size for t in tables if getattr(t, "dtype", None) == np.float32)
         spec.validate()
         spec.optimize()
-        with tempfile.TemporaryDirectory() as home:
-            spec.save(home)
+        with tempfile.TemporaryDirectory() as directory:
+            spec.save(directory)
             self.translator = Translator(
-                home, compute_type=_COMPUTES[precision], inter_threads=workers,
+                directory, compute_type=_COMPUTES[precision], inter_threads=workers,
                 intra_threads=threads,
             )  # fmt: skip
 
     def decode_all(self, rows: list[list[int]], beams: int, length: int, batch_size: int) -> int:
         """Decode `length` tokens for every source and return the total."""
-        found = self.translator.translate_batch(
+        results = self.translator.translate_batch(
             [[self.words[number] for number in row] for row in rows], beam_size=beams,
             max_batch_size=batch_size, min_decoding_length=length,
             max_decoding_length=length, return_scores=True,
         )  # fmt: skip
-        return sum(len(one.hypotheses[0]) for one in found)
+        return sum(len(one.hypotheses[0]) for one in results)
 
 
 def _model(shape: dict[str, Any]) -> Any:

@@ -48,12 +48,12 @@ class Contestant:
     def loss(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the mean loss of targets (B, 1 + T), begin first, given sources (B, S)."""
         lengths, numbers = (source != 0).sum(dim=1), list(range(len(source)))
-        found = self.model(source, target, lengths)
+        output = self.model(source, target, lengths)
         batch = {
             "src": source, "tgt": target, "srclen": lengths, "cid": numbers,
             "cid_line_number": numbers,
         }  # fmt: skip
-        total, *_ = self.criterion(batch, found.dec_out, found.attns)
+        total, *_ = self.criterion(batch, output.dec_out, output.attns)
         mean: Tensor = total / (target[:, 1:] != 0).sum()
         return mean
 
@@ -64,8 +64,8 @@ class Contestant:
         source = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
         lengths = torch.tensor([len(row) for row in rows])
         batch = {"src": source, "srclen": lengths, "ind_in_bucket": list(range(len(rows)))}
-        found = self.searches[beams, length].predict_batch(batch, False)
-        return sum(len(best[0]) for best in found["predictions"])
+        results = self.searches[beams, length].predict_batch(batch, False)
+        return sum(len(best[0]) for best in results["predictions"])
 
     def _search(self, beams: int, length: int) -> Any:
         if self.half:

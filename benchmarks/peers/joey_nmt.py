@@ -59,8 +59,8 @@ class Contestant:
     def decode(self, rows: list[list[int]], beams: int, length: int) -> int:
         """Decode `length` tokens for every source and return the total."""
         source = pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-        found, _, _ = search(
+        ids, _, _ = search(
             self.model.eval(), self._batch(source, None), length, beams, 1.0,
             min_output_length=length, autocast=self.autocast,
         )  # fmt: skip
-        return int((found != 0).sum())
+        return int((ids != 0).sum())

@@ -52,4 +52,4 @@ class Contestant(Trained):
             "batch_size": batch_size, "workers": self.workers,
         }  # fmt: skip
         search = GreedySearch(**options) if beams == 1 else BeamSearch(beam_size=beams, **options)
-        return sum(len(found[0].ids) for found in search.over(self.model).generate(rows))
+        return sum(len(hypotheses[0].ids) for hypotheses in search.over(self.model).generate(rows))

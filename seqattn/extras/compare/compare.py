@@ -92,13 +92,13 @@ class Comparison:
         with room_for_files(user_path(self.output)):
             return self._run(user_path(self.output))
 
-    def _run(self, home: Path | None) -> list[MetricFigures]:
-        found = self._read()
-        check_alike(found)
-        return self.compare(systems_of(found), home)[0]
+    def _run(self, output_dir: Path | None) -> list[MetricFigures]:
+        runs = self._read()
+        check_alike(runs)
+        return self.compare(systems_of(runs), output_dir)[0]
 
     def compare(
-        self, systems: Systems, home: Path | None
+        self, systems: Systems, output_dir: Path | None
     ) -> tuple[list[MetricFigures], dict[str, Cost]]:
         """Compare systems that were scored alike and print the result.
 
@@ -109,8 +109,8 @@ class Comparison:
         Returns:
             The scores by metric, the best system first, and the cost of each system.
         """
-        found = next(iter(systems.runs.values()))
-        rows, results = found[0].rows, found[0].results
+        runs = next(iter(systems.runs.values()))
+        rows, results = runs[0].rows, runs[0].results
         sources = [row.source for row in rows[:_TIMED]]
         costs = measure_costs(systems.runs, sources, self.rounds, self.device, self.trust)
         judged = judge(systems.runs, self.pool)
@@ -120,8 +120,8 @@ class Comparison:
             system_table(title, results.data, judged, costs),
             *(pair_table(one) for one in judged),
         ]
-        if home is not None:
-            self._write(home, title, systems, judged, costs, words, tables)
+        if output_dir is not None:
+            self._write(output_dir, title, systems, judged, costs, words, tables)
         for table in tables:
             if table["rows"]:
                 shown = {row[0]: row[1:] for row in cells(table)}
@@ -131,21 +131,21 @@ class Comparison:
 
     def _read(self) -> list[ComparedRun]:
         reading = Reading(self.split, self.evaluate, self.device, self.trust)
-        found = []
+        runs = []
         for path in find_runs(self.runs):
             try:
-                found.append(reading.read(path))
+                runs.append(reading.read(path))
             except UserError as error:
                 if self.unfinished == "error":
                     raise UserError(f"{error}; or leave it out by unfinished=skip") from error
                 print(f"left out: {error}", file=sys.stderr)
-        if not found:
+        if not runs:
             raise UserError("no run is left to compare")
-        return found
+        return runs
 
     def _write(
         self,
-        home: Path,
+        output_dir: Path,
         title: str,
         systems: Systems,
         judged: Sequence[MetricFigures],
@@ -156,7 +156,9 @@ class Comparison:
         first = next(iter(systems.runs.values()))[0]
         counts = _word_counts(first, self.trust)
         drawn, measured = figures_of(systems.runs, judged, costs, counts)
-        pictures = {name: save(one, home / f"{file_name(name)}.png") for name, one in drawn.items()}
+        pictures = {
+            name: save(one, output_dir / f"{file_name(name)}.png") for name, one in drawn.items()
+        }
         texts = differing_sentences(systems.runs, judged, _SHOWN)
         figures: dict[str, Any] = {
             "title": title,
@@ -175,8 +177,8 @@ class Comparison:
             "index.html": as_page(title, words, METHODS, tables, pictures, texts),
             "figures.json": json.dumps(figures, indent=1, ensure_ascii=False) + "\n",
         }.items():
-            write_whole(home / name, content.encode())
-        print(f"written to {home}", file=sys.stderr)
+            write_whole(output_dir / name, content.encode())
+        print(f"written to {output_dir}", file=sys.stderr)
 
 
 def _notes(systems: Systems, pool: bool) -> list[str]:
@@ -190,19 +192,19 @@ def _notes(systems: Systems, pool: bool) -> list[str]:
         str([run.settings.get("threads"), *map(run.settings.get("trainer", {}).get, _OF_SPEED)])
         for runs in systems.runs.values()
         for run in runs
-        if run.home is not None
+        if run.run_dir is not None
     }
     if len(trained) > 1:
         notes.append("runs were trained with other threads or devices: their times do not compare")
     if len(set(numbers.values())) > 1:
-        told = ", ".join(f"{name} {number}" for name, number in numbers.items())
-        notes.append(f"numbers of seeds differ: {told}")
+        seeds = ", ".join(f"{name} {number}" for name, number in numbers.items())
+        notes.append(f"numbers of seeds differ: {seeds}")
     return notes
 
 
 def _word_counts(run: ComparedRun, trust: Sequence[str]) -> Mapping[str, int] | None:
     """Return word counts of a run's first training targets, or None if they cannot be read."""
-    if run.home is None or run.bundle is None:
+    if run.run_dir is None or run.bundle is None:
         return None
     try:
         config = config_of(run.bundle, trust)

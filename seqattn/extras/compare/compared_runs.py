@@ -63,7 +63,7 @@ class ComparedRun:
 
     Args:
         path: name of the run in messages.
-        home: the run's directory; None where only its evaluation is known.
+        run_dir: the run's directory; None if only its evaluation is known.
         settings: settings of the run, with the search of the evaluation.
         results, rows: contents of the evaluation.
         sentences: metrics per sentence.
@@ -71,7 +71,7 @@ class ComparedRun:
     """
 
     path: Path
-    home: Path | None
+    run_dir: Path | None
     settings: Mapping[str, Any]
     results: Results
     rows: Sequence[Row]
@@ -86,9 +86,9 @@ class ComparedRun:
     @property
     def bundle(self) -> Path | None:
         """Path of the model; None if it is missing or the evaluation used other models."""
-        path = user_path(self.results.bundle) if self.home is None else self.home / "model"
-        alone = not self.results.ensemble and self.results.rerank is None
-        return path if alone and (path / WEIGHTS).is_file() else None
+        path = user_path(self.results.bundle) if self.run_dir is None else self.run_dir / "model"
+        is_single = not self.results.ensemble and self.results.rerank is None
+        return path if is_single and (path / WEIGHTS).is_file() else None
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ class Reading:
             UserError: if it is neither, unfinished or damaged.
         """
         if is_file(path / _SCORES) and is_file(path / SENTENCES):
-            found = _results(path)
-            bundle = user_path(found.bundle)
+            results = _results(path)
+            bundle = user_path(results.bundle)
             run = bundle.parent
             if bundle.name != "model" or not is_file(run / _CONFIG):  # made from another
-                return self._evaluated(path, path, None, {"bundle": found.bundle})
+                return self._evaluated(path, path, None, {"bundle": results.bundle})
             return self._evaluated(path, path, run, settings_before(run, str(run)))
         if is_file(path / WEIGHTS):
             raise UserError(f"{path} is a bundle; give its run, {path.parent}")
@@ -141,7 +141,7 @@ class Reading:
         if Path(results.bundle).name != bundle.name:
             return False
         now = contents_now(bundle, map(Path, results.made_from.keys() - {"bundle"}))
-        changed = [name for name, found in now.items() if results.made_from.get(name) != found]
+        changed = [name for name, content in now.items() if results.made_from.get(name) != content]
         if changed and not self.evaluate:
             what = f"{directory} is of another {' and '.join(changed)} than now"
             print(f"{what}; it is taken as it is", file=sys.stderr)
@@ -169,7 +169,7 @@ class Reading:
         build_verb(_EVALUATE, settings).run(silent=True)
 
     def _evaluated(
-        self, path: Path, directory: Path, home: Path | None, settings: Mapping[str, Any]
+        self, path: Path, directory: Path, run_dir: Path | None, settings: Mapping[str, Any]
     ) -> ComparedRun:
         results = _results(directory)
         file = directory / SENTENCES
@@ -178,8 +178,8 @@ class Reading:
         if not hasattr(scorer, "sentences"):
             name = type(scorer).__name__
             raise UserError(f"{name} has no sentences(), by which scores are compared")
-        found = scorer.sentences([row.output for row in rows], [row.references for row in rows])
-        counts = [replace(one, lower=lower_is_better(scorer, one.name)) for one in found]
+        scores = scorer.sentences([row.output for row in rows], [row.references for row in rows])
+        counts = [replace(one, lower=lower_is_better(scorer, one.name)) for one in scores]
         for one in counts:
             told = results.scores.get(one.name)
             if told is None or abs(told.value - one.score) > 1e-6:
@@ -190,7 +190,7 @@ class Reading:
         made_by = results.model_dump(include={"generation", "ensemble", "rerank"})
         settings = {**settings, **made_by}
         metrics, said = {one.name: one for one in counts}, (row.references for row in rows)
-        return ComparedRun(path, home, settings, results, rows, metrics, doubts(scorer, said))
+        return ComparedRun(path, run_dir, settings, results, rows, metrics, doubts(scorer, said))
 
 
 def _rows(file: Path) -> list[Row]:

@@ -88,15 +88,15 @@ def against_cost(
         "milliseconds": DECODING,
         "cache_bytes": "bytes of the cache of a sentence",
     }
-    found = {}
+    points = {}
     for key, what in words.items():
         values = {name: getattr(costs[name], key) for name in metric.systems}
         if None not in values.values() and len(set(values.values())) > 1:
-            found[what] = {
+            points[what] = {
                 name: (float(values[name]), _quality(score))
                 for name, score in metric.systems.items()
             }
-    return found
+    return points
 
 
 def _quality(score: SystemScore) -> Point:
@@ -149,13 +149,13 @@ def _learning(systems: Runs, metric: str) -> Curves:
         "val/loss": "val/loss",
         f"val/{TextScore(metric, 0, '').key}": f"{metric} of validation",
     }
-    found: Curves = {}
+    curves: Curves = {}
     for key, title in keys.items():
         for name, runs in systems.items():
             seeds = [
                 {
                     int(row["step"]): float(row[key])
-                    for row in read_figures(run.home)
+                    for row in read_figures(run.run_dir)
                     if row.get(key)
                 }
                 for run in runs
@@ -163,5 +163,5 @@ def _learning(systems: Runs, metric: str) -> Curves:
             steps = sorted(set.intersection(*map(set, seeds)))
             if len(steps) > 1:  # of one there is no curve
                 points = [_point(step, [one[step] for one in seeds]) for step in steps]
-                found.setdefault(title, {})[name] = points
-    return found
+                curves.setdefault(title, {})[name] = points
+    return curves

@@ -56,8 +56,8 @@ def system_table(
         [
             name,
             str(len(score.seeds)),
-            *(_mean_told(metric, name) for metric in metrics),
-            *(_cost_told(costs[name], key) for key in known),
+            *(_format_mean(metric, name) for metric in metrics),
+            *(_format_cost(costs[name], key) for key in known),
         ]
         for name, score in metrics[0].systems.items()
     ]
@@ -86,14 +86,14 @@ def plain_table(metrics: Sequence[MetricFigures], costs: Mapping[str, Cost]) -> 
     return table("", ["system", "seeds", *scores, *_COLUMNS], rows)
 
 
-def _mean_told(metric: MetricFigures, name: str) -> str:
+def _format_mean(metric: MetricFigures, name: str) -> str:
     score = metric.systems[name]
     if score.interval is None:
         return f"{score.mean:.2f}"
     return f"{score.mean:.2f} ± {(score.interval[1] - score.interval[0]) / 2:.2f}"
 
 
-def _cost_told(cost: Cost, key: str) -> str | None:
+def _format_cost(cost: Cost, key: str) -> str | None:
     value = getattr(cost, key)
     if value is None or value == ():
         return None
@@ -140,15 +140,15 @@ def differing_sentences(
         system: np.mean([run.sentences[name].each for run in runs], 0)
         for system, runs in systems.items()
     }
-    found = []
+    tables = []
     for first, second in combinations(metrics[0].systems, 2):
         gaps = scores[first] - scores[second]
         rows = []
         for number in np.argsort(-np.abs(gaps), kind="stable")[:count].tolist():
             row = systems[first][0].rows[number]
             outputs = (systems[system][0].rows[number].output for system in (first, second))
-            told = f"{gaps[number]:+.1f}"
-            rows.append([str(number + 1), row.source, " | ".join(row.references), *outputs, told])
+            gap = f"{gaps[number]:+.1f}"
+            rows.append([str(number + 1), row.source, " | ".join(row.references), *outputs, gap])
         columns = ["sentence", "source", "references", first, second, f"{name}, difference"]
-        found.append(table(f"{first} and {second}", columns, rows))
-    return found
+        tables.append(table(f"{first} and {second}", columns, rows))
+    return tables

@@ -92,16 +92,16 @@ def measure_costs(
                     decode(rows.first(8))
                 rates[name].append(len(sources) / decode(rows).seconds)
             tell(number + 1, rounds)
-    found = {}
+    costs = {}
     for name, runs in systems.items():
         sizes = sizes_of(bundles[name].model) if name in bundles else {}
-        training = _training([read_figures(run.home) for run in runs])
-        found[name] = Cost(**training, **sizes, sentences_per_second=tuple(rates.get(name, ())))
-    return found
+        training = _training([read_figures(run.run_dir) for run in runs])
+        costs[name] = Cost(**training, **sizes, sentences_per_second=tuple(rates.get(name, ())))
+    return costs
 
 
 def _training(seeds: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:
-    each = [found for rows in seeds if (found := training_of(rows))]
+    each = [figures for rows in seeds if (figures := training_of(rows))]
     seconds = [one for one, _ in each if one is not None]
     key = "train/peak_memory_mb"
     memory = [[float(row[key]) for row in rows if row.get(key)] for rows in seeds]

@@ -69,14 +69,14 @@ class MetricFigures:
     @property
     def words(self) -> list[str]:
         """Conclusions about the systems, and what remains undecided."""
-        told = [
+        lines = [
             f"{self.name}: {_and(one)} cannot be told apart" for one in self.groups if len(one) > 1
         ]
         for name in self.systems:
-            found = [pair.words for pair in self.pairs if pair.first == name and pair.told_apart]
-            if found:
-                told.append(f"{self.name}: {name} is {self._better} {_and(found)}")
-        return told + self._words_of_single_seeds()
+            beaten = [pair.words for pair in self.pairs if pair.first == name and pair.told_apart]
+            if beaten:
+                lines.append(f"{self.name}: {name} is {self._better} {_and(beaten)}")
+        return lines + self._words_of_single_seeds()
 
     @property
     def _better(self) -> str:
@@ -86,7 +86,7 @@ class MetricFigures:
         single = [name for name, score in self.systems.items() if score.interval is None]
         if not single:
             return []
-        told = f"{self.name}: one seed of {_and(single)}, so no interval and no rank"
+        note = f"{self.name}: one seed of {_and(single)}, so no interval and no rank"
         differ = [
             f"{one.first} {self._better} {one.second} ({abs(one.difference):.2f}, "
             f"p {one.p_randomization:.4f})"
@@ -94,10 +94,10 @@ class MetricFigures:
             if one.p is None and one.p_randomization < LEVEL
         ]
         if not differ:
-            return [told]
+            return [note]
         models = "these models differ on these sentences, which says nothing of other seeds"
         more = f" and {len(differ) - _NAMED} more" if len(differ) > _NAMED else ""
-        return [told, f"{self.name}: {models}: {', '.join(differ[:_NAMED])}{more}"]
+        return [note, f"{self.name}: {models}: {', '.join(differ[:_NAMED])}{more}"]
 
 
 def judge(systems: Mapping[str, Sequence[ComparedRun]], pool: bool = False) -> list[MetricFigures]:
@@ -108,12 +108,12 @@ def judge(systems: Mapping[str, Sequence[ComparedRun]], pool: bool = False) -> l
         pool: assume equal variance over seeds in all systems.
     """
     first = next(iter(systems.values()))[0]
-    found = []
+    judged = []
     for name in first.sentences:
         counts = {system: [run.sentences[name] for run in runs] for system, runs in systems.items()}
         signature = first.results.scores[name].signature
-        found.append(_by_metric(name, signature, counts, pool))
-    return found
+        judged.append(_by_metric(name, signature, counts, pool))
+    return judged
 
 
 def _by_metric(
@@ -141,15 +141,17 @@ def _pairs(
     tests: Mapping[tuple[str, str], SentenceTests],
     pooled: SeedVariance | None,
 ) -> list[PairFigures]:
-    found = {(a, b): difference(ranked[a], ranked[b], pooled) for a, b in combinations(ranked, 2)}
-    p = holm({pair: one.p for pair, one in found.items() if one.p is not None})
+    differences = {
+        (a, b): difference(ranked[a], ranked[b], pooled) for a, b in combinations(ranked, 2)
+    }
+    p = holm({pair: one.p for pair, one in differences.items() if one.p is not None})
     bootstrap = holm({pair: one.bootstrap for pair, one in tests.items()})
     randomization = holm({pair: one.randomization for pair, one in tests.items()})
     return [
         PairFigures(
             *pair, one.value, one.interval, p.get(pair), bootstrap[pair], randomization[pair]
         )
-        for pair, one in found.items()
+        for pair, one in differences.items()
     ]
 
 

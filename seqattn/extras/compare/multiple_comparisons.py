@@ -7,11 +7,11 @@ from seqattn.metrics.significance import Pair
 
 def holm(p_values: Mapping[Pair, float]) -> dict[Pair, float]:
     """Correct p values for all pairs together, controlling the family-wise error (Holm 1979)."""
-    found, largest = {}, 0.0
+    corrected, largest = {}, 0.0
     for number, pair in enumerate(sorted(p_values, key=lambda pair: p_values[pair])):
         largest = max(largest, min(1.0, (len(p_values) - number) * p_values[pair]))
-        found[pair] = largest
-    return {pair: found[pair] for pair in p_values}
+        corrected[pair] = largest
+    return {pair: corrected[pair] for pair in p_values}
 
 
 def groups(names: Sequence[str], told_apart: set[Pair]) -> list[list[str]]:
@@ -22,13 +22,13 @@ def groups(names: Sequence[str], told_apart: set[Pair]) -> list[list[str]]:
         told_apart: pairs in either order.
     """
     apart = {frozenset(pair) for pair in told_apart}
-    found: list[list[str]] = []
+    sets: list[list[str]] = []
     for name in names:
         grown = [
-            [one for one in group if {one, name} not in apart] + [name] for group in [*found, []]
+            [one for one in group if {one, name} not in apart] + [name] for group in [*sets, []]
         ]
-        found = _largest([*found, *grown])
-    return found
+        sets = _largest([*sets, *grown])
+    return sets
 
 
 def _largest(sets: Sequence[list[str]]) -> list[list[str]]:

@@ -57,11 +57,11 @@ def check_alike(runs: Sequence[ComparedRun]) -> None:
 
 
 def _check_same(words: str, traits: Mapping[Path, str]) -> None:
-    found: dict[str, Path] = {}
+    values: dict[str, Path] = {}
     for path, value in traits.items():
-        found.setdefault(value, path)
-    if len(found) > 1:
-        told = ", ".join(f"{path} has {value}" for value, path in found.items())
+        values.setdefault(value, path)
+    if len(values) > 1:
+        told = ", ".join(f"{path} has {value}" for value, path in values.items())
         raise UserError(f"runs {words} and cannot be compared; evaluate them alike: {told}")
 
 
@@ -98,10 +98,10 @@ def systems_of(runs: Sequence[ComparedRun]) -> Systems:
 
 def _settings(run: ComparedRun) -> dict[str, str]:
     """Return settings by key; null values are omitted."""
-    found = (leaf for name, node in run.settings.items() for leaf in leaves(node, name))
+    settings = (leaf for name, node in run.settings.items() for leaf in leaves(node, name))
     return {
         leaf.key: str(leaf.value)
-        for leaf in found
+        for leaf in settings
         if leaf.value is not None and leaf.key not in _ASIDE and leaf.role not in _SAME
     }
 

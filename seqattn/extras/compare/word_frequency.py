@@ -22,10 +22,10 @@ def f1_by_frequency(
     Returns:
         F1 for each bin; None if no output and no reference has a word of it.
     """
-    made = [Counter(output.split()) for output in outputs]
+    produced = [Counter(output.split()) for output in outputs]
     wanted = [_words(texts) for texts in references]
-    both = [ours & theirs for ours, theirs in zip(made, wanted, strict=True)]
-    each = (_in_bins(words, counts) for words in (made, wanted, both))
+    both = [ours & theirs for ours, theirs in zip(produced, wanted, strict=True)]
+    each = (_in_bins(words, counts) for words in (produced, wanted, both))
     return [
         200 * right / (ours + theirs) if ours + theirs else None
         for ours, theirs, right in zip(*each, strict=True)
@@ -42,8 +42,8 @@ def _words(texts: Sequence[str]) -> Counter[str]:
 
 
 def _in_bins(sentences: Sequence[Counter[str]], counts: Mapping[str, int]) -> list[int]:
-    found = [0] * len(BINS)
+    totals = [0] * len(BINS)
     for words in sentences:
         for word, number in words.items():
-            found[bisect_right(EDGES, counts.get(word, 0))] += number
-    return found
+            totals[bisect_right(EDGES, counts.get(word, 0))] += number
+    return totals

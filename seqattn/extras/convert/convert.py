@@ -108,7 +108,7 @@ class Conversion(ScoredRun):
             return self._run(output, made_from)
 
     def _made_from(self) -> MadeFrom:
-        """Return the inputs that determine the new bundle, data included where it is read."""
+        """Return the inputs that determine the new bundle, including data if it is read."""
         config = read_config(user_path(self.bundle), self.trust)
         own = ("heads", "num_kv_heads", "slots", "prune", "uptrain_steps", "quantize", "scores")
         settings = {"verb": "convert", **{name: getattr(self, name) for name in own}}
@@ -186,9 +186,9 @@ class Conversion(ScoredRun):
             figures["cache, bytes a target token"] = f"{target:,}"
             figures["source keys and values, bytes a token"] = f"{source:,}"
         if rows is not None:
-            made = bundle.outputs(rows, self.generation)
-            figures |= {f"{what} a second": f"{rate:,.1f}" for what, rate in made.rates.items()}
-            scores = made.scores(self.scorer)
+            outputs = bundle.outputs(rows, self.generation)
+            figures |= {f"{what} a second": f"{rate:,.1f}" for what, rate in outputs.rates.items()}
+            scores = outputs.scores(self.scorer)
         return Report(figures, scores)
 
     def _print(self, reports: Mapping[str, Report]) -> None:
@@ -223,5 +223,7 @@ def _cache_bytes(model: Any) -> tuple[int, int]:
     model.features(token, state)
     first = state.nbytes
     model.features(token, state)
-    kept = sum(part.numel() * part.element_size() for pair in state.source for part in pair)
-    return state.nbytes - first, kept
+    per_source_token = sum(
+        part.numel() * part.element_size() for pair in state.source for part in pair
+    )
+    return state.nbytes - first, per_source_token

@@ -77,7 +77,7 @@ def noised(text: str, share: float, random: random.Random) -> str:
         random: random number generator.
     """
     words = text.split()
-    kept = [word for word in words if random.random() >= share] or words[:1]
-    blanked = [_BLANK if random.random() < share else word for word in kept]
+    remaining = [word for word in words if random.random() >= share] or words[:1]
+    blanked = [_BLANK if random.random() < share else word for word in remaining]
     places = [place + random.uniform(0, _FARTHEST + 1) for place in range(len(blanked))]
     return " ".join(word for _, word in sorted(zip(places, blanked), key=lambda pair: pair[0]))

@@ -26,30 +26,30 @@ def read_splits(source: Source, cache_dir: str | None) -> tuple[dict[str, Texts]
     Raises:
         UserError: if there is no training split, or a split has no targets.
     """
-    splits, told = {}, {}
+    splits, notes = {}, {}
     for split in ("train", "val", "test"):
         try:
             rows = source.load(split, Path(cache_dir) if cache_dir else None)
         except UserError as error:
             if split == "train":
                 raise
-            told[split] = f"left out: {error}"
+            notes[split] = f"left out: {error}"
             continue
         splits[split] = Texts.of(rows)
         if not splits[split].targets:
             raise UserError(f"the {split} split has no targets; name them in data")
-    return splits, told
+    return splits, notes
 
 
 def texts_contents(splits: Mapping[str, Texts]) -> dict[str, list[str]]:
     """Return digests of all texts of some splits, for `MadeFrom`."""
-    found = {}
+    digests = {}
     for split, texts in splits.items():
         digest = hashlib.sha256()
         for row in zip_longest(texts.sources, texts.targets, texts.references):
             digest.update(json.dumps(row).encode())
-        found[f"data.{split}"] = [digest.hexdigest()]
-    return found
+        digests[f"data.{split}"] = [digest.hexdigest()]
+    return digests
 
 
 def pair_line(
@@ -78,10 +78,10 @@ def write_choice(
         files: file names within it, by split.
         columns: further arguments of `Table`, besides the target and the references.
     """
-    home = directory.resolve()
+    absolute = directory.resolve()
     node = {
         TARGET: "seqattn.data.table.Table",
-        "files": {split: [str(home / file) for file in some] for split, some in files.items()},
+        "files": {split: [str(absolute / file) for file in some] for split, some in files.items()},
         **columns,
         "target_column": "target",
         "references_column": "references",

@@ -53,23 +53,23 @@ class TfidfIndex:
             rows = torch.arange(len(part))
             if not themselves:
                 cosines[rows, start + rows] = -1
-            found: list[list[tuple[int, float]]] = [[] for _ in part]
+            neighbours: list[list[tuple[int, float]]] = [[] for _ in part]
             for _ in range(count):
                 likeness, places = cosines.max(dim=1)
                 cosines[rows, places] = -1
-                for one, place, cosine in zip(found, places.tolist(), likeness.tolist()):
+                for one, place, cosine in zip(neighbours, places.tolist(), likeness.tolist()):
                     one.append((place, round(cosine, 5)))  # a text's cosine with itself is 1
-            yield from found
+            yield from neighbours
 
     def _cosines(self, counts: Sequence[Counter[str]]) -> Tensor:
         """Return cosines of texts with all known texts, (rows, N)."""
-        asked, known = self._vectors(counts), self._known
+        queries, known = self._vectors(counts), self._known
         dense = torch.zeros(len(self._rarity), len(counts))  # (V + 1, rows)
-        dense[asked.words, asked.rows] = asked.weights
-        found = functional.embedding_bag(
+        dense[queries.words, queries.rows] = queries.weights
+        cosines = functional.embedding_bag(
             known.words, dense, known.starts, mode="sum", per_sample_weights=known.weights
         )
-        return found.T.clamp(0, 1).contiguous()
+        return cosines.T.clamp(0, 1).contiguous()
 
     def _vectors(self, counts: Sequence[Counter[str]]) -> "_Vectors":
         nowhere = len(self._numbers)

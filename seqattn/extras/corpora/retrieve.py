@@ -61,26 +61,26 @@ class Retrieval:
         """
         if getattr(self.data, "yields", "pairs") != "pairs":
             raise UserError("retrieve takes pairs of texts; questions are trained on as they are")
-        asked = None if self.input is None else self._texts(user_path(self.input))
-        splits, told = read_splits(self.data, self.cache_dir)
+        queries = None if self.input is None else self._texts(user_path(self.input))
+        splits, summary = read_splits(self.data, self.cache_dir)
         directory = user_path(self.output)
         with claimed(directory, "output"):
-            made_from = self._made_from(splits, asked)
+            made_from = self._made_from(splits, queries)
             if made_from.is_finished(directory, f"data/{_CHOICE}.yaml"):
                 return directory
             train = splits["train"]
             index = TfidfIndex(train.sources)
             for split, texts in splits.items():
-                columns = self._found(index, train, texts.sources, split)
+                columns = self._augmentations(index, train, texts.sources, split)
                 made_from.write(directory)  # once there is something to write beside it
                 rows = zip(texts.sources, texts.targets, texts.references, columns)
                 write_whole(directory / f"{split}.jsonl", (pair_line(*row) for row in rows))
-                told[split] = _told(columns)
-            if asked is not None:
-                columns = self._found(index, train, asked, "input")
-                lines = (json_line({**own, "source": text}) for own, text in zip(columns, asked))
+                summary[split] = _summary(columns)
+            if queries is not None:
+                columns = self._augmentations(index, train, queries, "input")
+                lines = (json_line({**own, "source": text}) for own, text in zip(columns, queries))
                 write_whole(directory / "input.jsonl", lines)
-                told["input"] = _told(columns)
+                summary["input"] = _summary(columns)
             write_choice(
                 directory,
                 _CHOICE,
@@ -90,15 +90,15 @@ class Retrieval:
                 tag_columns=["likeness"],
             )
         notes = where_it_is(directory, _CHOICE)
-        if asked is not None:
+        if queries is not None:
             notes.append(f"generate from it: input={directory / 'input.jsonl'}")
-        print_table("retrieve", told, notes=notes)
+        print_table("retrieve", summary, notes=notes)
         return directory
 
-    def _made_from(self, splits: dict[str, Texts], asked: list[str] | None) -> MadeFrom:
+    def _made_from(self, splits: dict[str, Texts], queries: list[str] | None) -> MadeFrom:
         contents = texts_contents(splits)
-        if asked is not None:
-            contents |= texts_contents({"input": Texts(asked, [], [], None)})
+        if queries is not None:
+            contents |= texts_contents({"input": Texts(queries, [], [], None)})
         settings = {"verb": "retrieve", "neighbours": self.neighbours, "least": self.least}
         return MadeFrom(settings=settings, contents=contents)
 
@@ -107,7 +107,7 @@ class Retrieval:
         columns = {name: getattr(self.data, name, None) for name in names}
         return [text for part in read_texts(path, columns) for _, text in part]
 
-    def _found(
+    def _augmentations(
         self, index: TfidfIndex, train: Texts, texts: Sequence[str], split: str
     ) -> list[dict[str, str]]:
         """Return for each text the columns of its augmentation."""
@@ -126,7 +126,7 @@ class Retrieval:
         return columns
 
 
-def _told(columns: Sequence[dict[str, str]]) -> str:
+def _summary(columns: Sequence[dict[str, str]]) -> str:
     """Return a note on the number of texts and their similarity to known ones."""
     like = sum(int(row["likeness"]) >= 5 for row in columns)
     share = like / max(1, len(columns))

@@ -82,15 +82,15 @@ class SyntheticCorpus(BundleRun):
         """
         bundle = self.load(self.generation).texts(self.verb)
         source = task_class(bundle.config).source(self.data)
-        splits, told = read_splits(source, self.cache_dir)
+        splits, summary = read_splits(source, self.cache_dir)
         directory = user_path(self.output)
         with claimed(directory, "output"):
             made_from = self.made_from(splits)
             finished = made_from.is_finished(directory, f"data/{self.choice}.yaml")
-            told = self._make(bundle, splits, directory, made_from) | told
+            summary = self._make(bundle, splits, directory, made_from) | summary
         if not finished:
             notes = where_it_is(directory, self.choice)
-            print_table(f"{self.verb} by {self.names}", told, notes=notes)
+            print_table(f"{self.verb} by {self.names}", summary, notes=notes)
         return directory
 
     def _make(
@@ -100,7 +100,7 @@ class SyntheticCorpus(BundleRun):
         inputs = self.inputs(splits["train"])
         inputs = inputs if self.sentences is None else inputs.first(self.sentences)
         splits = {split: self.turned(texts) for split, texts in splits.items()}
-        told = self._write(bundle, inputs, directory / "synthetic.jsonl", made_from)
+        summary = self._write(bundle, inputs, directory / "synthetic.jsonl", made_from)
         names = {split: [f"{split}.jsonl"] for split in splits}
         names["train"] = ["synthetic.jsonl", *["original.jsonl"] * self.originals]
         for split, texts in splits.items():
@@ -108,13 +108,13 @@ class SyntheticCorpus(BundleRun):
                 rows = zip(texts.sources, texts.targets, texts.references, strict=True)
                 write_whole(directory / names[split][-1], starmap(pair_line, rows))
         write_choice(directory, self.choice, names, source_column="source")
-        return told
+        return summary
 
     def deciding(self) -> dict[str, Any]:
         """Return all settings that decide what the model writes."""
         search = self.settings["generation"]
-        kept = {key: value for key, value in search.items() if key != "workers"}
-        return {"verb": self.verb, "generation": kept, "sentences": self.sentences}
+        generation = {key: value for key, value in search.items() if key != "workers"}
+        return {"verb": self.verb, "generation": generation, "sentences": self.sentences}
 
     def contents(self) -> dict[str, list[str]]:
         """Return digests of inputs besides the data."""
@@ -134,7 +134,7 @@ class SyntheticCorpus(BundleRun):
         if is_file(file):
             return {"sentences": f"{total:,}, all there"}
         with file_faults("write", part):
-            first = _whole_parts(part)
+            first = _complete_parts(part)
             with (
                 progress("writing", "sentences") as tell,
                 bundle.generator(self.search).open() as generator,
@@ -163,21 +163,21 @@ class SyntheticCorpus(BundleRun):
         def moved(done: int, _: int) -> None:
             tell(numbers.start + done, len(inputs.sources))
 
-        found = generate_from_windows(generator, encoded, numbers, moved)
-        for number, some in zip(numbers, found, strict=True):
+        generated = generate_from_windows(generator, encoded, numbers, moved)
+        for number, some in zip(numbers, generated, strict=True):
             outputs = bundle.tokenizer.decode_target([one.ids for one in some])
             yield *self.pair(number, inputs, outputs), []
 
 
-def _whole_parts(file: Path) -> int:
+def _complete_parts(file: Path) -> int:
     """Truncate a file to its complete parts and return the number of remaining lines."""
-    lines = size = kept = 0
+    lines = size = complete = 0
     if not file.exists():
         return 0
     with file.open("r+b") as rows:
         for number, line in enumerate(rows, 1):
             size += len(line)
             if number % _PART == 0 and line.endswith(b"\n"):
-                lines, kept = number, size
-        rows.truncate(kept)
+                lines, complete = number, size
+        rows.truncate(complete)
     return lines

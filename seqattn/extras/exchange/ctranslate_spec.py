@@ -104,8 +104,8 @@ def _check(model: nn.Module) -> None:
 def _attentions(stack: LayerStack) -> list[MultiHeadAttention]:
     """Return every attention of a stack's layers."""
     names = "self_attention", "cross_attention"
-    found = (getattr(layer, name, None) for layer in stack.layers for name in names)
-    return [part for part in found if part is not None]
+    parts = (getattr(layer, name, None) for layer in stack.layers for name in names)
+    return [part for part in parts if part is not None]
 
 
 def _stack(kind: Any, stack: LayerStack, config: TransformerConfig) -> Any:

@@ -27,9 +27,9 @@ class AlignmentErrorRate(Metric):
         for name in ("right", "total"):
             self.add_state(name, default=torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
 
-    def update(self, found: Iterable[Link], sure: Set[Link], possible: Set[Link]) -> None:
+    def update(self, predicted: Iterable[Link], sure: Set[Link], possible: Set[Link]) -> None:
         """Add a sentence. Args: links as pairs of a source and a target word."""
-        links = set(found)
+        links = set(predicted)
         self.right += len(links & sure) + len(links & (possible | sure))
         self.total += len(links) + len(sure)
 

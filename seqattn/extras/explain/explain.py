@@ -144,29 +144,29 @@ class Explaining:
         if len(each) > 1:
             print(f"data, search and scorer are those of {next(iter(each))}")
         what = f"outputs on {self.split}" if self.targets == "outputs" else self.split
-        methods = {label: methods_table(what, found) for label, found in each.items()}
+        methods = {label: methods_table(what, results) for label, results in each.items()}
         print_tables(methods, METHOD_DIGITS)
         replaced = {
-            label: replaced_table(self.split, self.replaced, found["replaced"])
-            for label, found in each.items()
-            if found["replaced"]
+            label: replaced_table(self.split, self.replaced, results["replaced"])
+            for label, results in each.items()
+            if results["replaced"]
         }
         if replaced:
             widest = max(len(table["columns"]) for table in replaced.values())
             print_tables(replaced, [2] * (widest - 1))
-        for label, found in each.items():
-            kept = {f"explanations_{what.replace(' ', '_')}": methods[label]}
+        for label, results in each.items():
+            tables = {f"explanations_{what.replace(' ', '_')}": methods[label]}
             if label in replaced:
-                kept[f"replaced_{self.split}"] = replaced[label]
-            keep_tables(found["bundle"], kept)
+                tables[f"replaced_{self.split}"] = replaced[label]
+            keep_tables(results["bundle"], tables)
 
     def _one(self, run: ScoredRun, label: str) -> dict[str, Any]:
         bundle = run.load(self.generation).texts("explain")
         if self.text is not None:
-            told = explain_text(bundle, self.names, self.text, self.target, self.generation)
+            explanation = explain_text(bundle, self.names, self.text, self.target, self.generation)
             slow = self._slow(bundle.model)
             print(f"\n{slow_note(slow)}" if slow else "")
-            return told
+            return explanation
         texts = run.read_texts(bundle)
         own = self.targets == "outputs"
         file = None if own else self.data.alignments_of(self.split)
@@ -189,10 +189,10 @@ class Explaining:
 def _curves(each: Found) -> dict[str, dict[str, Sequence[float]]]:
     """Return curves of probability by method, for each bundle without and with the top tokens."""
     panels = {}
-    for label, found in each.items():
+    for label, results in each.items():
         begin = f"{label}: " if len(each) > 1 else ""
         for key, name in (("removed", "without the top tokens"), ("kept", "the top tokens alone")):
-            panels[begin + name] = {m: row[key] for m, row in found["methods"].items()}
+            panels[begin + name] = {m: row[key] for m, row in results["methods"].items()}
     return panels
 
 

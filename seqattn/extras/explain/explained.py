@@ -67,10 +67,10 @@ class ExplainedBundle:
         sources = self.bundle.encode(self.texts.sources)
         if own:
             with progress(f"generating with {self.name}", "sentences") as tell:
-                found = generate_from_windows(
+                outputs = generate_from_windows(
                     self.bundle.generator(self.search), sources, progress=tell
                 )
-            targets = [self.bundle.ended(best[0].ids) for best in found]
+            targets = [self.bundle.ended(best[0].ids) for best in outputs]
         else:
             targets = self.bundle.tokenizer.encode_target(self.texts.targets)
         most = self.bundle.model.max_source_length, self.bundle.model.max_target_length
@@ -96,18 +96,18 @@ class ExplainedBundle:
             seed: seed of the random baseline.
         """
         reasons = {name: METHODS[name].why_not(self.bundle.model) for name in names}
-        found, seconds = {}, {}
+        contributions, seconds = {}, {}
         for name in names:
             if reasons[name] is None:
-                found[name], seconds[name] = self._contributions(name, sample.pairs)
-        found[RANDOM] = random_contributions(sample.pairs, seed)
+                contributions[name], seconds[name] = self._contributions(name, sample.pairs)
+        contributions[RANDOM] = random_contributions(sample.pairs, seed)
         with progress(f"removing tokens for {self.name}", "parts of sources") as tell:
-            judged = judge(self.bundle.model, sample.pairs, found, tell)
+            judged = judge(self.bundle.model, sample.pairs, contributions, tell)
         rows: dict[str, dict[str, Any]] = {}
         for name, faithfulness in judged.methods.items():
             rows[name] = faithfulness._asdict()
             if self.links is not None:
-                rows[name] |= self._alignment_error(found[name], sample, self.links)
+                rows[name] |= self._alignment_error(contributions[name], sample, self.links)
             if name in seconds:
                 rows[name]["seconds_per_sentence"] = seconds[name] / len(sample.pairs)
         return {
@@ -118,7 +118,7 @@ class ExplainedBundle:
 
     def _contributions(self, method: str, pairs: Sequence[Pair]) -> tuple[list[Tensor], float]:
         """Return a method's source contributions for each pair, (T, S), and the seconds."""
-        found = [torch.empty(0)] * len(pairs)
+        contributions = [torch.empty(0)] * len(pairs)
         seconds, done = 0.0, 0
         device = next(self.bundle.model.parameters()).device
         with progress(f"{method} of {self.name}", "sentences") as tell:
@@ -129,20 +129,20 @@ class ExplainedBundle:
                 said = explain(self.bundle.model, source, target, method).source
                 seconds += time.perf_counter() - began
                 for row, one in zip(batch, said.detach().double().cpu(), strict=True):
-                    found[row] = one[: len(pairs[row].target), : len(pairs[row].source)]
+                    contributions[row] = one[: len(pairs[row].target), : len(pairs[row].source)]
                 done += len(batch)
                 tell(done, len(pairs))
-        return found, seconds
+        return contributions, seconds
 
     def _alignment_error(
-        self, found: Sequence[Tensor], sample: Sample, links: Sequence[WordLinks]
+        self, contributions: Sequence[Tensor], sample: Sample, links: Sequence[WordLinks]
     ) -> dict[str, float]:
         """Return the alignment error rate against the gold links, and the number of sentences.
 
         Skips sentences whose words are not separated by spaces.
         """
         metric, count, tokenizer = AlignmentErrorRate(), 0, self.bundle.tokenizer
-        for row, pair, weights in zip(sample.rows, sample.pairs, found, strict=True):
+        for row, pair, weights in zip(sample.rows, sample.pairs, contributions, strict=True):
             source, target = self.texts.sources[row], self.texts.targets[row]
             pieces = (
                 tokenizer.source_pieces(pair.source, source),
@@ -170,16 +170,16 @@ class ExplainedBundle:
             return {"cannot_be_had": str(reason)}
         sample = self.sample()
         jobs = [(edit, part) for edit in edits for part in parts]
-        found: dict[str, Any] = {edit: {} for edit in edits}
+        scores: dict[str, Any] = {edit: {} for edit in edits}
         with progress(f"replacing attention of {self.name}", "decodings") as tell:
-            found["as_trained"] = self._scores(scorer, sample)
+            scores["as_trained"] = self._scores(scorer, sample)
             tell(1, len(jobs) + 1)
             for number, (edit, part) in enumerate(jobs, 2):
                 weights = {name: EDITS[edit](seed + at) for at, name in enumerate(parts[part])}
                 with intervene(self.bundle.model, weights):
-                    found[edit][part] = self._scores(scorer, sample)
+                    scores[edit][part] = self._scores(scorer, sample)
                 tell(number, len(jobs) + 1)
-        return found | {"without": without}
+        return scores | {"without": without}
 
     def _scores(self, scorer: Any, sample: Sample) -> dict[str, float]:
         said = torch.cat(target_log_probabilities(self.bundle.model, sample.pairs))

@@ -21,18 +21,18 @@ METHOD_DIGITS = tuple(digits for _, digits in _COLUMNS.values())
 """Decimals of each column."""
 
 
-def methods_table(what: str, found: Mapping[str, Any]) -> TableDocument:
-    """Return a row for each method. Args: found: methods of a bundle, as in explanations.json."""
+def methods_table(what: str, results: Mapping[str, Any]) -> TableDocument:
+    """Return a row for each method. Args: results: methods of a bundle, as in explanations.json."""
     rows: list[list[str | float | None]] = [
         [method, *(rounded(row.get(key), digits) for key, digits in _COLUMNS.values())]
-        for method, row in found["methods"].items()
+        for method, row in results["methods"].items()
     ]
-    left = f", {found['left_out']} left out" if found["left_out"] else ""
+    left = f", {results['left_out']} left out" if results["left_out"] else ""
     notes = [
-        f"{found['sentences']:,} sentences{left}; a target token's probability is "
-        f"{found['probability']:.3f}",
-        *(f"{name}: {why}" for name, why in found["cannot_be_had"].items()),
-        *([slow_note(found["slow"])] if found["slow"] else []),
+        f"{results['sentences']:,} sentences{left}; a target token's probability is "
+        f"{results['probability']:.3f}",
+        *(f"{name}: {why}" for name, why in results["cannot_be_had"].items()),
+        *([slow_note(results["slow"])] if results["slow"] else []),
         _METHODS_MEAN,
     ]
     columns = ["method", *_COLUMNS]

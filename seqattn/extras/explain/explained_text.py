@@ -44,7 +44,7 @@ def explain_text(
         print(f"windows: {len(windows)}, of which number {window + 1} is explained")
     device = next(bundle.model.parameters()).device
     ids = (torch.tensor([source], device=device), torch.tensor([said], device=device))
-    found: dict[str, Any] = {"source": read, "output": predicted, "methods": {}}
+    results: dict[str, Any] = {"source": read, "output": predicted, "methods": {}}
     for method in methods:
         reason = METHODS[method].why_not(bundle.model)
         if reason is not None:
@@ -53,14 +53,14 @@ def explain_text(
         one = Explanation(*(part[0].detach().cpu() for part in explain(bundle.model, *ids, method)))
         print(f"\n{method} ({METHODS[method].cites})")
         _print(one, read, predicted)
-        found["methods"][method] = {name: part.tolist() for name, part in one._asdict().items()}
-    return found
+        results["methods"][method] = {name: part.tolist() for name, part in one._asdict().items()}
+    return results
 
 
-def _print(found: Explanation, read: Sequence[str], predicted: Sequence[str]) -> None:
+def _print(explanation: Explanation, read: Sequence[str], predicted: Sequence[str]) -> None:
     """Print a line per target token: its top contributions, then those of prefix and rest."""
     wide = max(map(len, predicted))
-    for piece, row, prefix, rest in zip(predicted, *found, strict=True):
+    for piece, row, prefix, rest in zip(predicted, *explanation, strict=True):
         top = row.abs().argsort(descending=True, stable=True)[:_TOP].tolist()
         words = "  ".join(f"{read[place]} {float(row[place]):.2f}" for place in top)
         others = f"output so far {float(prefix.sum()):.2f}, rest {float(rest):.2f}"

@@ -74,16 +74,16 @@ def judge(
     drops = [_leave_one_out(read, row, pair) for row, pair in enumerate(pairs)]
     methods = {}
     for name, several in contributions.items():
-        removed, kept = _curves(read, pairs, tops[name])
+        removed, retained = _curves(read, pairs, tops[name])
         correlations = [
             kendall(one[:, :-1], drop) for one, drop in zip(several, drops, strict=True)
         ]
         methods[name] = Faithfulness(
             probability - sum(removed) / len(removed),
-            probability - sum(kept) / len(kept),
+            probability - sum(retained) / len(retained),
             float(torch.cat(correlations).nanmean()),
             removed,
-            kept,
+            retained,
         )
     return Judged(methods, probability)
 
@@ -125,12 +125,15 @@ def _wanted(
     """Return the number of target tokens needed, by the pair's row and remaining source tokens."""
     wanted: dict[tuple[int, int], int] = {}
     for row, pair in enumerate(pairs):
-        whole = _all_of(pair)
-        for left in (whole, *(whole & ~(1 << place) for place in range(len(pair.source) - 1))):
+        complete = _all_of(pair)
+        for left in (
+            complete,
+            *(complete & ~(1 << place) for place in range(len(pair.source) - 1)),
+        ):
             wanted[row, left] = len(pair.target)
         for ranked in tops:
             for t, sets in enumerate(ranked[row], 1):
-                for left in (*sets, *(whole & ~one for one in sets)):
+                for left in (*sets, *(complete & ~one for one in sets)):
                     wanted[row, left] = max(t, wanted.get((row, left), 0))
     return wanted
 
@@ -146,26 +149,26 @@ def _read_parts(
         *tokens, end = pairs[row].source
         source = [token for place, token in enumerate(tokens) if left >> place & 1]
         parts.append(Pair([*source, end], pairs[row].target[:count]))
-    found = target_log_probabilities(model, parts, progress)
-    return {part: said.exp() for part, said in zip(wanted, found, strict=True)}
+    log_probabilities = target_log_probabilities(model, parts, progress)
+    return {part: said.exp() for part, said in zip(wanted, log_probabilities, strict=True)}
 
 
 def _leave_one_out(read: _Read, row: int, pair: Pair) -> Tensor:
     """Return the drop (T, n) of each target token's probability without each source token."""
-    whole, places = _all_of(pair), range(len(pair.source) - 1)
-    without = [read[row, whole & ~(1 << place)] for place in places]
-    return read[row, whole][:, None] - torch.stack(without, dim=1)
+    complete, places = _all_of(pair), range(len(pair.source) - 1)
+    without = [read[row, complete & ~(1 << place)] for place in places]
+    return read[row, complete][:, None] - torch.stack(without, dim=1)
 
 
 def _curves(
     read: _Read, pairs: Sequence[Pair], tops: Sequence[list[list[int]]]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean probabilities without, and with only, the top tokens for each of `PERCENTS`."""
-    removed, kept = [], []
+    removed, retained = [], []
     for row, pair in enumerate(pairs):
-        whole = _all_of(pair)
+        complete = _all_of(pair)
         for t, sets in enumerate(tops[row]):
-            removed.append([float(read[row, whole & ~one][t]) for one in sets])
-            kept.append([float(read[row, one][t]) for one in sets])
-    means = torch.tensor([removed, kept], dtype=torch.float64).mean(dim=1).tolist()
+            removed.append([float(read[row, complete & ~one][t]) for one in sets])
+            retained.append([float(read[row, one][t]) for one in sets])
+    means = torch.tensor([removed, retained], dtype=torch.float64).mean(dim=1).tolist()
     return tuple(means[0]), tuple(means[1])

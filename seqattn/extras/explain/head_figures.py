@@ -68,13 +68,13 @@ class HeadFigures(NamedTuple):
         if self.entropy is None:
             return "unused"
         is_decoder = self.own is not None and self.after is None
-        found = {
+        candidates = {
             "positional": (self.positional, POSITIONAL),
             "alignment": (self.alignment, ALIGNED),
             "begin" if is_decoder else "end": (self.mark, MARKED),
             "broad": (self.relative_entropy, BROAD),
         }
-        fitting = (name for name, (x, least) in found.items() if x is not None and x >= least)
+        fitting = (name for name, (x, least) in candidates.items() if x is not None and x >= least)
         return next(fitting, "mixed")
 
 
@@ -106,7 +106,8 @@ def head_figures(model: Seq2SeqModel, pairs: Sequence[Pair]) -> dict[str, list[H
                 decides if across else None,
             )  # fmt: skip
     return {
-        name: [_figures(found, head) for head in range(found.heads)] for name, found in sums.items()
+        name: [_figures(head_sums, head) for head in range(head_sums.heads)]
+        for name, head_sums in sums.items()
     }
 
 
@@ -121,9 +122,9 @@ def _rarest(keys: Tensor, counts: Counter[int]) -> Tensor:
         [counts[key] if key not in (PAD, BOS, EOS) else most for key in row]
         for row in keys.tolist()
     ]
-    found = torch.tensor(by_key, device=keys.device)
-    least = found.min(dim=1, keepdim=True).values
-    return (found == least) & (found < most)
+    frequencies = torch.tensor(by_key, device=keys.device)
+    least = frequencies.min(dim=1, keepdim=True).values
+    return (frequencies == least) & (frequencies < most)
 
 
 def _figures(sums: Sums, head: int) -> HeadFigures:

@@ -41,5 +41,5 @@ def pruned_by_importance(run: ScoredRun, bundle: Bundle, count: int) -> TextBund
     if not pairs:
         raise UserError(f"the {run.split} split has no pairs to judge heads by; give another split")
     print(f"judging heads by {len(pairs):,} pairs of {run.split}", file=sys.stderr)
-    kept = units.least_important(by_attention(head_importance(bundle.model, pairs)))
-    return pruned(bundle, kept)
+    retained = units.least_important(by_attention(head_importance(bundle.model, pairs)))
+    return pruned(bundle, retained)

@@ -30,8 +30,8 @@ class AblationCurve(NamedTuple):
 def head_map(attentions: Mapping[str, AttentionHeads], title: str) -> Figure:
     """Plot layers down, heads across, a panel per slot: roles as colours, importance as bars."""
     slots: dict[str, list[AttentionHeads]] = {}
-    for name, found in attentions.items():
-        slots.setdefault(found.slot or name, []).append(found)
+    for name, heads in attentions.items():
+        slots.setdefault(heads.slot or name, []).append(heads)
     most = max(1, *(len(one.heads) for one in attentions.values()))
     deep = max(map(len, slots.values()))
     size = (max(6.0, 1.0 + (0.75 * most + 0.9) * len(slots)), 2.6 + 0.75 * deep)

@@ -82,7 +82,7 @@ class HeadAnalysis(ScoredRun):
             "bundle": self.bundle,
             "split": self.split,
             "sentences": len(pairs),
-            "attentions": {name: found.plain() for name, found in attentions.items()},
+            "attentions": {name: heads.plain() for name, heads in attentions.items()},
             "ablation": None if curve is None else curve._asdict(),
             "generation": self.settings.get("generation"),
         }

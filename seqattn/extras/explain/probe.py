@@ -119,11 +119,11 @@ class Probing(BundleRun):
         self, bundle: TextBundle, read: Sequence[WordPieces], labels: Labels
     ) -> dict[str, Any]:
         states, even = _both(bundle, read)
-        found: dict[str, Any] = {"majority": labels.majority, "by word form": labels.by_form}
-        found["layers"] = {}
+        accuracies: dict[str, Any] = {"majority": labels.majority, "by word form": labels.by_form}
+        accuracies["layers"] = {}
         for layer, of in states.items():
             accuracy, control = labels.accuracy(of), labels.accuracy(of, control=True)
-            found["layers"][layer] = {
+            accuracies["layers"][layer] = {
                 "accuracy": accuracy,
                 "control": control,
                 "selectivity": accuracy - control,
@@ -131,7 +131,7 @@ class Probing(BundleRun):
             }
         rows = {
             layer: ["-" if x is None else f"{100 * x:.1f}" for x in of.values()]
-            for layer, of in found["layers"].items()
+            for layer, of in accuracies["layers"].items()
         }
         held = int((~labels.learnt).sum())
         notes = [
@@ -141,26 +141,26 @@ class Probing(BundleRun):
             f"{100 * labels.by_form:.1f}; control: random labels of word forms",
         ]
         print_table(
-            f"linear probe of {self.labels}", rows, list(found["layers"]["embedding"]), notes
+            f"linear probe of {self.labels}", rows, list(accuracies["layers"]["embedding"]), notes
         )
-        return found
+        return accuracies
 
     def _neighbours(
-        self, bundle: TextBundle, given: list[WordPieces], read: list[WordPieces]
+        self, bundle: TextBundle, examples: list[WordPieces], read: list[WordPieces]
     ) -> dict[str, Any]:
-        sentences = [*given, *read]
-        looked_in = len(given) or len(read)
+        sentences = [*examples, *read]
+        looked_in = len(examples) or len(read)
         words = [(sentence, n) for sentence in sentences for n in range(len(sentence.words))]
         inside = sum(len(sentence.words) for sentence in sentences[:looked_in])
-        asked = _form(str(self.word))
-        places = [n for n in range(inside) if _form(words[n][0].words[words[n][1]]) == asked]
+        form = _form(str(self.word))
+        places = [n for n in range(inside) if _form(words[n][0].words[words[n][1]]) == form]
         if len(places) < 2:
             raise UserError(
                 f"word={self.word} must be there twice, in two senses, and is {len(places)} times; "
                 "give texts=[...] that hold it"
             )
         places = places[:_SHOWN]
-        found: dict[str, Any] = {}
+        layers: dict[str, Any] = {}
         states, even = _both(bundle, sentences)
         for layer, of in states.items():
             kinds = {layer: of} if layer == "embedding" else {f"{layer}, attention": of}
@@ -168,21 +168,21 @@ class Probing(BundleRun):
                 kinds[f"{layer}, uniform attention"] = even[layer]
             for kind, vectors in kinds.items():
                 near = [nearest_words(vectors, place, self.neighbours) for place in places]
-                found[kind] = {
+                layers[kind] = {
                     "cosine": nearest_words(vectors[places[:2]], 0, 1)[0][1],
                     "neighbours": [[(_in_context(*words[n]), x) for n, x in one] for one in near],
                 }
         at = [" ".join(words[place][0].words) for place in places]
-        self._print_neighbours(found, at)
-        return {"places": at, "layers": found}
+        self._print_neighbours(layers, at)
+        return {"places": at, "layers": layers}
 
-    def _print_neighbours(self, found: Mapping[str, Any], places: Sequence[str]) -> None:
+    def _print_neighbours(self, layers: Mapping[str, Any], places: Sequence[str]) -> None:
         rows = {
             layer: [
                 f"{of['cosine']:.2f}",
                 *("\n".join(f"{word} {x:.2f}" for word, x in near) for near in of["neighbours"]),
             ]
-            for layer, of in found.items()
+            for layer, of in layers.items()
         }
         names = [f"{self.word} {number}" for number in range(1, len(places) + 1)]
         notes = [f"{name}: {text}" for name, text in zip(names, places, strict=True)]
@@ -192,15 +192,15 @@ class Probing(BundleRun):
 
 def in_words(bundle: TextBundle, texts: Sequence[str]) -> list[WordPieces]:
     """Split texts into words at spaces, with the ids of each."""
-    found = []
+    sentences = []
     for text, (ids, offsets) in zip(texts, bundle.tokenizer.source_offsets(texts), strict=True):
         spans = [match.span() for match in re.finditer(r"\S+", text)]
         owners = [
             next((n for n, (start, end) in enumerate(spans) if start < last <= end), None)
             for _, last in offsets
         ]
-        found.append(WordPieces(text.split(), [*ids, EOS], [*owners, None]))
-    return found
+        sentences.append(WordPieces(text.split(), [*ids, EOS], [*owners, None]))
+    return sentences
 
 
 def _both(

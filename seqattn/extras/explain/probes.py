@@ -41,7 +41,7 @@ def word_states(model: Seq2SeqModel, sentences: Sequence[WordPieces]) -> dict[st
         on, the last as the decoder reads it. A recurrent encoder has "embedding" and "encoder".
     """
     device = next(model.parameters()).device
-    found: dict[str, list[Tensor]] = {}
+    parts: dict[str, list[Tensor]] = {}
     for sentence in sentences:
         with _listening(model) as heard:
             outputs = model.encode(torch.tensor([sentence.ids], device=device)).outputs
@@ -51,8 +51,8 @@ def word_states(model: Seq2SeqModel, sentences: Sequence[WordPieces]) -> dict[st
         of_word = (owners[None] == torch.arange(len(sentence.words))[:, None]).to(outputs)
         mean = of_word / of_word.sum(dim=1, keepdim=True).clamp(min=1)  # (words, S)
         for layer, states in heard.items():
-            found.setdefault(layer, []).append((mean @ states[0]).cpu())
-    return {layer: torch.cat(states) for layer, states in found.items()}
+            parts.setdefault(layer, []).append((mean @ states[0]).cpu())
+    return {layer: torch.cat(states) for layer, states in parts.items()}
 
 
 @contextmanager
@@ -153,10 +153,10 @@ class Labels(NamedTuple):
         def loss() -> Tensor:
             optimizer.zero_grad()
             logits = F.linear(x[self.learnt], weight, bias)
-            found = F.cross_entropy(logits, target[self.learnt])
-            found = found + _PENALTY * weight.square().sum()
-            found.backward()
-            return found
+            value = F.cross_entropy(logits, target[self.learnt])
+            value = value + _PENALTY * weight.square().sum()
+            value.backward()
+            return value
 
         optimizer.step(loss)
         said = F.linear(x, weight, bias).argmax(dim=1)

@@ -99,20 +99,20 @@ def _units(name: str, attention: nn.Module) -> list[list[int]]:
     return [list(range(first, first + size)) for first in range(0, attention.num_heads, size)]
 
 
-def pruned(bundle: TextBundle, kept: Heads) -> TextBundle:
+def pruned(bundle: TextBundle, retained: Heads) -> TextBundle:
     """Return a bundle with the same weights, without those of removed heads.
 
     Args:
-        kept: retained heads of each attention that loses heads.
+        retained: retained heads of each attention that loses heads.
     """
-    config = _config(bundle, kept)
+    config = _config(bundle, retained)
     model: Any = Architecture.of(config).build(Vocabularies.of(bundle.tokenizer))
-    keep_heads(bundle.model, model, kept)
+    keep_heads(bundle.model, model, retained)
     device = next(bundle.model.parameters()).device
     return replace(bundle, model=model.to(device).eval(), config=config, scores={})
 
 
-def _config(bundle: TextBundle, kept: Heads) -> dict[str, Node]:
+def _config(bundle: TextBundle, retained: Heads) -> dict[str, Node]:
     """Return a configuration with the retained heads of each layer."""
     config, shared = dict(bundle.config), bundle.config["attention"]
     for slot, (stack, kind) in _PLACES.items():
@@ -121,9 +121,9 @@ def _config(bundle: TextBundle, kept: Heads) -> dict[str, Node]:
         nodes = node if isinstance(node, list) else [node]
         layers = getattr(bundle.model, stack).layers
         names = [f"{stack}.layers.{number}.{kind}_attention" for number in range(len(layers))]
-        if any(name in kept for name in names):
+        if any(name in retained for name in names):
             config[own] = [
-                _of_layer(nodes[number % len(nodes)], kept.get(name))
+                _of_layer(nodes[number % len(nodes)], retained.get(name))
                 for number, name in enumerate(names)
             ]
     return config
@@ -137,25 +137,25 @@ def cross_node(node: Node) -> Node:
     return choices("attention")["mha"] | {"num_kv_heads": node["num_heads"]} | heads
 
 
-def _of_layer(node: Node, kept: Sequence[int] | None) -> Node:
-    if kept is None:
+def _of_layer(node: Node, retained: Sequence[int] | None) -> Node:
+    if retained is None:
         return node
     before = node.get("kept_heads") or range(node["num_heads"])
-    return {**node, "kept_heads": [before[head] for head in kept]}
+    return {**node, "kept_heads": [before[head] for head in retained]}
 
 
 @torch.no_grad()
-def keep_heads(source: nn.Module, target: nn.Module, kept: Heads) -> None:
+def keep_heads(source: nn.Module, target: nn.Module, retained: Heads) -> None:
     """Copy weights to a model with fewer heads than `source`, including those per head.
 
     Per-head parameters of kernels and positions are selected likewise.
 
     Args:
         target: a Transformer like `source`, but with `kept_heads`.
-        kept: heads of `source` in each attention that has fewer.
+        retained: heads of `source` in each attention that has fewer.
     """
     parts: dict[str, tuple[int, Sequence[int]]] = {}
-    for name, heads in kept.items():
+    for name, heads in retained.items():
         attention: Any = source.get_submodule(name)
         shared = attention.num_heads // attention.num_kv_heads
         groups = sorted({head // shared for head in heads})

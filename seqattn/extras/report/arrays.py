@@ -22,6 +22,6 @@ def packed(values: Tensor) -> ArrayDocument:
     numbers = values.detach().double().cpu().numpy()
     low, high = min(0.0, numbers.min(initial=0.0)), max(0.0, numbers.max(initial=0.0))
     step = (high - low) / LEVELS or 1.0
-    whole = np.rint((numbers - low) / step).astype("<u2")
-    data = base64.b64encode(whole.tobytes()).decode("ascii")
+    steps = np.rint((numbers - low) / step).astype("<u2")
+    data = base64.b64encode(steps.tobytes()).decode("ascii")
     return {"shape": list(numbers.shape), "low": float(low), "step": float(step), "data": data}

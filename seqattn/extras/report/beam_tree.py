@@ -30,12 +30,12 @@ class _Recorded(BeamSentence):
         self._live = [-1] * search.beam_size
 
     def advance(
-        self, length: int, extras: list[float], *found: list[Any]
+        self, length: int, extras: list[float], *columns: list[Any]
     ) -> list[tuple[float, int, int]]:
         if self.done:
-            return super().advance(length, extras, *found)
-        candidates = list(zip(*found, strict=True))
-        live = super().advance(length, extras, *found)
+            return super().advance(length, extras, *columns)
+        candidates = list(zip(*columns, strict=True))
+        live = super().advance(length, extras, *columns)
         places: dict[tuple[int, int], int] = {}
         for rank, (score, parent, token) in enumerate(candidates):
             if score > float("-inf"):
@@ -64,9 +64,9 @@ class TracedBeamSearch(BeamSearch):
         return cls(**{**own, "n_best": search.beam_size, "batch_size": 1, "workers": 1})
 
     def begin(self, most: int) -> BeamSentence:
-        made = _Recorded(self, most)
-        self.trees.append(made)
-        return made
+        recorded = _Recorded(self, most)
+        self.trees.append(recorded)
+        return recorded
 
 
 def tree_document(

@@ -19,7 +19,7 @@ def source_measure(models: Sequence[Seq2SeqModel]) -> str:
     return next(name for name in _SHARING if not any(map(METHODS[name].why_not, models)))
 
 
-def source_use(found: Explanation) -> float:
+def source_use(explanation: Explanation) -> float:
     """Return the share of an output that comes from the source rather than from its prefix.
 
     A low value is a sign of hallucination (Ferrando et al. 2022, arXiv 2205.11631, section 5.2).
@@ -30,13 +30,13 @@ def source_use(found: Explanation) -> float:
     Returns:
         Mean over target tokens, from 0 to 1.
     """
-    source, prefix = (part[0].abs().sum(dim=1) for part in (found.source, found.prefix))
+    source, prefix = (part[0].abs().sum(dim=1) for part in (explanation.source, explanation.prefix))
     return float((source / (source + prefix).clamp(min=1e-12)).mean())
 
 
-def explanation_document(method: Method, found: Explanation | str) -> ExplanationDocument:
+def explanation_document(method: Method, explanation: Explanation | str) -> ExplanationDocument:
     """Return the document of a method's explanation, or of why there is none."""
-    made: ExplanationDocument = {
+    document: ExplanationDocument = {
         "method": method.name,
         "cites": method.cites,
         "signed": method.signed,
@@ -45,7 +45,7 @@ def explanation_document(method: Method, found: Explanation | str) -> Explanatio
         "rest": None,
         "reason": "",
     }
-    if isinstance(found, str):
-        return {**made, "reason": found}
-    source, prefix, rest = (packed(part[0]) for part in found)
-    return {**made, "source": source, "prefix": prefix, "rest": rest}
+    if isinstance(explanation, str):
+        return {**document, "reason": explanation}
+    source, prefix, rest = (packed(part[0]) for part in explanation)
+    return {**document, "source": source, "prefix": prefix, "rest": rest}

@@ -67,11 +67,11 @@ class QuestionLook:
         windows = self._windows(text, context)
         reads = [window.read for window in windows]
         several = replace(self.search, answers=ANSWERS)
-        found = several.choose(reads, context) if context.strip() else Answered([], 1.0)
-        best = found.answers[0].text if found.answers else ""
+        answered = several.choose(reads, context) if context.strip() else Answered([], 1.0)
+        best = answered.answers[0].text if answered.answers else ""
         shown = max(windows, key=lambda window: float(window.read.spans.amax() - window.read.none))
         pieces = self.bundle.tokenizer.source_pieces
-        given: Any = [one._asdict() for one in found.answers]
+        answer_rows: Any = [one._asdict() for one in answered.answers]
         return {
             "question": pieces(shown.question, cut_words(text).text),
             "context": pieces(shown.context),
@@ -80,13 +80,13 @@ class QuestionLook:
             "source_use": None,
             "notes": self._notes(windows, shown),
             "attentions": shown.maps,
-            "answers": given,
-            "no_answer": found.no_answer,
+            "answers": answer_rows,
+            "no_answer": answered.no_answer,
             "tokens": span_tokens(reads),
         }
 
     def _windows(self, text: str, context: str) -> list[_Window]:
-        found: list[_Window] = []
+        windows: list[_Window] = []
         model = self.bundle.model
         attention = dict(model.named_children()).get("question_attention")
         shown = ModuleDict({"question_attention": attention} if attention else {})
@@ -95,9 +95,9 @@ class QuestionLook:
                 with capture(shown) as maps:
                     scores = model(batch.to(device))
                 for row, read in enumerate(self.search.read(batch, scores)):
-                    kept = list(attention_documents(maps, self.tokens, row))
-                    found.append(_Window(read, *_real(batch, row), kept))
-        return found
+                    attentions = list(attention_documents(maps, self.tokens, row))
+                    windows.append(_Window(read, *_real(batch, row), attentions))
+        return windows
 
     def _notes(self, windows: Sequence[_Window], shown: _Window) -> list[str]:
         notes = []

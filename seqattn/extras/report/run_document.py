@@ -99,7 +99,10 @@ def learning_curves(rows: Sequence[Mapping[str, str]]) -> list[CurveDocument]:
     curves: list[CurveDocument] = []
     for name, pairs in sorted(points.items()):
         every = len(pairs) // _MOST_POINTS + 1
-        kept = pairs[(len(pairs) - 1) % every :: every]
-        steps, values = [step for step, _ in kept], [float(f"{value:.6g}") for _, value in kept]
+        thinned = pairs[(len(pairs) - 1) % every :: every]
+        steps, values = (
+            [step for step, _ in thinned],
+            [float(f"{value:.6g}") for _, value in thinned],
+        )
         curves.append({"name": name, "steps": steps, "values": values})
     return curves

@@ -69,9 +69,9 @@ def joined_scripts(name: str) -> str:
 
 def _scoped(module: str) -> str:
     text = _text(f"{module}.js")
-    given = ", ".join(name for _, name in _EXPORT.findall(text))
+    exports = ", ".join(name for _, name in _EXPORT.findall(text))
     body = _EXPORT.sub(r"\1", _IMPORT.sub(r"const \1 = $\2;", text))
-    return f"const ${module} = (() => {{\n{body}return {{ {given} }};\n}})();"
+    return f"const ${module} = (() => {{\n{body}return {{ {exports} }};\n}})();"
 
 
 def _text(name: str) -> str:

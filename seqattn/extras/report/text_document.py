@@ -74,18 +74,18 @@ class TextLook:
     def searched(self, text: str) -> Searched:
         """Decode a text."""
         windows = self.bundle.encode([text])[0]
-        found = [self._searched(window, len(windows)) for window in windows]
-        return max(found, key=lambda one: one.hypotheses[0].score)
+        results = [self._searched(window, len(windows)) for window in windows]
+        return max(results, key=lambda one: one.hypotheses[0].score)
 
     def looked(self, text: str, searched: Searched, references: Sequence[str]) -> LookDocument:
         """Return the document of a text's best output."""
-        source, found, nodes, windows = searched
-        best, tokenizer = found[0], self.bundle.tokenizer
-        outputs = tokenizer.decode_target([one.ids for one in found])
+        source, hypotheses, nodes, windows = searched
+        best, tokenizer = hypotheses[0], self.bundle.tokenizer
+        outputs = tokenizer.decode_target([one.ids for one in hypotheses])
         target = self.bundle.ended(best.ids)
         read = tokenizer.source_pieces(source, text if windows == 1 else None)
         said = tokenizer.target_pieces(target)
-        made: LookDocument = {
+        document: LookDocument = {
             "source": read,
             "target": said,
             "output": outputs[0],
@@ -101,40 +101,40 @@ class TextLook:
                     "score": round(one.score, 4),
                     "log_probability": round(one.log_probability, 4),
                 }
-                for output, one in zip(outputs, found, strict=True)
+                for output, one in zip(outputs, hypotheses, strict=True)
             ],
             "copied": copied_document(read, said),
         }
         if source:
-            self._look(made, source, target)
-        return made
+            self._look(document, source, target)
+        return document
 
     def _searched(self, source: list[int], windows: int) -> Searched:
         search, trees = self.search, []
         if isinstance(search, BeamSearch):
             search = traced = TracedBeamSearch.of(search)
             trees = traced.trees
-        found = search.over(self.bundle.model).generate([source])[0]
-        return Searched(source, found, trees[0].nodes if trees else [], windows)
+        hypotheses = search.over(self.bundle.model).generate([source])[0]
+        return Searched(source, hypotheses, trees[0].nodes if trees else [], windows)
 
-    def _look(self, made: LookDocument, source: list[int], target: list[int]) -> None:
+    def _look(self, document: LookDocument, source: list[int], target: list[int]) -> None:
         model, pair = self.bundle.model, Pair(source, target)
         device = next(model.parameters()).device
         read, ids, said = (
             torch.tensor([row], device=device) for row in (source, pair.read, target)
         )
         with self.passes():
-            made["copied"]["pointer"] = copy_probabilities(model, read, ids)
+            document["copied"]["pointer"] = copy_probabilities(model, read, ids)
         for name in self.methods:
-            found: Explanation | str | None = METHODS[name].why_not(model)
-            if found is None:
+            explanation: Explanation | str | None = METHODS[name].why_not(model)
+            if explanation is None:
                 with self.passes():
-                    found = explain(model, read, said, method=name)
-            made["explanations"].append(explanation_document(METHODS[name], found))
-            if name == self.measure and isinstance(found, Explanation):
-                made["source_use"] = source_use(found)
+                    explanation = explain(model, read, said, method=name)
+            document["explanations"].append(explanation_document(METHODS[name], explanation))
+            if name == self.measure and isinstance(explanation, Explanation):
+                document["source_use"] = source_use(explanation)
         with self.passes():
-            made["attentions"] = list(attention_documents(observed(model, pair), self.tokens))
+            document["attentions"] = list(attention_documents(observed(model, pair), self.tokens))
 
     def _notes(self, windows: int, *lengths: int) -> list[str]:
         notes = []

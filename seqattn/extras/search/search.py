@@ -33,7 +33,7 @@ class ModelSearch:
         overrides: command line of that training, used to start runs.
         space: parts of the model to vary.
         budget: limits of time and steps.
-        jobs: training runs at a time, one thread each; None for all cores, one where a GPU trains.
+        jobs: training runs at a time, one thread each; None for all cores, or one with a GPU.
         seed: seed of the order of models and of their first training.
         options: options of Hydra: --config-dir and hydra.searchpath.
 
@@ -96,9 +96,9 @@ class ModelSearch:
 
     def _made_from(self) -> dict[str, Any]:
         """Return the plain values that must stay the same to resume."""
-        kept = ("first_steps", "steps", "factor", "candidates")
+        fixed = ("first_steps", "steps", "factor", "candidates")
         return {
             "overrides": sorted(self.overrides), "space": asdict(self.space), "seed": self.seed,
-            "budget": {key: getattr(self.budget, key) for key in kept},
+            "budget": {key: getattr(self.budget, key) for key in fixed},
             "data": data_contents(build(self.settings["data"], "data"), ("train", "val")),
         }  # fmt: skip

@@ -67,7 +67,7 @@ def open_study(
     """Open the study of a directory, or create one.
 
     Args:
-        run_dir: directory, locked by this process.
+        home: directory, locked by this process.
         budget: determines when models are halved.
         seed: seed of the sampler.
         space: distributions of every trial.
@@ -121,9 +121,9 @@ def _mend(file: Path) -> None:
     """Remove an incomplete last line that an interruption may leave in a journal."""
     content = read_bytes(file, _LARGEST)
     check_json(content.splitlines(), file, by_line=True)
-    whole = content[: content.rfind(b"\n") + 1]
-    if whole != content:
-        write_whole(file, whole)
+    complete = content[: content.rfind(b"\n") + 1]
+    if complete != content:
+        write_whole(file, complete)
 
 
 def _fits(trial: FrozenTrial, space: Mapping[str, BaseDistribution]) -> bool:

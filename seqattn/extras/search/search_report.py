@@ -32,14 +32,14 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
         halving: the finished halving.
         drawn: notes on the space.
     """
-    home, finalists = halving.home, halving.runs_of_finalists()
+    run_dir, finalists = halving.home, halving.runs_of_finalists()
     reading = Reading("val", True, "cpu", ())
     runs = {one.name: [reading.read(run) for run in runs] for one, runs in finalists.items()}
     check_alike([run for seeds in runs.values() for run in seeds])
-    (home / "finalists").mkdir(exist_ok=True)
+    (run_dir / "finalists").mkdir(exist_ok=True)
     paths = [str(path) for seeds in finalists.values() for path in seeds]
     comparison = Comparison(paths, "val", rounds=5)
-    judged, costs = comparison.compare(Systems(runs, []), home / "finalists")
+    judged, costs = comparison.compare(Systems(runs, []), run_dir / "finalists")
     best = next(one for one in finalists if one.name == next(iter(judged[0].systems)))
     own = unchanged(halving.search.overrides, best.overrides)
     command = shlex.join(["python", "train.py", *halving.search.options, *own, *best.overrides])
@@ -53,8 +53,8 @@ def report(halving: Halving, drawn: Sequence[str]) -> None:
     listed = "".join(f"- {line}\n" for line in [*judged[0].words, *lines, *drawn, _CAVEAT])
     head = f"# A search for a model\n\n{listed}\n[Finalists side by side](finalists/index.html)\n\n"
     text = head + as_markdown([tried])
-    write_whole(home / "report.md", text.encode())
-    print(*lines, f"written to {home / 'report.md'}", sep="\n")
+    write_whole(run_dir / "report.md", text.encode())
+    print(*lines, f"written to {run_dir / 'report.md'}", sep="\n")
 
 
 def _front(metric: MetricFigures, costs: Mapping[str, Cost]) -> list[str]:

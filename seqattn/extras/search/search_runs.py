@@ -136,8 +136,10 @@ def last_line(log: Path) -> str:
     """Return the error of a log, or else its last line."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("error: ")] or lines or ["it said nothing"]
-    return told[-1].removeprefix("error: ")[:300]
+    messages = (
+        [line for line in lines if line.startswith("error: ")] or lines or ["it said nothing"]
+    )
+    return messages[-1].removeprefix("error: ")[:300]
 
 
 def losses(run_dir: Path) -> dict[int, float]:

@@ -105,31 +105,31 @@ class SearchSpace:
         joint = bool(settings["tokenizer"]["joint"])
         base.check(joint)
         self._check_ranges(settings)
-        taken = {} if self.attention == [] else base.taken()
-        names = [name for name in self.attention or taken if name not in self.without]
-        grids = [list(self._grid(name, taken.get(name, []), base, settings)) for name in names]
+        supported = {} if self.attention == [] else base.taken()
+        names = [name for name in self.attention or supported if name not in self.without]
+        grids = [list(self._grid(name, supported.get(name, []), base, settings)) for name in names]
         for grid in grids:
             order.shuffle(grid)
         turns = [one for turn in zip_longest(*grids) for one in turn if one is not None]
         own = applied((), settings)
-        found, refused = [(Candidate("as given"), own)], Counter[str]()
+        models, refused = [(Candidate("as given"), own)], Counter[str]()
         for candidate in turns:
-            if len(found) >= (most or _MOST):
+            if len(models) >= (most or _MOST):
                 break
             nodes = applied(candidate.overrides, settings)
             if nodes == own:
-                found[0] = (Candidate(f"{candidate.name} (as given)"), own)
-            elif nodes in (other for _, other in found):
+                models[0] = (Candidate(f"{candidate.name} (as given)"), own)
+            elif nodes in (other for _, other in models):
                 refused["same as another model"] += 1
             else:
                 try:
                     Architecture.of(nodes).check(joint)
-                    found.append((candidate, nodes))
+                    models.append((candidate, nodes))
                 except UserError as error:
                     refused[str(error)] += 1
-        lines = [f"models: {len(found)} of {len(turns):,} combinations"]
+        lines = [f"models: {len(models)} of {len(turns):,} combinations"]
         lines += [f"{n} left out: {why}" for why, n in refused.items()]
-        return Drawn([candidate for candidate, _ in found], lines)
+        return Drawn([candidate for candidate, _ in models], lines)
 
     def _check_ranges(self, settings: Mapping[str, Node]) -> None:
         """Raise UserError if a range is not of fractional numbers, or the run rejects its ends."""

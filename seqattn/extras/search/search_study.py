@@ -231,13 +231,13 @@ class Halving:
         Raises:
             UserError: if there is none.
         """
-        found = {
+        runs = {
             model: [self._run_dir(model, seed) for seed in self._seeds]
             for model in self._finalists()
         }
         finished = {
             model: [path for path in paths if (path / RESULT).is_file()]
-            for model, paths in found.items()
+            for model, paths in runs.items()
         }
         if not any(finished.values()):
             raise UserError(

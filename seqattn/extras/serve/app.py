@@ -133,8 +133,8 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
     @app.post("/v1/sentence", responses=_EVENTS)
     async def sentence(body: SentenceRequest, request: Request) -> Response:
         """Return a `seqattn.extras.report.document_types.SentenceDocument`, shown on the page."""
-        found = await service.respond(service.looks.sentence, body, request)
-        return found if body.stream else JSONResponse(found)
+        response = await service.respond(service.looks.sentence, body, request)
+        return response if body.stream else JSONResponse(response)
 
     @app.get("/health")
     async def health() -> Health:
@@ -155,18 +155,18 @@ def _add_endpoints(app: FastAPI, service: Service) -> None:
 def worded(errors: Sequence[Any]) -> tuple[int, str]:
     """Return status and one-line message for pydantic's errors; of a union, the closest match."""
     deepest = max(len(error["loc"]) for error in errors)
-    found = [error for error in errors if len(error["loc"]) == deepest]
-    kind, place = found[0]["type"], found[0]["loc"]
+    closest = [error for error in errors if len(error["loc"]) == deepest]
+    kind, place = closest[0]["type"], closest[0]["loc"]
     if kind == "json_invalid":
-        return 400, f"the body is not JSON: {found[0]['ctx']['error']}"
+        return 400, f"the body is not JSON: {closest[0]['ctx']['error']}"
     if place == ("body",):
         return 422, "the body must be a JSON object, sent with Content-Type: application/json"
-    key = _key_of(found[0])
+    key = _key_of(closest[0])
     if kind == "extra_forbidden":
         return 422, f"there is no key {key}"
-    if any(error["type"] == "string_unicode" for error in found):
+    if any(error["type"] == "string_unicode" for error in closest):
         return 422, f"{key} has half a surrogate pair; send Unicode"
-    same = (error["msg"] for error in found if _key_of(error) == key)
+    same = (error["msg"] for error in closest if _key_of(error) == key)
     reasons = dict.fromkeys(_SUBJECT.sub("", reason) for reason in same)
     return 422, f"{key} {' or '.join(reasons)}"
 

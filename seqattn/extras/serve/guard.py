@@ -76,8 +76,8 @@ class Guard:
 
         await self.app(scope, again, send)
 
-    def _check_host(self, given: str) -> None:
-        name = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() else given
+    def _check_host(self, host: str) -> None:
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         name = name.strip("[]").lower().rstrip(".")
         try:
             ipaddress.ip_address(name)
@@ -92,8 +92,8 @@ class Guard:
 
         Too long a body is read to its end and dropped: few clients read a response earlier.
         """
-        body, told = bytearray(), headers.get("content-length", "")
-        long = told.isdigit() and float(told) > self.limits.body_bytes
+        body, content_length = bytearray(), headers.get("content-length", "")
+        long = content_length.isdigit() and float(content_length) > self.limits.body_bytes
 
         async def read() -> bool:
             nonlocal long

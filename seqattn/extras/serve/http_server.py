@@ -114,9 +114,9 @@ def bound(host: str, port: int) -> socket.socket:
         raise UserError(f"host={host} port={port} cannot be had: {why}; choose another") from error
 
 
-def address_of(made: socket.socket) -> str:
+def address_of(bound_socket: socket.socket) -> str:
     """Return the address of a bound socket, for a browser."""
-    host, port = made.getsockname()[:2]
+    host, port = bound_socket.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

@@ -60,33 +60,33 @@ def router(service: Service, languages: Sequence[str]) -> APIRouter:
     )
     async def translate(request: Request) -> Translated:
         source, target = pair()
-        given = await _values(request)
-        texts: Any = given.get("q")
+        values = await _values(request)
+        texts: Any = values.get("q")
         several = isinstance(texts, list)
         if not all(isinstance(one, str) for one in (texts if several else [texts])):
             raise HTTPException(400, "q must be a text or a list of texts")
         for key, codes in (("source", (source, "auto")), ("target", (target,))):
-            if given.get(key, codes[0]) not in codes:
+            if values.get(key, codes[0]) not in codes:
                 known = " or ".join(codes)
-                raise HTTPException(400, f"{key} must be {known}, got {shown(given[key])}")
-        if given.get("format", "text") != "text":
-            raise HTTPException(400, f"format must be text, got {shown(given['format'])}")
-        others = _count(given.get("alternatives") or 0)
+                raise HTTPException(400, f"{key} must be {known}, got {shown(values[key])}")
+        if values.get("format", "text") != "text":
+            raise HTTPException(400, f"format must be text, got {shown(values['format'])}")
+        others = _count(values.get("alternatives") or 0)
         own = service.bundle.search()
         most = getattr(own, "beam_size", 100) if hasattr(own, "n_best") else 1
         count = min(others + 1, most)
         body = GenerateRequest.model_construct(inputs=texts, n_best=count)
         generate = service.writer(asks=False).generate
-        found = (await service.respond(generate, body, request)).results
-        best = [result.outputs[0].text for result in found]
-        made = Translated(translatedText=best if several else best[0])
+        results = (await service.respond(generate, body, request)).results
+        best = [result.outputs[0].text for result in results]
+        response = Translated(translatedText=best if several else best[0])
         if others:
-            rest = [[one.text for one in result.outputs[1:]] for result in found]
-            made.alternatives = rest if several else rest[0]
-        if given.get("source") == "auto":
+            rest = [[one.text for one in result.outputs[1:]] for result in results]
+            response.alternatives = rest if several else rest[0]
+        if values.get("source") == "auto":
             detected = {"confidence": 100, "language": source}
-            made.detectedLanguage = [detected] * len(best) if several else detected
-        return made
+            response.detectedLanguage = [detected] * len(best) if several else detected
+        return response
 
     return routes
 
@@ -131,20 +131,20 @@ async def _values(request: Request) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
         if kind == "application/json":
-            given: Any = json.loads(body)
+            values: Any = json.loads(body)
         elif kind == "multipart/form-data":
             raise HTTPException(400, "send JSON, or a form as application/x-www-form-urlencoded")
         else:
-            given = _fields(body.decode())
+            values = _fields(body.decode())
         query = _fields(request.url.query)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the request cannot be read: {error}") from error
-    if not isinstance(given, dict):
+    if not isinstance(values, dict):
         raise HTTPException(400, "the body must be an object with q, source and target")
-    return {**query, **given}
+    return {**query, **values}
 
 
 def _fields(form: str) -> dict[str, Any]:
     """Parse a form; a repeated key gives a list."""
     fields = parse_qs(form, keep_blank_values=True, max_num_fields=_FIELDS)
-    return {key: found[0] if len(found) == 1 else found for key, found in fields.items()}
+    return {key: texts[0] if len(texts) == 1 else texts for key, texts in fields.items()}

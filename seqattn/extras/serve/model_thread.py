@@ -126,15 +126,15 @@ class ModelThread:
             if isinstance(first, Alone):
                 return [first]
             jobs: list[Job] = [first]
-            room = self._limits.batch_tokens - first.tokens
+            tokens_left = self._limits.batch_tokens - first.tokens
             wait = self._limits.batch_wait / 1_000 if self._last > 1 else 0.0
             until = time.monotonic() + wait
             while True:
                 for job in [one for one in self._waiting if isinstance(one, Shared)]:
-                    if job.tokens <= room and job.search == first.search:
+                    if job.tokens <= tokens_left and job.search == first.search:
                         self._waiting.remove(job)
                         jobs.append(job)
-                        room -= job.tokens
+                        tokens_left -= job.tokens
                 left = until - time.monotonic()
                 if self._waiting or self._closed or left <= 0:
                     return jobs
@@ -143,7 +143,7 @@ class ModelThread:
     def _do(self, jobs: list[Job]) -> None:
         """Run jobs; if several fail together, run each by itself."""
         try:
-            found = self._results(jobs)
+            results = self._results(jobs)
         except Gone as error:
             staying = [job for job in jobs if not job.gone.is_set()]
             for job in jobs:
@@ -158,7 +158,7 @@ class ModelThread:
                 for job in jobs:
                     self._do([job])
         else:
-            for job, one in zip(jobs, found, strict=True):
+            for job, one in zip(jobs, results, strict=True):
                 job.done.set_result(one)
 
     def _results(self, jobs: list[Job]) -> Sequence[Any]:

@@ -98,8 +98,8 @@ class Results:
         weights = {name: calls[0][0] for name, calls in maps.items() if calls}
         if "attention" in self.request.parts:
             form: Any = numbers if self.request.attention_as == "lists" else packed
-            given = {name: form(one) for name, one in weights.items()}
-            output.attention = Maps(maps=given, without=maps.without)
+            shown_maps = {name: form(one) for name, one in weights.items()}
+            output.attention = Maps(maps=shown_maps, without=maps.without)
         cross = [one for name, one in weights.items() if place_of(name)[0] == "cross"]
         if "alignment" in self.request.parts and cross:
             tokenizer = self.bundle.tokenizer

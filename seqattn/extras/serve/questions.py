@@ -115,10 +115,10 @@ class Spans:
         def look(left: Left) -> Any:
             into: Any = looks_into([self.bundle], search)[0]
             with intervened(self.bundle.model, request.intervene):
-                made = into.document(request.text, [], request.context or "")
-            made["score"] = None  # no correct answers are known
+                document = into.document(request.text, [], request.context or "")
+            document["score"] = None  # no correct answers are known
             self.metrics.tokens(tokens, 0)
-            return made
+            return document
 
         return Alone(look)
 
@@ -136,9 +136,9 @@ class Spans:
         return replace(answerer, encode=encode).answer(questions, contexts)
 
 
-def _answers(found: Answered) -> Answers:
+def _answers(answered: Answered) -> Answers:
     answers = [
         Answer(text=a.text, start=a.start, end=a.end, probability=round(a.probability, 6))
-        for a in found.answers
+        for a in answered.answers
     ]
-    return Answers(answers=answers, no_answer=round(found.no_answer, 6))
+    return Answers(answers=answers, no_answer=round(answered.no_answer, 6))

@@ -166,7 +166,7 @@ def input_search(one: Input, left: Left, tell: Tell | None) -> Search:
 def passes_watched(model: nn.Module, left: Left) -> Iterator[None]:
     """End passes of the model within the block with `Gone` when its clients have disconnected."""
 
-    def check(*given: object) -> None:
+    def check(*args: object) -> None:
         if left():
             raise Gone
 

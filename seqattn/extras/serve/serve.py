@@ -63,6 +63,6 @@ class Serving(BundleRun):
         with bound(self.host, self.port) as on:
             service = Service(self.load(), self.limits)
             app = make_app(service, (*self.hosts, self.host), self.cors, self.languages)
-            told = f"serving {self.bundle} on {address_of(on)} (Ctrl-C ends)"
-            print(told, file=sys.stderr, flush=True)
+            message = f"serving {self.bundle} on {address_of(on)} (Ctrl-C ends)"
+            print(message, file=sys.stderr, flush=True)
             serve(app, on, self.limits)

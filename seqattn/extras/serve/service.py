@@ -112,14 +112,14 @@ class Service:
             while (event := await events.get()) is not None:
                 yield self._event_line(event)
             try:
-                found = response([jobs[0].done.result()])
+                result = response([jobs[0].done.result()])
             except Exception as error:
                 line = str(error) if isinstance(error, UserError) else FAILED
                 yield _sent("error", json.dumps({"error": line}))
                 if line == FAILED:
                     raise
             else:
-                yield _sent("done", _json_line(found))
+                yield _sent("done", _json_line(result))
 
         return EventStream(lines(), jobs[0])
 

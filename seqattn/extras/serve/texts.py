@@ -67,14 +67,14 @@ class Texts:
         inputs, lines = self.read(request)
         results = Results(self.bundle, request, self.limits, self.metrics)
 
-        def alone(left: Left, some: Sequence[Input] = inputs) -> list[Generated]:
+        def search_alone(left: Left, some: Sequence[Input] = inputs) -> list[Generated]:
             return [self._alone(one, results, left, tell) for one in some]
 
         jobs: list[Job]
         if tell is not None:
-            jobs = [Alone(alone)]
+            jobs = [Alone(search_alone)]
         elif request.intervene is not None or request.looks:
-            jobs = [Alone(partial(alone, some=[one])) for one in inputs]
+            jobs = [Alone(partial(search_alone, some=[one])) for one in inputs]
         else:
             jobs = [Shared(one.search, (one, results), one.size) for one in inputs]
 

@@ -90,7 +90,7 @@ def cleaned(pairs: Iterable[tuple[str, str]], cleaning: Cleaning) -> Cleaned:
 
 
 def first_of_each(parts: list[Hashes]) -> Iterator[npt.NDArray[np.int64]]:
-    """Return for each part the rows whose hash is new, within it and in all earlier parts.
+    """Yield for each part the rows whose hash is new, within it and in all earlier parts.
 
     Memory stays bounded for any number of hashes.
     """
@@ -98,10 +98,10 @@ def first_of_each(parts: list[Hashes]) -> Iterator[npt.NDArray[np.int64]]:
     passes = -(-sum(map(len, parts)) // _AT_ONCE)
     for number in range(passes):
         rows = [np.flatnonzero(part % np.uint64(passes) == number) for part in parts]
-        some = np.concatenate([part[found] for part, found in zip(parts, rows, strict=True)])
+        some = np.concatenate([part[new] for part, new in zip(parts, rows, strict=True)])
         first = np.zeros(len(some), bool)
         first[np.unique(some, return_index=True)[1]] = True
         ends = np.cumsum([0, *map(len, rows)])
-        for mask, found, start in zip(masks, rows, ends.tolist(), strict=False):
-            mask[found] = first[start : start + len(found)]
+        for mask, new, start in zip(masks, rows, ends.tolist(), strict=False):
+            mask[new] = first[start : start + len(new)]
     return map(np.flatnonzero, masks)

@@ -111,11 +111,11 @@ class Preparation:
         with held(self.home):
             made_from = self._made_from()
             finished = self._finished(made_from) if is_file(self.home / MANIFEST) else None
-            found = finished or self._made(made_from)
+            manifest = finished or self._prepare(made_from)
             shutil.rmtree(self.home / WORK, ignore_errors=True)
         if finished:
             say_finished(self.home)
-        return found
+        return manifest
 
     def _made_from(self) -> MadeFrom:
         """Return the inputs that determine the shards."""
@@ -166,7 +166,7 @@ class Preparation:
                 work.mkdir()
         made_from.write(work)
 
-    def _made(self, made_from: MadeFrom) -> Manifest:
+    def _prepare(self, made_from: MadeFrom) -> Manifest:
         times: dict[str, float] = {}
         self._begin(made_from)
         splits = {} if self.hold_out else self._copied_splits()
@@ -237,17 +237,17 @@ class Preparation:
         return write_split(self.home, "val", pa.table(dict(zip(SIDES, columns, strict=True))))
 
     def _vocabulary(self, left: list[int], out: list[int]) -> tuple[Tokenizer, TokenizerConfig]:
-        home, config = self.home / TOKENIZER, self.tokenizer
+        directory, config = self.home / TOKENIZER, self.tokenizer
         if self.vocabulary is not None:
             tokenizer, config = vocabulary_of(user_path(self.vocabulary))
-            tokenizer.save(home)
-        elif is_file(home / f"{TOKENIZER}.json"):
-            tokenizer = Tokenizer.load(home)
+            tokenizer.save(directory)
+        elif is_file(directory / f"{TOKENIZER}.json"):
+            tokenizer = Tokenizer.load(directory)
         else:
             sides: list[list[str]] = [[], []]
             for number, (own, count) in enumerate(zip(out, shares(left, self.sample))):
                 for side, texts in zip(sides, texts_of(self.home, number, own, own + count)):
                     side += texts
             tokenizer = train_tokenizer(sides[0], sides[1], config, self.home / WORK)
-            tokenizer.save(home)
+            tokenizer.save(directory)
         return tokenizer, config

@@ -67,7 +67,7 @@ def timed(times: dict[str, float], part: str) -> Iterator[None]:
 
 
 def print_prepared(
-    home: Path, manifest: Manifest, times: Mapping[str, float], processes: int
+    output_dir: Path, manifest: Manifest, times: Mapping[str, float], processes: int
 ) -> None:
     """Print what was read, dropped and written. Args: times: seconds of this run's work."""
     counts = dict(manifest.counts)
@@ -89,7 +89,9 @@ def print_prepared(
         rows["time"] = " · ".join(f"{part} {duration(seconds)}" for part, seconds in times.items())
         speed = (source + target) / times[MAKING] / processes
         rows["tokens a second a core"] = f"{speed:,.0f}, while shards were made"
-    print_table(f"Prepared {home}", rows, notes=[f"train on it by data=shards data.root={home}"])
+    print_table(
+        f"Prepared {output_dir}", rows, notes=[f"train on it by data=shards data.root={output_dir}"]
+    )
 
 
 @contextmanager

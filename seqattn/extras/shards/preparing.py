@@ -47,20 +47,20 @@ _ENCODED = 1000  # texts encoded together
 class Plan(NamedTuple):
     """Inputs and output directory for building shards."""
 
-    home: Path
+    output_dir: Path
     shards: int
     held: list[int]
     """(C,) number of first rows of each chunk that are held out of training."""
     seed: int
 
 
-def chunk_path(home: Path, number: int) -> Path:
+def chunk_path(output_dir: Path, number: int) -> Path:
     """Return the path of a chunk of texts before encoding."""
-    return home / WORK / f"texts-{number:06d}.arrow"
+    return output_dir / WORK / f"texts-{number:06d}.arrow"
 
 
 def read_chunks(
-    pairs: Iterable[Pair], home: Path, cleaning: Cleaning, seed: int, count: int, tell: Tell
+    pairs: Iterable[Pair], output_dir: Path, cleaning: Cleaning, seed: int, count: int, tell: Tell
 ) -> int:
     """Write the retained pairs in chunks with `count` processes; return the number of chunks.
 
@@ -73,7 +73,7 @@ def read_chunks(
             nonlocal numbers
             for number, part in enumerate(_parts(pairs)):
                 numbers = number + 1
-                yield partial(pool.submit, _clean_chunk, home, number, part, cleaning, seed)
+                yield partial(pool.submit, _clean_chunk, output_dir, number, part, cleaning, seed)
 
         done = 0
         for rows in spread(jobs(), 2 * count):
@@ -95,57 +95,61 @@ def _parts(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
         yield part
 
 
-def _clean_chunk(home: Path, number: int, pairs: list[Pair], cleaning: Cleaning, seed: int) -> int:
+def _clean_chunk(
+    output_dir: Path, number: int, pairs: list[Pair], cleaning: Cleaning, seed: int
+) -> int:
     """Write the retained pairs of a chunk, unless that is done; return their number."""
-    path = chunk_path(home, number)
+    path = chunk_path(output_dir, number)
     if not path.is_file():
-        kept = cleaned(pairs, cleaning)
-        order = pa.array(np.random.default_rng([seed, 0, number]).permutation(len(kept.hashes)))
+        retained = cleaned(pairs, cleaning)
+        order = pa.array(np.random.default_rng([seed, 0, number]).permutation(len(retained.hashes)))
         columns = {
-            "source": pa.array(kept.sources, pa.large_string()),
-            "target": pa.array(kept.targets, pa.large_string()),
-            "hash": pa.array(kept.hashes, pa.uint64()),
+            "source": pa.array(retained.sources, pa.large_string()),
+            "target": pa.array(retained.targets, pa.large_string()),
+            "hash": pa.array(retained.hashes, pa.uint64()),
         }
-        notes = {"read": len(pairs), **kept.faults}
+        notes = {"read": len(pairs), **retained.faults}
         shuffled = {name: column.take(order) for name, column in columns.items()}
         write_whole(path, [arrow_file(shuffled, {"counts": json.dumps(notes)})])
     return len(pairs)
 
 
-def count_chunks(home: Path, chunks: int, cleaning: Cleaning) -> tuple[list[int], Counter[str]]:
+def count_chunks(
+    output_dir: Path, chunks: int, cleaning: Cleaning
+) -> tuple[list[int], Counter[str]]:
     """Find the retained rows of each chunk, written beside it; return also what was dropped."""
-    batches = [read_batch(chunk_path(home, number)) for number in range(chunks)]
+    batches = [read_batch(chunk_path(output_dir, number)) for number in range(chunks)]
     counts = Counter[str]()
     for batch in batches:
         counts.update(json.loads(batch.schema.metadata[b"counts"]))
     sizes = [len(batch) for batch in batches]
-    kept: Iterable[Ints] = map(np.arange, sizes)
+    retained: Iterable[Ints] = map(np.arange, sizes)
     if cleaning.duplicates:
-        kept = first_of_each([batch.column("hash").to_numpy() for batch in batches])
+        retained = first_of_each([batch.column("hash").to_numpy() for batch in batches])
     left = []
-    for number, rows in enumerate(kept):
+    for number, rows in enumerate(retained):
         left.append(len(rows))
-        write_whole(_rows_path(home, number), rows.astype(np.int32).tobytes())
+        write_whole(_rows_path(output_dir, number), rows.astype(np.int32).tobytes())
     if repeated := sum(sizes) - sum(left):
         counts["a pair that came before"] = repeated
     return left, counts
 
 
-def _rows_path(home: Path, number: int) -> Path:
-    return chunk_path(home, number).with_suffix(".rows")
+def _rows_path(output_dir: Path, number: int) -> Path:
+    return chunk_path(output_dir, number).with_suffix(".rows")
 
 
 def shares(sizes: list[int], total: int) -> list[int]:
     """Split a number over chunks in proportion to their sizes, preserving the sum."""
-    whole = max(1, sum(sizes))
-    ends = [min(total, whole) * end // whole for end in np.cumsum([0, *sizes]).tolist()]
+    size = max(1, sum(sizes))
+    ends = [min(total, size) * end // size for end in np.cumsum([0, *sizes]).tolist()]
     return [end - start for start, end in pairwise(ends)]
 
 
-def texts_of(home: Path, number: int, start: int, stop: int) -> list[list[str]]:
+def texts_of(output_dir: Path, number: int, start: int, stop: int) -> list[list[str]]:
     """Return sources and targets of a range of retained rows of a chunk."""
-    rows = np.fromfile(_rows_path(home, number), np.int32)[start:stop]
-    batch = read_batch(chunk_path(home, number))
+    rows = np.fromfile(_rows_path(output_dir, number), np.int32)[start:stop]
+    batch = read_batch(chunk_path(output_dir, number))
     return [batch.column(side).take(pa.array(rows)).to_pylist() for side in SIDES]
 
 
@@ -162,18 +166,18 @@ def make_shards(
     Returns:
         Manifest entries of the shards, and their histograms concatenated, (E, 3).
     """
-    found: dict[int, tuple[ShardEntry, npt.NDArray[np.int32]]] = {}
+    finished: dict[int, tuple[ShardEntry, npt.NDArray[np.int32]]] = {}
     with workers(count) as pool:
         jobs = (partial(pool.submit, _make_shard, plan, number) for number in range(plan.shards))
         for number, entry, lengths in spread(jobs, 2 * count):
-            found[number] = entry, lengths
-            tell(len(found))
-    entries, tables = zip(*(found[number] for number in range(plan.shards)), strict=True)
+            finished[number] = entry, lengths
+            tell(len(finished))
+    entries, tables = zip(*(finished[number] for number in range(plan.shards)), strict=True)
     return list(entries), np.concatenate(tables)
 
 
 def _make_shard(plan: Plan, number: int) -> tuple[int, ShardEntry, npt.NDArray[np.int32]]:
-    path = plan.home / shard_name(number)
+    path = plan.output_dir / shard_name(number)
     try:
         return number, *describe_shard(path)
     except UserError:  # missing, or damaged
@@ -184,12 +188,12 @@ def _make_shard(plan: Plan, number: int) -> tuple[int, ShardEntry, npt.NDArray[n
 def _shard_content(plan: Plan, number: int) -> pa.Buffer:
     sides: list[list[str]] = [[], []]
     for chunk, held in enumerate(plan.held):
-        rows = _rows_path(plan.home, chunk).stat().st_size // 4 - held
+        rows = _rows_path(plan.output_dir, chunk).stat().st_size // 4 - held
         start, stop = (held + rows * n // plan.shards for n in (number, number + 1))
-        for side, texts in zip(sides, texts_of(plan.home, chunk, start, stop), strict=True):
+        for side, texts in zip(sides, texts_of(plan.output_dir, chunk, start, stop), strict=True):
             side += texts
     order = np.random.default_rng([plan.seed, 1, number]).permutation(len(sides[0])).tolist()
-    tokenizer = _tokenizer(plan.home)
+    tokenizer = _tokenizer(plan.output_dir)
     sizes = (tokenizer.source_size, tokenizer.target_size)
     encoders = (tokenizer.encode_source, tokenizer.encode_target)
     lengths, ids = [], []
@@ -206,5 +210,5 @@ def _shard_content(plan: Plan, number: int) -> pa.Buffer:
 
 
 @lru_cache(maxsize=1)
-def _tokenizer(home: Path) -> Tokenizer:
-    return Tokenizer.load(home / "tokenizer")
+def _tokenizer(output_dir: Path) -> Tokenizer:
+    return Tokenizer.load(output_dir / "tokenizer")

@@ -47,25 +47,25 @@ def cross_mixing(branch: Branch) -> Tensor:
 
 def _shares(branch: Branch, vectors: Tensor) -> Tensor:
     """Return contributions (B, T, S) of vectors (B, T, S, D) to a branch's output, as shares."""
-    whole = branch.joined
+    output = branch.joined
     if not branch.residual.pre_norm:
         joined = branch.x + branch.parts.output
         vectors = through_norm(branch.residual.norm, joined[:, :, None], vectors)
-    distance = (whole[:, :, None] - vectors).abs().sum(dim=3)
-    return shares_of((whole.abs().sum(dim=2, keepdim=True) - distance).clamp(min=0))
+    distance = (output[:, :, None] - vectors).abs().sum(dim=3)
+    return shares_of((output.abs().sum(dim=2, keepdim=True) - distance).clamp(min=0))
 
 
-def through_norm(norm: nn.Module, whole: Tensor, part: Tensor) -> Tensor:
+def through_norm(norm: nn.Module, total: Tensor, part: Tensor) -> Tensor:
     """Apply a norm to one addend of its input, so that the parts sum to its output less its bias.
 
     Args:
         norm: a LayerNorm or an RMSNorm.
-        whole: (..., D) its complete input, which sets the scale.
+        total: (..., D) its complete input, which sets the scale.
         part: (..., D) the addend.
     """
     if isinstance(norm, nn.LayerNorm):
-        scale = (whole.var(dim=-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
+        scale = (total.var(dim=-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
         return (part - part.mean(dim=-1, keepdim=True)) * scale * norm.weight
     assert isinstance(norm, nn.RMSNorm)
     assert norm.eps is not None
-    return part * (whole.square().mean(dim=-1, keepdim=True) + norm.eps).rsqrt() * norm.weight
+    return part * (total.square().mean(dim=-1, keepdim=True) + norm.eps).rsqrt() * norm.weight

@@ -59,9 +59,9 @@ def _of_sentence(mixing: Mixing, row: int, places: Tensor, length: int) -> Mixin
         DecoderMixing(
             exact(own[row, :length, :length]),
             exact(cross[row, :length, places]),
-            exact(kept[row, :length]),
+            exact(residual[row, :length]),
         )
-        for own, cross, kept in mixing.decoder
+        for own, cross, residual in mixing.decoder
     ]
     return Mixing(encoder, decoder)
 
@@ -87,8 +87,8 @@ def flows_of(mixing: Mixing) -> Tensor:
 
     for group, size in ((0, length), (read, length), (last, tokens)):
         link(group, group, torch.zeros(size, size))  # sets the block's size, linked or not
-    for n, (own, cross, kept) in enumerate(reversed(mixing.decoder)):
-        link(2 * n, 2 * n + 1, kept.diag())
+    for n, (own, cross, residual) in enumerate(reversed(mixing.decoder)):
+        link(2 * n, 2 * n + 1, residual.diag())
         link(2 * n + 1, 2 * n + 2, own)
         link(2 * n, read + 1, cross)
     for n, matrix in enumerate(reversed(mixing.encoder), read + 1):

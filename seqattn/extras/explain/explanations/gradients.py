@@ -32,9 +32,11 @@ class InputXGradient(Method):
     signed: ClassVar[bool] = True
 
     def explain(self, model: Seq2SeqModel, source: Tensor, target: Tensor) -> Explanation:
-        found = gradient_products(model, source, target, torch.ones(len(source)), _log_odds, False)
-        rest = found.scores - found.source.sum(dim=2) - found.prefix.sum(dim=2)
-        return without_padding(Explanation(found.source, found.prefix, rest), source, target)
+        products = gradient_products(
+            model, source, target, torch.ones(len(source)), _log_odds, False
+        )
+        rest = products.scores - products.source.sum(dim=2) - products.prefix.sum(dim=2)
+        return without_padding(Explanation(products.source, products.prefix, rest), source, target)
 
 
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -84,7 +86,7 @@ def gradient_products(
         score: score of a target token.
         from_unknown: multiply by the difference from the unknown word, else by the embedding.
     """
-    found: list[list[Tensor]] = []
+    rows: list[list[Tensor]] = []
     # cuDNN has no backward pass of recurrent layers in eval mode
     with (
         torch.backends.cudnn.flags(enabled=False),
@@ -103,8 +105,8 @@ def gradient_products(
                 (gradient * place.factor).sum(dim=2)
                 for gradient, place in zip(gradients, places, strict=True)
             ]
-            found.append([scores.detach()[:, 0], *products])
-    return Products(*(torch.stack(parts, dim=1) for parts in zip(*found, strict=True)))
+            rows.append([scores.detach()[:, 0], *products])
+    return Products(*(torch.stack(parts, dim=1) for parts in zip(*rows, strict=True)))
 
 
 @contextmanager

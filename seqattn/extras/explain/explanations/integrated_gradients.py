@@ -32,7 +32,7 @@ class IntegratedGradients(Method):
 
     sum over d of (x_d - u_d) times the mean of dF/dx_d on the line, for F the log-probability of a
     target token in nats and u the embedding of the unknown word, at every token, the begin and the
-    ends included. `rest` is F where every token is unknown; so a row adds up to F, to the error of
+    ends included. `rest` is F if every token is unknown; so a row adds up to F, to the error of
     the quadrature, which is the method's own check.
 
     F is nearly discontinuous on the line, most so in recurrent models. So the line is cut into
@@ -72,8 +72,8 @@ class IntegratedGradients(Method):
             middle = (low + high) / 2
             halves = torch.cat((low, middle)), torch.cat((middle, high))
             finer = lines.integrals(sentences.repeat(2), *halves)
-            kept = (part[~coarse.to(part.device)] for part in pieces)
-            pieces = _Pieces(*map(torch.cat, zip(kept, finer, strict=True)))
+            accurate = (part[~coarse.to(part.device)] for part in pieces)
+            pieces = _Pieces(*map(torch.cat, zip(accurate, finer, strict=True)))
         by_source, by_prefix = (
             _by_sentence(part, pieces.sentences, count) for part in (pieces.source, pieces.prefix)
         )
@@ -126,17 +126,17 @@ class _Lines:
         places, weights = map(torch.from_numpy, np.polynomial.legendre.leggauss(_POINTS))
         width = (high - low)[:, None] / 2  # relative to [-1, 1]
         shares, gains = low[:, None] + width * (places + 1), width * weights
-        found = []
+        integrals = []
         for some in torch.arange(len(sentences)).split(max(1, ROWS // _POINTS)):
             rows = sentences[some].repeat_interleave(_POINTS)
             texts, at = (self.source[rows], self.target[rows]), shares[some].flatten()
             products = gradient_products(self.model, *texts, at, log_probability, from_unknown=True)
             points = (products.source, products.prefix)
             gain = gains[some].to(products.source)
-            found.append(
+            integrals.append(
                 [torch.einsum("pn,pn...->p...", gain, x.unflatten(0, gain.shape)) for x in points]
             )
-        source, prefix = (torch.cat(parts) for parts in zip(*found, strict=True))
+        source, prefix = (torch.cat(parts) for parts in zip(*integrals, strict=True))
         gained = self.scores(sentences, high) - self.scores(sentences, low)
         missed = source.sum(dim=2) + prefix.sum(dim=2) - gained
         missed = missed.masked_fill(self.target[sentences] == PAD, 0.0)
@@ -144,9 +144,9 @@ class _Lines:
 
     def scores(self, sentences: Tensor, shares: Tensor) -> Tensor:
         """Return log-probabilities (P, T) of target tokens at shares (P,) of the lines."""
-        found = []
+        scores = []
         for some in torch.arange(len(sentences)).split(ROWS):
             source, target = self.source[sentences[some]], self.target[sentences[some]]
             with moved_embeddings(self.model, shares[some], from_unknown=True):
-                found.append(log_probabilities(self.model, source, decoder_input(target), target))
-        return torch.cat(found)
+                scores.append(log_probabilities(self.model, source, decoder_input(target), target))
+        return torch.cat(scores)

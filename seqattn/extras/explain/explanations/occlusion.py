@@ -36,9 +36,9 @@ class Occlusion(Method):
         prefix = decoder_input(target)
         (batch, length), read = source.shape, source.shape[1] + target.shape[1]
         # (S+T, B, S+T), each with one token unknown
-        whole = torch.cat((source, prefix), dim=1).repeat(read, 1, 1)
+        complete = torch.cat((source, prefix), dim=1).repeat(read, 1, 1)
         hidden = torch.eye(read, dtype=torch.bool, device=source.device)[:, None]
-        rows = whole.masked_fill(hidden & (whole != PAD), UNK).flatten(0, 1)
+        rows = complete.masked_fill(hidden & (complete != PAD), UNK).flatten(0, 1)
         said = target.repeat(read, 1)
         left = torch.cat(
             [

@@ -50,10 +50,10 @@ class Parts:
         """(B, T, S, D) contribution of each key to the output of each query."""
         heads = self.projection.weight.unflatten(1, (self.values.shape[1], -1))  # (D, E, Dh)
         moved = torch.einsum("besd,oed->beso", self.values, heads)
-        given = torch.einsum("bets,beso->btso", self.weights, moved)
+        by_values = torch.einsum("bets,beso->btso", self.weights, moved)
         if self.terms is None:
-            return given
-        return given + torch.einsum("betsd,oed->btso", self.terms, heads)
+            return by_values
+        return by_values + torch.einsum("betsd,oed->btso", self.terms, heads)
 
 
 def shares_of(amounts: Tensor) -> Tensor:
@@ -80,8 +80,10 @@ def opened(model: nn.Module) -> Iterator[dict[str, Parts]]:
     """
     parts: dict[str, Parts] = {}
 
-    def keep(name: str, attention: Openable, args: tuple[Any, ...], made: AttentionOutput) -> None:
-        parts[name] = _parts(attention, args, maps[name][-1], made.output)
+    def keep(
+        name: str, attention: Openable, args: tuple[Any, ...], result: AttentionOutput
+    ) -> None:
+        parts[name] = _parts(attention, args, maps[name][-1], result.output)
 
     with capture(model) as maps, ExitStack() as stack:
         for name, module in model.named_modules():

@@ -66,12 +66,12 @@ def _differentiable(weights: Tensor, visible: Tensor | None) -> Tensor:
 def _maps(logits: Tensor, target: Tensor, weights: list[Tensor]) -> list[list[Tensor]]:
     """Return T lists of clamped gradients times weights, averaged over heads (eq. 5)."""
     scores = logits.gather(2, target[..., None]).sum(dim=0)[:, 0]  # (T,)
-    found = []
+    maps = []
     for score in scores:
         gradients = torch.autograd.grad(score, weights, retain_graph=True, materialize_grads=True)
         pairs = zip(gradients, weights, strict=True)  # (B, H, T', S')
-        found.append([(g * part.detach()).clamp(min=0).mean(dim=1) for g, part in pairs])
-    return found
+        maps.append([(g * part.detach()).clamp(min=0).mean(dim=1) for g, part in pairs])
+    return maps
 
 
 def relevances(encoder: list[Tensor], decoder: list[Tensor]) -> tuple[Tensor, Tensor]:

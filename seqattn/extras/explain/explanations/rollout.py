@@ -18,13 +18,13 @@ from seqattn.models.transformer import Transformer
 
 
 class DecoderMixing(NamedTuple):
-    """Mixing of a decoder layer; a row of `cross` and `kept` together sums to 1."""
+    """Mixing of a decoder layer; a row of `cross` and `residual` together sums to 1."""
 
     own: Tensor
     """(B, T, T) shares of the layer's inputs in the output of self-attention."""
     cross: Tensor
     """(B, T, S) shares of the memory in the output of cross-attention."""
-    kept: Tensor
+    residual: Tensor
     """(B, T) share of the input of cross-attention in its output."""
 
 
@@ -42,9 +42,9 @@ class Mixing(NamedTuple):
         for matrix in self.encoder:
             memory = matrix @ memory
         source = torch.zeros_like(self.decoder[0].cross)
-        for own, cross, kept in self.decoder:
-            source = kept[..., None] * (own @ source) + cross @ memory
-            prefix = kept[..., None] * (own @ prefix)
+        for own, cross, residual in self.decoder:
+            source = residual[..., None] * (own @ source) + cross @ memory
+            prefix = residual[..., None] * (own @ prefix)
         return source, prefix
 
 

@@ -124,25 +124,27 @@ def _outputs_of(outlet: nn.Module, call: Callable[[int], object]) -> Run:
 
 def _distances(attention: nn.Module, keys: int, batch: int, run: Run) -> Tensor:
     """Return how far outputs (B, Q, D) turn per zeroed value of `attention`: (B, Q, keys)."""
-    plain, found = F.normalize(run(1), dim=-1), []
+    plain, distances_by_key = F.normalize(run(1), dim=-1), []
     for places in torch.arange(keys, device=plain.device).split(max(1, ROWS // batch)):
-        kept = F.one_hot(places, keys).logical_not().repeat_interleave(batch, dim=0)
-        with _zeroed(attention, kept):
+        retained = F.one_hot(places, keys).logical_not().repeat_interleave(batch, dim=0)
+        with _zeroed(attention, retained):
             outputs = F.normalize(run(len(places)), dim=-1).unflatten(0, (-1, batch))
-        found.append((outputs - plain).square().sum(dim=-1) / 2)  # 1 - cos, exact where it is small
-    distances = torch.cat(found).permute(1, 2, 0)  # (keys, B, Q) -> (B, Q, keys)
+        distances_by_key.append(
+            (outputs - plain).square().sum(dim=-1) / 2
+        )  # 1 - cos, exact where it is small
+    distances = torch.cat(distances_by_key).permute(1, 2, 0)  # (keys, B, Q) -> (B, Q, keys)
     rounding = (8 * torch.finfo(distances.dtype).eps) ** 2
     return distances.masked_fill(distances < rounding, 0.0)
 
 
 @contextmanager
-def _zeroed(attention: nn.Module, kept: Tensor) -> Iterator[None]:
-    """Zero the values of `attention` within the block where `kept` (rows, keys) is False."""
+def _zeroed(attention: nn.Module, retained: Tensor) -> Iterator[None]:
+    """Zero the values of `attention` within the block where `retained` (rows, keys) is False."""
 
     def zero(part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         query, known, *rest = args
         heads = (1,) * (known.values.dim() - 3)  # (rows, G, keys, Dh), or (rows, keys, M)
-        factor = kept.view(len(kept), *heads, -1, 1).to(known.values)
+        factor = retained.view(len(retained), *heads, -1, 1).to(known.values)
         return query, known._replace(values=known.values * factor), *rest
 
     with ExitStack() as stack:
