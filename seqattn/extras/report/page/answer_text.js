@@ -1,8 +1,8 @@
-/** A context as heat: where an answer lies, and bars where it starts and ends. */
+/** Context as a heat map of answer probability, with bars at starts and ends. */
 
 import { element, rounded } from "./dom.js";
 
-/** Draws the context of a question. */
+/** Draw the context of a question. */
 export function answerText(look, context) {
   const { begins, ends, start, end, within } = look.tokens;
   const parts = [];
@@ -25,7 +25,7 @@ export function answerText(look, context) {
   return element("div", {}, element("p", { class: "context" }, parts), key);
 }
 
-/** The best answers, and the probability that there is none. */
+/** Draw the best answers, and the probability of no answer. */
 export function answerList(look) {
   const rows = [...look.answers.map((one) => [one.text, one.probability]), ["(no answer)", look.no_answer]];
   return element("ol", { class: "answers" }, rows.map(([text, chance]) =>

@@ -2,7 +2,7 @@
 
 const known = new WeakMap();
 
-/** The numbers of an array's document, decoded once. */
+/** Return the numbers of an array's document, decoded once. */
 export function decoded(document) {
   if (!known.has(document)) {
     const text = atob(document.data);
@@ -17,13 +17,13 @@ export function decoded(document) {
   return known.get(document);
 }
 
-/** A matrix of an array (T, S). */
+/** Return the matrix of an array (T, S). */
 export function matrix(document) {
   const [rows, columns] = document.shape;
   return { rows, columns, values: decoded(document) };
 }
 
-/** One head's matrix of an array (H, T, S); the mean of all heads where `head` is "mean". */
+/** Return one head's matrix of an array (H, T, S); the mean of all heads if `head` is "mean". */
 export function headMatrix(document, head) {
   const [heads, rows, columns] = document.shape;
   const values = decoded(document);
@@ -37,7 +37,7 @@ export function headMatrix(document, head) {
   return { rows, columns, values: mean };
 }
 
-/** The largest absolute number. */
+/** Return the largest absolute number. */
 export function largest(values) {
   return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 }

@@ -1,11 +1,11 @@
-/** Asks the server that gave this page; what goes wrong is thrown in its words. */
+/** Requests to the server of this page; errors are thrown with the server's message. */
 
-/** The answer to a GET, or to a POST of `content`. */
+/** Return the response to a GET, or to a POST of `content`. */
 export async function asked(path, content = null, signal = null) {
   return (await sent(path, content, signal)).json();
 }
 
-/** Tells `told(name, data)` of each event of a stream, and gives the data of the last. */
+/** Call `told(name, data)` for each event of a stream, and return the data of the last. */
 export async function streamed(path, content, signal, told) {
   const reader = (await sent(path, { ...content, stream: true }, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";

@@ -1,11 +1,11 @@
-/** A beam search as a tree: steps from left to right, the likeliest on top. */
+/** Beam search as a tree: steps from left to right, the likeliest on top. */
 
 import { drawn, element, rounded } from "./dom.js";
 import { label } from "./pieces.js";
 
 const [WIDTH, HEIGHT] = [86, 22];
 
-/** Draws the candidates of a search; those that were pruned only where `pruned` is true. */
+/** Draw the candidates of a search; pruned ones only if `pruned` is true. */
 export function beamTree(nodes, pruned = false) {
   if (!nodes.length) return element("p", { class: "note" }, "this search keeps no tree; generation=beam does");
   const places = new Map();

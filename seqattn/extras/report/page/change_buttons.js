@@ -1,16 +1,16 @@
-/** What may be changed where somebody looks: heads off, weights uniform or permuted, one weight set. */
+/** Buttons for changes of the model: heads off, weights uniform or permuted, one weight set. */
 
 import { inForce, put, remove } from "./changes.js";
 import { element, rounded } from "./dom.js";
 import { selection } from "./selection.js";
 import { SLOTS, attentionOf } from "./views.js";
 
-/** Whether a head of an attention is switched off. */
+/** Return true if a head of an attention is switched off. */
 export function isOff(attention, head) {
   return Boolean(inForce({ kind: "off", attention, head }));
 }
 
-/** Buttons for the attention and the head that are looked at. `heads`: how many gates each has. */
+/** Create buttons for the selected attention and head. `heads`: number of gates of each attention. */
 export function changeButtons(look, heads) {
   const found = attentionOf(look, selection);
   if (!found) return [];
@@ -36,7 +36,7 @@ function toggle(change, title, again) {
   return element("button", { "aria-pressed": String(isOn), "data-change": change.kind, "data-focus": `${change.kind} ${change.head}`, click: () => (isOn ? remove(change) : put(change)) }, isOn ? again : title);
 }
 
-/** A field for one weight of the map, or the reason why there is none. */
+/** Create a field for one weight of the map, or the reason why there is none. */
 export function weightField(look, view, row, column, isGreedy) {
   const found = selection.by === "weights" && attentionOf(look, selection);
   if (!found || view.slot === "question") return "";

@@ -1,39 +1,39 @@
-/** What is changed inside the model: a list, and the same as a request has it. */
+/** Changes inside the model: as a list, and as a request's interventions. */
 
 const listeners = new Set();
 let changes = [];
 
-/** All that are in force, in their order: kind, attention, its place in words, and what else such a change has. */
+/** Active changes, in order: kind, attention, its place in words, and further fields of the kind. */
 export function changesNow() {
   return changes;
 }
 
-/** Calls `listener` when they change. */
+/** Call `listener` when the changes are updated. */
 export function onChange(listener) {
   listeners.add(listener);
 }
 
-/** The one like this that is in force, or undefined. */
+/** Return the active change like this one, or undefined. */
 export function inForce(change) {
   return changes.find((one) => placeOf(one) === placeOf(change));
 }
 
-/** Puts a change in force, in place of one at the same place. */
+/** Activate a change, replacing one at the same place. */
 export function put(change) {
   settle([...changes.filter((one) => placeOf(one) !== placeOf(change)), change]);
 }
 
-/** Takes a change away. */
+/** Remove a change. */
 export function remove(change) {
   settle(changes.filter((one) => placeOf(one) !== placeOf(change)));
 }
 
-/** Takes those away that name tokens of a sentence, and tells nobody. */
+/** Remove changes that name tokens of a sentence, without notifying listeners. */
 export function forgetTokens() {
   changes = changes.filter((one) => one.kind !== "weight");
 }
 
-/** Changes as `intervene` of a request; null for none. `heads`: how many gates each attention has. */
+/** Return changes as `intervene` of a request; null for none. `heads`: number of gates of each attention. */
 export function asIntervene(heads) {
   if (!changes.length) return null;
   const of = (kind) => changes.filter((one) => one.kind === kind);
@@ -46,7 +46,7 @@ export function asIntervene(heads) {
   return { gates, uniform: of("uniform").map((one) => one.attention), permuted: of("permuted").map((one) => one.attention), weights };
 }
 
-/** A change in words. */
+/** Describe a change in words. */
 export function worded({ kind, head, weight, place, cell }) {
   const which = head === null || head === undefined ? "all heads" : `head ${head + 1}`;
   if (kind === "off") return `${place}: ${which} off`;

@@ -1,4 +1,4 @@
-/** Colours that people tell apart whatever their eyes: ramps of lightness, and Okabe and Ito's. */
+/** Colours for colour-blind readers: ramps of lightness, and Okabe and Ito's palette. */
 
 import { largest } from "./arrays.js";
 
@@ -6,20 +6,20 @@ const LIGHT = ["#ffffff", "#d6e6f4", "#9dcae1", "#4f9bcb", "#1d6cb1", "#08306b"]
 const DARK = ["#0b1524", "#1f3a5f", "#57606b", "#948e77", "#c8b866", "#fee838"].map(parts); // as cividis
 const NEGATIVE = parts("#d55e00");
 
-/** Of lines and marks: blue, orange, green, vermilion, purple, sky (Okabe and Ito 2008). */
+/** Colours of lines and marks: blue, orange, green, vermilion, purple, sky (Okabe and Ito 2008). */
 export const MARKS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"];
 
 function parts(code) {
   return [1, 3, 5].map((place) => parseInt(code.slice(place, place + 2), 16));
 }
 
-/** Whether the page is dark now. */
+/** Return true if the page is dark now. */
 export function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** Red, green and blue of a share from -1 to 1; what is negative goes to vermilion. */
+/** Return red, green and blue of a share from -1 to 1; negative shares are vermilion. */
 export function heat(share, dark = isDark()) {
   const ramp = dark ? DARK : LIGHT;
   const bounded = Math.min(1, Math.abs(share));
@@ -29,7 +29,7 @@ export function heat(share, dark = isDark()) {
   return between(ramp[first], ramp[first + 1], place - first);
 }
 
-/** Paints a matrix on a canvas of a pixel a cell, which CSS makes larger; its largest number has full colour. */
+/** Paint a matrix on a canvas, one pixel per cell, scaled by CSS; its largest number has full colour. */
 export function paint(canvas, { rows, columns, values }) {
   canvas.width = columns;
   canvas.height = rows;

@@ -1,10 +1,10 @@
-/** What to look at: weights or a method, slot, layer and head. */
+/** Controls of the selection: weights or a method, slot, layer and head. */
 
 import { element } from "./dom.js";
 import { choose, onChoice, selection } from "./selection.js";
 import { SLOTS } from "./views.js";
 
-/** Draws the controls for what a sentence's documents hold. */
+/** Draw the controls for the contents of a sentence's documents. */
 export function controlsOf(looks) {
   const attentions = looks.flatMap((look) => look.attentions);
   const methods = [...new Map(looks.flatMap((look) => look.explanations ?? []).map((one) => [one.method, one])).values()];

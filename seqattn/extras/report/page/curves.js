@@ -7,7 +7,7 @@ const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP] = [340, 190, 52, 24, 10];
 const SPLITS = ["val", "train", "attention"]; // in this order
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
-/** Draws the curves of all bundles. */
+/** Draw the curves of all bundles. */
 export function curveCharts(bundles) {
   const charts = new Map();
   bundles.forEach((bundle, number) => {
@@ -24,7 +24,7 @@ export function curveCharts(bundles) {
   return element("div", { class: "charts" }, sorted.map(([name, lines]) => chart(name, lines)));
 }
 
-/** In which chart a measurement is drawn: one of an attention, with those of its slot's other layers. */
+/** Return the chart of a measurement; those of an attention share one with other layers of its slot. */
 function placeOf(measurement) {
   const [split, ...rest] = measurement.split("/");
   const name = rest.join("/") || split;
@@ -58,7 +58,7 @@ function tick(value) {
   return value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) : COMPACT.format(value);
 }
 
-/** The deeper a layer, the stronger its line. */
+/** Return the opacity of a layer's line, stronger for deeper layers. */
 function opacity(line, lines) {
   if (line.layer === null) return 1;
   const depth = (line.layer + 1) / (1 + Math.max(...lines.map((one) => one.layer)));

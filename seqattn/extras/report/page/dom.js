@@ -4,17 +4,17 @@ const inline = document.createElement("div");
 inline.innerHTML = "<svg></svg>";
 const SVG = inline.firstChild.namespaceURI;
 
-/** The element of the page that has an id. */
+/** Return the element of the page with an id. */
 export function at(id) {
   return document.getElementById(id);
 }
 
-/** An HTML element; attributes that are functions are listeners, those that are null are left out. */
+/** Create an HTML element; attributes that are functions are listeners, null ones are omitted. */
 export function element(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
 
-/** An SVG element. */
+/** Create an SVG element. */
 export function drawn(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
@@ -28,14 +28,14 @@ function filled(node, attributes, children) {
   return node;
 }
 
-/** Draws anew what `place` holds; the button in it that has the focus, by its `data-focus`, keeps it. */
+/** Redraw the contents of `place`; its focused button, by its `data-focus`, retains the focus. */
 export function keepingFocus(place, draw) {
   const own = place.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
   draw();
   if (own) place.querySelector(`[data-focus="${CSS.escape(own)}"]`)?.focus();
 }
 
-/** A number as people read it. */
+/** Format a number for readers. */
 export function rounded(value, digits = 3) {
   if (value === null || value === undefined) return "none";
   if (Number.isInteger(value)) return String(value);

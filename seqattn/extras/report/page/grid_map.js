@@ -1,12 +1,12 @@
-/** A matrix with its labels: pointed at or walked with arrow keys, it tells each number. */
+/** Matrix with labels that shows the number of the cell under the pointer or arrow keys. */
 
 import { largest } from "./arrays.js";
 import { paint } from "./colours.js";
 import { element, rounded } from "./dom.js";
 
 /**
- * Draws a view; `pointed(row)` is told of the row that is pointed at, or null, and `picked(row,
- * column)`, if given, of a cell that is clicked.
+ * Draw a view; `pointed(row)` is called with the row under the pointer, or null, and `picked(row,
+ * column)`, if given, with a clicked cell.
  */
 export function gridMap(view, pointed, picked = null) {
   const canvas = element("canvas", {

@@ -1,16 +1,16 @@
-/** What was read on the left, what was predicted on the right, and links between them. */
+/** Input on the left, output on the right, and links between them. */
 
 import { largest } from "./arrays.js";
 import { heat, isDark } from "./colours.js";
 import { drawn, element, rounded } from "./dom.js";
 
 const ROW = 24; // pixels, as in the style
-const FAINT = 0.15; // of the largest: links below it are drawn only for the word pointed at
-const MANY = 80; // words of both sides, of which only the strongest link of each is drawn
+const FAINT = 0.15; // of the largest: weaker links are drawn only for the word under the pointer
+const MANY = 80; // words of both sides: beyond that only the strongest link of each is drawn
 
 /**
- * Draws a view. Returns its node, and `point(side, places)`, which shows the links of some
- * places of a side ("read" or "said"), or all strong ones for none.
+ * Draw a view. Return its node, and `point(side, places)`, which shows the links of some
+ * positions of a side ("read" or "said"), or all strong ones for none.
  */
 export function linksOf(view, told) {
   const most = largest(view.values) || 1;
@@ -109,13 +109,13 @@ export function linksOf(view, told) {
   return { node, point, describe: (row) => described(view, row) };
 }
 
-/** The columns of a row, the strongest first. */
+/** Return the columns of a row, the strongest first. */
 function order(view, row) {
   const values = view.values.subarray(row * view.columns, (row + 1) * view.columns);
   return Array.from(values.keys()).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]));
 }
 
-/** The three strongest of a row, in words. */
+/** Describe the three strongest columns of a row. */
 function described(view, row) {
   const best = order(view, row).slice(0, 3);
   const told = best.map((column) => `${view.columnLabels[column]} ${rounded(view.values[row * view.columns + column])}`);

@@ -1,4 +1,4 @@
-/** The page of a server: type, watch tokens arrive, look, change the model, see the output change. */
+/** Page of a server: type, watch tokens arrive, inspect, change the model, see the output change. */
 
 import { asked, streamed } from "./ask.js";
 import { changeButtons, isOff, weightField } from "./change_buttons.js";
@@ -17,7 +17,7 @@ async function start() {
   const form = new LiveForm(live, { send, stop });
   let redraw = () => {};
   let running = null;
-  let plain = null; // the document of the model as it is, with the request that it answers
+  let plain = null; // the document of the unchanged model, with its request
 
   async function send() {
     stop();

@@ -1,11 +1,11 @@
-/** What somebody types: a text, or a question and a context; the search and the beginning. */
+/** Form of the input: a text, or a question and a context; the search and the prefix. */
 
 import { changesNow, remove, worded } from "./changes.js";
 import { element } from "./dom.js";
 
 const SIZES = { beam: ["beam_size", "beams", 1, 100], sampling: ["seed", "seed", 0, 2 ** 31] };
 
-/** The form. `send()` and `stop()` are called by its buttons; `request()` is what is asked for. */
+/** Create the form. Its buttons call `send()` and `stop()`; `request()` returns the request. */
 export class LiveForm {
   constructor(live, { send, stop }) {
     this.live = live;
@@ -51,7 +51,7 @@ export class LiveForm {
     ];
   }
 
-  /** Shows the number that the chosen search has. */
+  /** Show the number setting of the chosen search. */
   settle() {
     const [, title, min, max] = SIZES[this.search.value] ?? [];
     this.sizeField.hidden = !title;
@@ -63,7 +63,7 @@ export class LiveForm {
     return this.search.value === "greedy";
   }
 
-  /** What is asked for, without changes. */
+  /** Return the request, without changes. */
   request() {
     const request = { text: this.text.value };
     if (this.context) request.context = this.context.value;
@@ -74,13 +74,13 @@ export class LiveForm {
     return request;
   }
 
-  /** Lists the changes in force. */
+  /** List the active changes. */
   showChanges() {
     const items = changesNow().map((change) => element("li", {}, `${worded(change)} `, element("button", { type: "button", "aria-label": `remove: ${worded(change)}`, click: () => remove(change) }, "remove")));
     this.list.replaceChildren(...(items.length ? items : [element("li", { class: "note" }, "none: choose a head or a cell of a map")]));
   }
 
-  /** Says what is going on; an error is read out at once. */
+  /** Show the status; screen readers announce errors at once. */
   tell(line, isError = false) {
     this.status.setAttribute("role", isError ? "alert" : "status");
     this.status.className = isError ? "note reason" : "note";
@@ -88,7 +88,7 @@ export class LiveForm {
     if (isError) this.status.scrollIntoView({ block: "nearest" });
   }
 
-  /** Whether a request runs. */
+  /** Mark whether a request is running. */
   busy(isBusy) {
     this.stopButton.disabled = !isBusy;
   }

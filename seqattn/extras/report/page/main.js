@@ -1,4 +1,4 @@
-/** The page of one file: reads the documents that the file holds, and shows them. */
+/** Page of one file: read the documents in the file, and show them. */
 
 import { at } from "./dom.js";
 import { sentenceList } from "./sentence_list.js";
@@ -15,7 +15,7 @@ async function start() {
     wanted = number;
     history.replaceState(null, "", `#${number}`);
     const sentence = await unpacked(at(`sentence-${number}`).textContent);
-    if (number === wanted) redraw = showSentence(run, sentence, at("sentence")); // another may have been chosen meanwhile
+    if (number === wanted) redraw = showSentence(run, sentence, at("sentence")); // unless another was chosen meanwhile
     document.documentElement.dataset.shown = wanted;
   });
   at("browser").replaceChildren(list.node);

@@ -1,9 +1,9 @@
-/** An output as it stands, with marks on what was copied, and on what another bundle says not. */
+/** Output text, with marks on copied parts, and on differences from another bundle's output. */
 
 import { element, rounded } from "./dom.js";
 import { label, shared } from "./pieces.js";
 
-/** Draws the pieces of an output; `other` is another bundle's look, or null. */
+/** Draw the pieces of an output; `other` is another bundle's look, or null. */
 export function outputText(look, other) {
   const pieces = look.target.slice(0, -1);
   const same = other ? shared(pieces, other.target.slice(0, -1)) : pieces.map(() => true);
@@ -18,7 +18,7 @@ export function outputText(look, other) {
   return element("p", { class: pointer ? "output pointer" : "output" }, spans.length ? spans : "(nothing)");
 }
 
-/** What the marks of an output mean; null where there are none. */
+/** Explain the marks of an output; null without marks. */
 export function outputLegend(look, other) {
   const { coverage, density, pointer } = look.copied;
   const parts = [];

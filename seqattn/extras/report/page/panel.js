@@ -1,4 +1,4 @@
-/** What one bundle makes of a sentence. */
+/** One bundle's view of a sentence. */
 
 import { answerList, answerText } from "./answer_text.js";
 import { beamTree } from "./beam_tree.js";
@@ -14,8 +14,8 @@ import { tableOf } from "./tables.js";
 import { viewOf } from "./views.js";
 
 /**
- * A panel. `pointed(side, word)` is told of the word that is pointed at, so that other panels can
- * point at the same one: see `pointAt`. `tools`, where there are some, change the model:
+ * Create a panel. `pointed(side, word)` is called with the word under the pointer, so that other
+ * panels can point at the same one: see `pointAt`. `tools`, if given, change the model:
  * `isOff(attention, head)`, `buttons()`, and `weight(view, row, column)`, the nodes for a cell.
  */
 export class Panel {
@@ -41,7 +41,7 @@ export class Panel {
     return element("header", {}, element("h3", {}, bundle.name), element("p", { class: "figures" }, figures.join(" · ")), said, look.notes.map((note) => element("p", { class: "note" }, note)));
   }
 
-  /** Draws what depends on the selection. */
+  /** Draw the parts that depend on the selection. */
   draw() {
     const view = viewOf(this.look, selection);
     this.links = null;
@@ -68,14 +68,14 @@ export class Panel {
     keepingFocus(this.changing, () => this.changing.replaceChildren(...parts));
   }
 
-  /** Shows the links of a word of a side ("read" or "said"); of all for null. */
+  /** Show the links of a word of a side ("read" or "said"); null for all words. */
   pointAt(side, word) {
     if (!this.links) return;
     const words = side ? this.wordsOf(side, this.view) : [];
     this.links.point(side, words.flatMap((one, place) => (one === word ? [place] : [])));
   }
 
-  /** Shows the links of a word that another panel points at, where this one has it, too. */
+  /** Show the links of a word under the pointer in another panel, if this one has it, too. */
   pointAtNamed(name, word) {
     if (!this.links) return;
     const side = ["read", "said"].find((one) => this.sideName(one, this.view) === name);
@@ -101,7 +101,7 @@ export class Panel {
     return part("layers and heads", smallMaps(this.look, rolesOf(this.bundle), this.tools?.isOff), this.tools?.buttons() ?? []);
   }
 
-  /** What stays whatever is selected. */
+  /** Draw the parts that do not depend on the selection. */
   lasting() {
     const { look } = this;
     if (!this.isText) return element("div", { class: "parts" }, part("context", answerText(look, this.sentence.context)), part("answers", answerList(look)));

@@ -1,20 +1,20 @@
-/** Pieces of words as people read them, and the words that they belong to. */
+/** Pieces of words for readers, and the words that they belong to. */
 
 const BEGINS = "▁";
 const MARK = /^<.*>$/;
 
-/** A piece without the sign of a word's beginning; one that goes on a word has a tie before it. */
+/** Return a piece without the mark of a word's beginning; a continuation starts with a tie. */
 export function label(piece, place) {
   if (piece.startsWith(BEGINS)) return piece.slice(1) || "␣";
   return place === 0 || MARK.test(piece) ? piece : `‿${piece}`;
 }
 
-/** The labels of all pieces. */
+/** Return the labels of all pieces. */
 export function labels(pieces) {
   return pieces.map(label);
 }
 
-/** The number of the word that each piece belongs to. */
+/** Return the index of each piece's word. */
 export function wordNumbers(pieces) {
   let word = -1;
   return pieces.map((piece, place) => {
@@ -23,7 +23,7 @@ export function wordNumbers(pieces) {
   });
 }
 
-/** The longest common part of two lists: for each item of the first whether the second has it. */
+/** Find the longest common subsequence: for each item of the first list whether the second has it. */
 export function shared(first, second) {
   const lengths = Array.from({ length: first.length + 1 }, () => new Uint16Array(second.length + 1));
   for (let i = first.length - 1; i >= 0; i -= 1) {

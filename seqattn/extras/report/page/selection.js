@@ -1,18 +1,18 @@
-/** What is looked at: one choice for all bundles of the page. */
+/** Selection: one choice for all bundles of the page. */
 
 const listeners = new Set();
 
-/** By "weights" or a method; slot, layer (null: the last), and head ("mean" or a number) of the
+/** "weights" or a method; slot, layer (null: the last), and head ("mean" or a number) of the
  * weights; the side of contributions, "source" or "prefix". */
 export const selection = { by: "weights", slot: "cross", layer: null, head: "mean", side: "source" };
 
-/** Changes some of it, and tells who listens. */
+/** Change parts of it, and notify listeners. */
 export function choose(changes) {
   Object.assign(selection, changes);
   for (const listener of listeners) listener();
 }
 
-/** Calls `listener` at each change; gives a function that ends it. */
+/** Call `listener` at each change; return a function that unsubscribes. */
 export function onChoice(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);

@@ -1,8 +1,8 @@
-/** The list of sentences: sorted, filtered, walked with arrow keys. */
+/** List of sentences: sorted, filtered, navigated with arrow keys. */
 
 import { element, rounded } from "./dom.js";
 
-/** How the list may be sorted: what each is called, and the number that is sorted by, least first. */
+/** Sort orders of the list: name of each, and the number to sort by, ascending. */
 function orders(run) {
   const found = {
     number: ["as they come", (_, number) => number],
@@ -16,7 +16,7 @@ function orders(run) {
   return found;
 }
 
-/** Fills the list; `opened(number)` is called with the sentence that is chosen. */
+/** Fill the list; `opened(number)` is called with the chosen sentence. */
 export function sentenceList(run, opened) {
   const sorts = orders(run);
   const sort = element("select", { id: "sort", change: refill }, Object.entries(sorts).map(([name, [title]]) => element("option", { value: name }, title)));
@@ -44,7 +44,7 @@ export function sentenceList(run, opened) {
     if (items[chosen]?.isConnected) scrollTo(items[chosen]);
   }
 
-  /** Scrolls the list alone: the page stays where it is. */
+  /** Scroll only the list, not the page. */
   function scrollTo(item) {
     const [own, all] = [item.getBoundingClientRect(), list.getBoundingClientRect()];
     list.scrollTop += Math.min(0, own.top - all.top) + Math.max(0, own.bottom - all.bottom);

@@ -1,4 +1,4 @@
-/** A sentence with a panel for each bundle, side by side, and what two of them differ in. */
+/** Sentence with a panel for each bundle, side by side, and the differences of two. */
 
 import { largest } from "./arrays.js";
 import { controlsOf } from "./controls.js";
@@ -10,8 +10,8 @@ import { onChoice } from "./selection.js";
 let ends = [];
 
 /**
- * Draws a sentence's document into `place`; any document will do, of this run or a new one.
- * `tools` are what changes the model, for each look, see `Panel`; none of a page that shows alone.
+ * Draw a sentence's document, of this run or a new one, into `place`.
+ * `tools` change the model, for each look, see `Panel`; none on a static page.
  */
 export function showSentence(run, sentence, place, tools = []) {
   ends.forEach((end) => end());
@@ -36,7 +36,7 @@ export function showSentence(run, sentence, place, tools = []) {
   return redraw;
 }
 
-/** Draws what two views differ in; nothing where they cannot be compared cell by cell. */
+/** Draw the difference of two views; nothing if they cannot be compared cell by cell. */
 function difference(bundles, [first, second, ...more]) {
   if (!second || more.length || first.reason || second.reason || !alike(first, second)) return [];
   const values = first.values.map((value, place) => value - second.values[place]);

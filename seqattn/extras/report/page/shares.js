@@ -1,10 +1,10 @@
-/** For each token of an output how much came from the source, and how much from what was said. */
+/** Share of each output token that came from the source, and from the prefix. */
 
 import { decoded, matrix } from "./arrays.js";
 import { element, rounded } from "./dom.js";
 import { labels } from "./pieces.js";
 
-/** Draws a bar for each token, by one method. */
+/** Draw a bar for each token, by one method. */
 export function sharesOf(look, explanation) {
   if (!explanation) return element("p", { class: "note" }, "no method that these models can have shares their outputs out");
   if (!explanation.source) return element("p", { class: "note" }, `${explanation.method}: ${explanation.reason}`);
@@ -20,7 +20,7 @@ export function sharesOf(look, explanation) {
   return element("div", { class: "shares" }, element("p", { class: "legend" }, `by ${explanation.method}: `, key), rows);
 }
 
-/** Shares of source, prefix and rest for each row; absolute values, so that they add up to 1. */
+/** Return shares of source, prefix and rest for each row, from absolute values so that they add up to 1. */
 export function shares({ source, prefix, rest }) {
   const sums = [source, prefix].map((part) => rowSums(matrix(part)));
   const left = Array.from(decoded(rest), Math.abs);

@@ -1,11 +1,11 @@
-/** Layers by heads as small maps; one that is chosen becomes the large one. */
+/** Layers by heads as small maps; the chosen one is shown large. */
 
 import { headMatrix } from "./arrays.js";
 import { paint } from "./colours.js";
 import { element } from "./dom.js";
 import { choose, selection } from "./selection.js";
 
-/** The roles of heads that a bundle's tables name, by attention and head (from 1). */
+/** Return the roles of heads in a bundle's tables, by attention and head (from 1). */
 export function rolesOf(bundle) {
   const roles = new Map();
   for (const { columns, rows } of bundle.tables) {
@@ -16,7 +16,7 @@ export function rolesOf(bundle) {
   return roles;
 }
 
-/** Draws all maps of the slot that is looked at; heads are crossed out where `isOff(attention, head)`. */
+/** Draw all maps of the selected slot; heads are crossed out if `isOff(attention, head)`. */
 export function smallMaps(look, roles, isOff = () => false) {
   const layers = look.attentions.filter((one) => one.slot === selection.slot);
   if (!layers.length) return element("p", { class: "note" }, "nothing in this slot");

@@ -1,8 +1,8 @@
-/** Begins, and says on the page why it cannot. */
+/** Start of the page, with its errors shown on the page. */
 
 import { at, element } from "./dom.js";
 
-/** Calls `start`, which gives a promise. */
+/** Call `start`, which returns a promise. */
 export function started(start) {
   start().catch((error) => {
     at("sentence").replaceChildren(element("p", { class: "note reason", role: "alert" }, `this page cannot be shown: ${error.message}`));

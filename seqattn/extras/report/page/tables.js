@@ -1,8 +1,8 @@
-/** Tables as they came, numbers to three places. */
+/** Tables of the documents, with numbers to three digits. */
 
 import { element, rounded } from "./dom.js";
 
-/** Draws a table's document. */
+/** Draw a table's document. */
 export function tableOf({ title, columns, rows, notes = [] }) {
   const head = element("tr", {}, columns.map((name) => element("th", { scope: "col" }, name)));
   const body = rows.map((row) => element("tr", {}, row.map((cell) =>

@@ -1,10 +1,10 @@
-/** The title of the page and its parts: sentences, the run's facts, scores, curves and settings, tables. */
+/** Title and tabs of the page: sentences, the run's facts, scores, curves and settings, tables. */
 
 import { curveCharts } from "./curves.js";
 import { at, element } from "./dom.js";
 import { tableOf } from "./tables.js";
 
-/** Draws what the page shows of a run beside its sentences. */
+/** Draw the parts of a run besides its sentences. */
 export function showTabs(run) {
   document.title = run.title;
   at("title").textContent = run.title;
@@ -35,12 +35,12 @@ function tabs(names) {
   open(names[0]);
 }
 
-/** Draws the run's document. */
+/** Draw the run's document. */
 function runView(run) {
   return element("div", {}, element("div", { class: "panels" }, run.bundles.map(card)), element("h3", {}, "learning curves"), curveCharts(run.bundles), differing(run.bundles));
 }
 
-/** Draws all tables of the bundles; null where there are none. */
+/** Draw all tables of the bundles; null without tables. */
 function tablesView(run) {
   const found = run.bundles.flatMap((bundle) => bundle.tables.map((table) => tableOf({ ...table, title: `${bundle.name}: ${table.title}` })));
   return found.length ? element("div", {}, found) : null;
@@ -55,7 +55,7 @@ function card(bundle) {
     element("details", {}, element("summary", {}, "settings"), tableOf({ title: "settings", columns: ["key", "value"], rows: settings })));
 }
 
-/** The settings in which bundles differ. */
+/** Return the settings in which bundles differ. */
 function differing(bundles) {
   if (bundles.length < 2) return "";
   const keys = [...new Set(bundles.flatMap((bundle) => Object.keys(bundle.settings)))];

@@ -1,8 +1,8 @@
-/** Light or dark: as the system has it, until somebody chooses; on paper light. */
+/** Light or dark theme: as in the system until the user chooses; light in print. */
 
 import { isDark } from "./colours.js";
 
-/** Makes a button switch; `changed` is called after each change, the system's own included. */
+/** Make a button switch the theme; `changed` is called after each change, including the system's own. */
 export function themeSwitch(button, changed) {
   const root = document.documentElement;
   const settle = () => {

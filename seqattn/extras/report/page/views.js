@@ -1,9 +1,9 @@
-/** The matrix that the selection asks for, of one bundle's look at a sentence. */
+/** Matrix for the selection, from one bundle's look at a sentence. */
 
 import { headMatrix, matrix } from "./arrays.js";
 import { labels } from "./pieces.js";
 
-/** What each slot is called. */
+/** Name of each slot. */
 export const SLOTS = {
   cross: "source → output",
   encoder: "source → source",
@@ -11,7 +11,7 @@ export const SLOTS = {
   question: "question → context",
 };
 
-/** The pieces of both sides of a slot: queries down the side, keys along the top. */
+/** Return the pieces of both sides of a slot: queries down the side, keys along the top. */
 function sidesOf(look, slot) {
   if (slot === "question") return [labels(look.context), labels(look.question)];
   const source = labels(look.source);
@@ -21,15 +21,15 @@ function sidesOf(look, slot) {
   return slot === "decoder" ? [target, before] : [target, source];
 }
 
-/** The attention that the selection names, or the nearest layer that there is. */
+/** Return the selected attention, or that of the nearest layer. */
 export function attentionOf(look, selection) {
   const same = look.attentions.filter((one) => one.slot === selection.slot);
   return same.find((one) => one.layer === selection.layer) ?? same.at(-1) ?? null;
 }
 
 /**
- * A matrix with the pieces of its rows and columns, or a reason why there is none.
- * Rows are what was predicted (or read), columns what it was read from.
+ * Return a matrix with the pieces of its rows and columns, or a reason why there is none.
+ * Rows are predicted (or read) tokens, columns the tokens that they attend to.
  */
 export function viewOf(look, selection) {
   return selection.by === "weights" ? weightsView(look, selection) : methodView(look, selection);
