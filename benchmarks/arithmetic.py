@@ -36,7 +36,7 @@ def forward_work(
 
 
 def at_full_rate(work: float, precision: str, units: int) -> Sample:
-    """Time that many multiplications and additions in a large matrix product, now.
+    """Time `work` multiplications and additions in a large matrix product, now.
 
     Args:
         work: number of operations.

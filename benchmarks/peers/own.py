@@ -38,7 +38,7 @@ class Contestant(Trained):
 
     def loop(self, shape: Shape, precision: str) -> OwnLoop:
         """Return the model in its training loop."""
-        loop = OwnLoop(own_transformer(shape), precision)  # `parameters` counts trained ones
+        loop = OwnLoop(own_transformer(shape), precision)  # counts parameters before rounding
         if precision == "int8":
             round_weights(loop.model)
         return loop

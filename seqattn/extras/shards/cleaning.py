@@ -90,18 +90,18 @@ def cleaned(pairs: Iterable[tuple[str, str]], cleaning: Cleaning) -> Cleaned:
 
 
 def first_of_each(parts: list[Hashes]) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield for each part the rows whose hash is new, within it and in all earlier parts.
+    """Return for each part the rows whose hash is new, within it and in all earlier parts.
 
-    Memory stays bounded for any number of hashes.
+    Few hashes are sorted at a time, however many there are.
     """
     masks = [np.zeros(len(part), bool) for part in parts]
     passes = -(-sum(map(len, parts)) // _AT_ONCE)
     for number in range(passes):
         rows = [np.flatnonzero(part % np.uint64(passes) == number) for part in parts]
-        some = np.concatenate([part[new] for part, new in zip(parts, rows, strict=True)])
+        some = np.concatenate([part[selected] for part, selected in zip(parts, rows, strict=True)])
         first = np.zeros(len(some), bool)
         first[np.unique(some, return_index=True)[1]] = True
         ends = np.cumsum([0, *map(len, rows)])
-        for mask, new, start in zip(masks, rows, ends.tolist(), strict=False):
-            mask[new] = first[start : start + len(new)]
+        for mask, selected, start in zip(masks, rows, ends.tolist(), strict=False):
+            mask[selected] = first[start : start + len(selected)]
     return map(np.flatnonzero, masks)
