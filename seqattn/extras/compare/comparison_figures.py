@@ -161,7 +161,7 @@ def _learning(systems: Runs, metric: str) -> Curves:
                 for run in runs
             ]
             steps = sorted(set.intersection(*map(set, seeds)))
-            if len(steps) > 1:  # of one there is no curve
+            if len(steps) > 1:  # a single point is no curve
                 points = [_point(step, [one[step] for one in seeds]) for step in steps]
                 curves.setdefault(title, {})[name] = points
     return curves

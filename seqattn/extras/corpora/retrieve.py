@@ -72,7 +72,7 @@ class Retrieval:
             index = TfidfIndex(train.sources)
             for split, texts in splits.items():
                 columns = self._augmentations(index, train, texts.sources, split)
-                made_from.write(directory)  # once there is something to write beside it
+                made_from.write(directory)  # only once there is a split to write
                 rows = zip(texts.sources, texts.targets, texts.references, columns)
                 write_whole(directory / f"{split}.jsonl", (pair_line(*row) for row in rows))
                 summary[split] = _summary(columns)

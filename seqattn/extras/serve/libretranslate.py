@@ -114,7 +114,7 @@ _BODY = {
 }
 
 
-_FIELDS = 1_000  # of a form
+_FIELDS = 1_000  # maximum fields of a form
 
 
 def _count(value: Any) -> int:
