@@ -19,7 +19,7 @@ def load(
     trust: Collection[str] = (),
     ensemble: Sequence[str | Path] = (),
 ) -> "TextBundle | SpanBundle":
-    """Loads a bundle that training wrote.
+    """Load a bundle written by training.
 
         model = seqattn.load("RUN/model")
         model.generate("A dog runs.")  # one text for one text
@@ -27,19 +27,19 @@ def load(
 
     Args:
         path: the bundle's directory, `RUN/model`.
-        device: where the model goes, such as `cpu` or `cuda`.
-        trust: packages of others whose classes the bundle may name, which are then imported and
-            run; without it a bundle runs nothing.
-        ensemble: other bundles of the same vocabulary that answer with it, by the mean probability
-            of all models at every step; texts are cut, and searched, as the first's are.
+        device: device of the model, such as `cpu` or `cuda`.
+        trust: third-party packages whose classes the bundle may name; they are imported and run.
+            By default a bundle runs no code of its own.
+        ensemble: further bundles with the same vocabulary; the mean probability of all models is
+            used at every step, with the tokenization and search of the first.
 
     Returns:
-        A `TextBundle` with `generate`, `hypotheses` and `answer`, or of task=qa a `SpanBundle`
+        A `TextBundle` with `generate`, `hypotheses` and `answer`, or for task=qa a `SpanBundle`
         with `answer`.
 
     Raises:
-        UserError: where the directory is absent, truncated or no bundle, or names a package that
-            is not trusted; where an ensemble has several vocabularies.
+        UserError: the directory is missing, incomplete or not a bundle, or names a package that
+            is not trusted; or the vocabularies of an ensemble differ.
     """
     from seqattn.bundle.loading import load_bundle  # torch takes seconds to import
 
@@ -48,7 +48,7 @@ def load(
 
 
 def train(*words: str, **values: Any) -> "TrainingResult":
-    """Train, with the words of the command line or the same as plain values.
+    """Train, with arguments of the command line or the same as plain values.
 
         result = seqattn.train("attention=gqa", "model.dim=128", run_dir="runs/mine", seed=2)
         seqattn.load(result.bundle)
@@ -59,11 +59,11 @@ def train(*words: str, **values: Any) -> "TrainingResult":
             `**{"trainer.max_steps": 500}` for keys with dots.
 
     Returns:
-        Where the run and its bundle are, its steps and its scores.
+        Paths of the run and its bundle, steps and scores.
 
     Raises:
-        UserError: for what the command refuses, in the same line.
-        Stopped: where a signal has ended it; call it again with the same `run_dir` to resume.
+        UserError: as the command, with the same message.
+        Stopped: a signal has stopped it; call it again with the same `run_dir` to resume.
     """
     from seqattn.cli.from_python import train_from
 

@@ -14,23 +14,23 @@ from seqattn.errors import UserError
 from seqattn.roles import Role
 
 Width = Annotated[int, Ge(1), Le(65_536)]
-"""Of a vector."""
+"""Width of a vector."""
 Depth = Annotated[int, Ge(0), Le(1_000)]
-"""Layers of a stack."""
+"""Number of layers in a stack."""
 Count = Annotated[int, Ge(1), Le(10**9)]
-"""At least one of something."""
+"""A count of at least 1."""
 CountOrNone = Annotated[int, Ge(0), Le(10**9)]
-"""None of something, or so many."""
+"""A count that may be 0."""
 Seed = Annotated[int, Ge(0), Le((1 << 32) - 1)]
-"""Of random numbers."""
+"""Seed of a random number generator."""
 Share = Annotated[float, Ge(0), Le(1)]
-"""A part of a whole, all of it included."""
+"""A fraction from 0 to 1."""
 Dropout = Annotated[float, Ge(0), Lt(1), Role.STEP]
-"""A share that is dropped."""
+"""Dropout probability, below 1."""
 Positive = Annotated[float, Gt(0), Le(10**9)]
-"""A number above 0."""
+"""A positive number."""
 NotNegative = Annotated[float, Ge(0), Le(10**9)]
-"""A number from 0."""
+"""A number of at least 0."""
 
 _LONGEST_SHOWN = 80
 _WRITTEN = (type(None), bool, int, float, str, list, tuple)
@@ -55,7 +55,7 @@ class BadValue(UserError):
 
 @contextmanager
 def keys_under(place: str) -> Iterator[None]:
-    """Names bad values inside by the keys that they have where they stand under another one."""
+    """Prefix the keys of bad values raised in the block with the key of their parent."""
     try:
         yield
     except BadValue as error:
@@ -63,52 +63,52 @@ def keys_under(place: str) -> Iterator[None]:
 
 
 def check(target: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that do not fit the annotated types and bounds of the parameters.
+    """Check arguments against the annotated types and bounds of the parameters.
 
-    A number must be finite, and no text may hold half of a surrogate pair.
+    Numbers must be finite, and text may not contain lone surrogates.
 
     Args:
         target: a class or function.
-        arguments: by name; those of no or of unknown types are left alone.
+        arguments: by name; those without an annotation, or with an unknown one, are not checked.
 
     Raises:
-        BadValue: for the first that does not fit, with what would.
+        BadValue: for the first invalid value, with what is valid.
     """
     hints = parameters(target)
     for name, value in arguments.items():
         hint = hints.get(name, Any)
         takes = in_words(hint)
         if not _accepts(hint, value):
-            made = getattr(value, "func", None)  # what a factory calls
-            kind = getattr(made, "__name__", type(value).__name__)
+            function = getattr(value, "func", None)  # what a factory calls
+            kind = getattr(function, "__name__", type(value).__name__)
             came = shown(value) if isinstance(value, _WRITTEN) else f"a {kind}"
             raise BadValue(name, f"must be {takes or 'a choice with keys of its own'}, got {came}")
 
 
 @cache
 def parameters(target: Callable[..., Any]) -> dict[str, Any]:
-    """Names of the parameters of a function or constructor, each with its type."""
+    """Return the type of each parameter of a function or constructor, by name."""
     source: Any = target
     if inspect.isclass(target) and not is_dataclass(target):  # whose fields may be a base's
         source = inspect.unwrap(target.__init__)
     try:
         hints = get_type_hints(source, include_extras=True)
-    except (NameError, TypeError):  # of others, imported for their type checker alone
+    except (NameError, TypeError):  # names imported only under TYPE_CHECKING
         hints = {}
     return {name: hints.get(name, Any) for name in inspect.signature(target).parameters}
 
 
 def shown(value: object) -> str:
-    """A value as messages show it, long ones cut."""
+    """Return a value as messages show it, truncated if long."""
     text = repr(value)
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 @cache
 def in_words(hint: Any) -> str:
-    """What a plain type takes, such as "a whole number of at least 1"; "" for other types.
+    """Describe the values of a plain type, such as "a whole number of at least 1"; else "".
 
-    Plain are those whose values can be written as such, without an object of their own.
+    A type is plain if its values can be written as literals.
     """
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
@@ -141,7 +141,7 @@ def _adapter(hint: Any) -> Any:
 
 
 def _accepts(hint: Any, value: Any) -> bool:
-    """Whether a value can be of a type, as far as that is seen."""
+    """Return True if a value matches a type, as far as that can be checked."""
     if in_words(hint):
         return _is_valid(hint, value)
     origin, parts = get_origin(hint), get_args(hint)
@@ -161,7 +161,7 @@ def _is_valid(hint: Any, value: Any) -> bool:
     from pydantic import ValidationError
 
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        return False  # half a letter, which no file can hold
+        return False  # a lone surrogate, which UTF-8 cannot encode
     if get_origin(hint) is tuple and isinstance(value, list):  # as YAML writes it
         value = tuple(value)
     try:

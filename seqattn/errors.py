@@ -1,18 +1,18 @@
-"""The exceptions that speak to the user."""
+"""Exceptions meant for the user."""
 
 from signal import Signals
 
 
 class UserError(ValueError):
-    """What the user can mend; the command line prints it as one line and exits 2."""
+    """An error that the user can fix; the command line prints it as one line and exits with 2."""
 
 
 class Stopped(Exception):
-    """A training that a signal has ended, once it had saved.
+    """Raised after a signal has stopped training and a checkpoint has been saved.
 
     Args:
-        signal: its number, SIGTERM's for one.
-        step: optimizer steps that are saved; None where that is not known.
+        signal: number of the signal, such as SIGTERM's.
+        step: optimizer steps saved; None if unknown.
     """
 
     def __init__(self, signal: int, step: int | None = None) -> None:

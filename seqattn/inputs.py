@@ -1,4 +1,4 @@
-"""Files of others, read within bounds: no device, no endless line, no more than memory holds."""
+"""Untrusted files, read within limits on kind, size, line length and nesting."""
 
 import csv
 import gzip
@@ -19,11 +19,11 @@ from seqattn.errors import UserError
 from seqattn.storage import file_faults, is_file
 
 LARGEST = 1 << 28
-"""Bytes, unpacked, of a file that is read whole."""
+"""Maximum size in bytes, uncompressed, of a file that is read into memory."""
 MAX_DEPTH = 64
-"""Lists and objects within each other that a JSON file may have."""
+"""Maximum nesting depth of lists and objects in a JSON file."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Of plain YAML; libyaml's, where it is there, is several times as fast."""
+"""Loader of plain YAML; libyaml's, where available, is several times as fast."""
 _LARGEST_YAML, _MOST_YAML, _DEEPEST_YAML = 1 << 18, 20_000, 20
 _TEXT_OR_PLAIN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[^][{}"]+')
 _WHOLE_PAIR = re.compile(rb"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w")
@@ -32,7 +32,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """A file's bytes, unpacked where its name ends in ".gz".
+    """Open a file for reading bytes, decompressed if its name ends in ".gz".
 
     Raises:
         UserError: it cannot be read, or is neither a file nor a pipe or terminal.
@@ -47,7 +47,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
-    """The whole of a file.
+    """Return the content of a file.
 
     Raises:
         UserError: it cannot be read, or has more than `largest` bytes.
@@ -62,14 +62,14 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
 def limited_lines(
     file: IO[bytes], name: object, longest: int, cuts: bool = False
 ) -> Iterator[bytes]:
-    """The lines of a file with their ends; no more than `longest` bytes of one are in memory.
+    """Yield the lines of a file with their ends, holding at most `longest` bytes of one in memory.
 
     Args:
         name: of the file, for messages.
-        cuts: whether U+FFFD stands for a longer line, up to `LARGEST`, in place of a refusal.
+        cuts: replace a longer line, up to `LARGEST`, by U+FFFD instead of raising an error.
 
     Raises:
-        UserError: naming a line that is too long.
+        UserError: a line is too long; the message gives its number.
     """
     for number in count(1):
         line = file.readline(longest + 1)
@@ -89,7 +89,7 @@ def limited_lines(
 
 
 def too_long(name: object, number: int, longest: int) -> UserError:
-    """The refusal of a line."""
+    """Return the error for a line that is too long."""
     return UserError(
         f"{name} must have lines of at most {longest:,} bytes, line {number:,} has more; split or "
         "cut it"
@@ -97,23 +97,23 @@ def too_long(name: object, number: int, longest: int) -> UserError:
 
 
 def check_there(path: Path, kind: str) -> None:
-    """Refuses what is no regular file. Args: kind: what it must be, such as "a text file"."""
+    """Raise UserError unless `path` is a regular file. Args: kind: such as "a text file"."""
     if not is_file(path):
         why = "is no regular file" if path.exists() else "does not exist"
         raise UserError(f"{path} must be {kind}, it {why}")
 
 
 def read_json(path: Path, kind: str, form: str = "JSON", largest: int = LARGEST) -> Any:
-    """Reads a UTF-8 JSON file, with a byte order mark or without.
+    """Read a UTF-8 JSON file, with or without a byte order mark.
 
     Args:
         path: the file.
-        kind: what it must be, such as "a file of predictions".
-        form: what it must hold.
-        largest: bytes.
+        kind: what the file should be, such as "a file of predictions".
+        form: the structure that its content should have.
+        largest: maximum size in bytes.
 
     Raises:
-        UserError: it is not there, is too large, or is not JSON (with the line).
+        UserError: it is missing, too large, or not JSON (with the line).
     """
     check_there(path, kind)
     content = read_bytes(path, largest)
@@ -125,15 +125,15 @@ def read_json(path: Path, kind: str, form: str = "JSON", largest: int = LARGEST)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise UserError(f"{path} must be {form}, {where}: {error.msg}") from error
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # an integer of thousands of digits
         raise UserError(f"{path} must be {form}: {error}") from error
 
 
 def read_yaml(path: Path) -> Any:
-    """Reads a UTF-8 file of plain YAML; see `parse_yaml`.
+    """Read a UTF-8 file of plain YAML; see `parse_yaml`.
 
     Raises:
-        UserError: it is not there, is too large, or is no plain YAML.
+        UserError: it is missing, too large, or not plain YAML.
     """
     check_there(path, "a YAML file")
     try:
@@ -145,10 +145,10 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """YAML without tags, aliases and depth, so that reading it is quick and runs nothing.
+    """Parse YAML without tags, aliases or deep nesting, so that parsing is quick and runs no code.
 
     Raises:
-        UserError: it is no such YAML.
+        UserError: the text is not such YAML.
     """
     if len(text) > _LARGEST_YAML:
         raise UserError(f"it cannot be read: it is longer than {_LARGEST_YAML:,} characters")
@@ -165,18 +165,18 @@ def parse_yaml(text: str) -> Any:
         return yaml.load(text, Loader=LOADER)
     except UserError:
         raise
-    except (yaml.YAMLError, ValueError) as error:  # ValueError of a date, too
+    except (yaml.YAMLError, ValueError) as error:  # invalid dates raise ValueError
         reason = " ".join(str(error).split())[:80]
         raise UserError(f"it cannot be read: {reason!r}") from error
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file of numbers whose first line names its columns.
+    """Return the rows of a CSV file of numbers with a header line.
 
-    Without a row that is cut off; none where there is no file. A field may be empty.
+    Omits a truncated last row; returns [] if the file is missing. Fields may be empty.
 
     Raises:
-        UserError: it cannot be read, or a field is no number.
+        UserError: it cannot be read, or a field is not a number.
     """
     if not path.is_file():
         return []
@@ -191,15 +191,15 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def check_json(lines: Iterable[bytes], path: Path, by_line: bool = False) -> None:
-    """Refuses JSON on which readers crash: nested too deeply, or with half a surrogate pair.
+    """Raise UserError for JSON that crashes parsers: nested too deeply, or with a lone surrogate.
 
     Args:
         lines: of the file.
         path: its name for the message.
-        by_line: whether each line is a value of its own.
+        by_line: True if each line is a separate value (JSON Lines).
 
     Raises:
-        UserError: naming the line.
+        UserError: with the line number.
     """
     depth = 0
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""Where `conf` and `data` are: beside the package in a checkout, inside it once it is installed."""
+"""Paths of `conf` and `data`: beside the package in a checkout, inside it once installed."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped(name: str) -> Path:
-    """The folder `conf`, or `data` with the bundled corpora. Args: name: which of them."""
-    home = _PACKAGE.parent
-    checkout = (home / "pyproject.toml").is_file()
-    return home / name if checkout else _PACKAGE / "shipped" / name
+    """Return the directory `conf`, or `data` with the bundled corpora. Args: name: which one."""
+    root = _PACKAGE.parent
+    checkout = (root / "pyproject.toml").is_file()
+    return root / name if checkout else _PACKAGE / "shipped" / name
 
 
 CONF = shipped("conf")
-"""The folder of the verbs' YAML and of all choices."""
+"""Directory of the verbs' YAML files and config groups."""

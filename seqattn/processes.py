@@ -1,4 +1,4 @@
-"""This process and its streams, and processes that work for it: they end when it does."""
+"""Standard streams, and worker processes that end with their parent."""
 
 import io
 import multiprocessing
@@ -17,21 +17,21 @@ from seqattn.errors import UserError
 
 
 def write_utf8() -> None:
-    """Lets standard output and error be UTF-8 whatever the locale, as the files are."""
+    """Set standard output and error to UTF-8 in any locale."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def cores() -> int:
-    """How many cores this process may use, as far as the system says."""
+    """Return the number of cores this process may use, as reported by the system."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def is_alive(pid: int) -> bool:
-    """Return True if this machine has a process of that number, whoever's it is."""
+    """Return True if a process with this pid exists, of any user."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -42,20 +42,19 @@ def is_alive(pid: int) -> bool:
 
 
 def follow_parent() -> None:
-    """End this worker of `multiprocessing` with the process that it works for, which alone gets
-    the signals of a terminal."""
+    """End this `multiprocessing` worker with its parent, which alone handles terminal signals."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked one has its parent's
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker inherits its parent's handler
     end_with()
 
 
 def worker_pool(
     count: int, start: str, setup: Callable[..., None] | None = None, *values: Any
 ) -> ProcessPoolExecutor:
-    """Return processes that work for this one and end with it.
+    """Return a pool of worker processes that end with this one.
 
     Args:
-        count: how many.
+        count: number of processes.
         start: "fork" to share this process's memory, or "spawn" to inherit nothing.
         setup: called with `values` in each process before its first job.
     """
@@ -71,10 +70,10 @@ def _set_up_worker(setup: Callable[..., None] | None, *values: Any) -> None:
 
 @contextmanager
 def worker_deaths(advice: str) -> Iterator[None]:
-    """A block in which the death of a worker is an error that the user can act on.
+    """Turn the death of a worker within the block into a UserError.
 
     Raises:
-        UserError: a worker was killed, with the advice.
+        UserError: a worker was killed; the message includes `advice`.
     """
     try:
         yield
@@ -87,24 +86,24 @@ _orphaned = threading.Event()
 
 
 def is_orphaned() -> bool:
-    """Return True once the process is gone that `end_with` watches."""
+    """Return True once the process that `end_with` watches has ended."""
     return _orphaned.is_set()
 
 
 def end_with(parent: int | None = None, seconds: float = 0.0) -> None:
-    """End this process once the one that started it is gone, or if it is gone by now.
+    """End this process once the process that started it has ended.
 
     Args:
-        parent: the pid of the process that started this one, which only that one knows for sure;
-            None for a process of `multiprocessing`, which is told.
-        seconds: how long this process has to save after a SIGTERM; 0 to end at once.
+        parent: pid of the process that started this one, passed on by it; None for a
+            `multiprocessing` process, which knows its parent.
+        seconds: time to save after a SIGTERM; 0 to end at once.
     """
 
     def watch() -> None:
         if parent is None:
             starter = multiprocessing.parent_process()
             assert starter is not None
-            starter.join()  # of a fork server's processes it is not the parent
+            starter.join()  # not the parent of a fork server's processes
         else:
             while os.getppid() == parent:
                 time.sleep(0.1)

@@ -1,23 +1,23 @@
-"""What a setting means for a run that is resumed, and for systems that are compared."""
+"""Roles of settings: which may change on resume, and which separate systems in a comparison."""
 
 from enum import Enum
 
 
 class Role(Enum):
-    """What depends on a setting: declared once, on its field, as `Annotated[int, Role.NOTE]`.
+    """The part of a run that depends on a setting, declared as `Annotated[int, Role.NOTE]`.
 
-    A field without a role has that of the settings it is part of; those of a training have STEP.
+    A field without a role inherits that of its parent settings; training settings default to STEP.
     """
 
     STEP = "training steps"
-    """The same command with another value is another run; `resume=RUN` may change it."""
+    """A command with another value is another run; `resume=RUN` may change it."""
     SHAPE = "parameters of the model, or its vocabulary"
-    """No run resumes with another value."""
+    """Must not change on resume."""
     END = "where training ends and what its bundle is"
-    """A run resumes with another value; a finished one is not finished then."""
+    """May change on resume; a finished run then counts as unfinished."""
     SCORE = "how the result is scored"
-    """As END; systems that differ by it alone are one."""
+    """As END; systems that differ only in it count as the same system."""
     MACHINE = "how and on what it is computed"
-    """A run resumes with another value."""
+    """May change on resume."""
     NOTE = "names, places and speed"
-    """A run resumes with another value; systems that differ by it alone are one."""
+    """May change on resume; systems that differ only in it count as the same system."""

@@ -1,4 +1,4 @@
-"""What commands show: tables, and how far a long work is, as a bar or a line now and then."""
+"""Terminal output of commands: tables, and progress as a bar or as occasional lines."""
 
 import sys
 import time
@@ -10,11 +10,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 EVERY = 30.0
-"""Seconds from one line to the next where there is no terminal."""
+"""Seconds between progress lines when there is no terminal."""
 
 
 def duration(seconds: float) -> str:
-    """A time as one says it, such as `8 min 30 s`."""
+    """Format seconds for people, such as `8 min 30 s`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -23,11 +23,11 @@ def duration(seconds: float) -> str:
 
 
 class Screen(Progress):
-    """A bar on standard error with the time left and figures beneath it, gone when it is done.
+    """A progress bar on standard error with the time left and metrics below; removed at the end.
 
     Args:
-        unit: what is counted.
-        above: whether what is printed meanwhile stands above the bar; else it goes its own way.
+        unit: what is counted, such as "sentences".
+        above: print other output above the bar; False leaves it alone.
     """
 
     figures = ""
@@ -48,22 +48,22 @@ class Screen(Progress):
 
 @contextmanager
 def progress(what: str, unit: str) -> Iterator[Callable[[int, int | None], object]]:
-    """Shows how far a piece of work is, and how long it still takes.
+    """Show the progress of a task and the time left.
 
     Args:
-        what: the work, such as "generating".
+        what: the task, such as "generating".
         unit: what it is counted in.
 
     Yields:
-        What is to be told how many are done, and of how many; None where nobody knows.
+        A callback `(done, total)`; None for an unknown total.
     """
-    began = told = time.monotonic()
+    began = reported = time.monotonic()
 
     def tell(done: int, total: int | None) -> None:
-        nonlocal told
+        nonlocal reported
         now = time.monotonic()
-        if done and sys.stderr is not None and now - told >= EVERY:
-            told, line = now, f"{what} · {done:,} {unit}"
+        if done and sys.stderr is not None and now - reported >= EVERY:
+            reported, line = now, f"{what} · {done:,} {unit}"
             if total is not None:
                 left = (now - began) / done * (total - done)
                 line = f"{what} · {done:,} of {total:,} {unit} · {duration(left)} left"
@@ -83,14 +83,14 @@ def print_table(
     columns: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> None:
-    """Prints rows of values by their names, under `columns` if there are any, and notes below."""
+    """Print rows of named values, under `columns` if given, with notes below."""
     screen = Console(markup=False, emoji=False)  # names may have [brackets] and :colons:
-    if not screen.is_terminal:  # which would cut lines
+    if not screen.is_terminal:  # rich would cut lines at 80 columns
         screen.width = 160
     table = Table(title=title, show_header=bool(columns))
     table.add_column("", no_wrap=max(map(len, rows), default=0) <= screen.width // 3)
     for column in columns or [""]:
-        # folded: a signature that is cut reproduces nothing
+        # fold rather than truncate: a truncated signature is useless
         table.add_column(column, overflow="fold", justify="right" if columns else "left")
     for name, values in rows.items():
         table.add_row(name, *([values] if isinstance(values, str) else values))

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and what is wrong with one said in a line."""
+"""Atomic file writes, and file errors as one-line messages."""
 
 import hashlib
 import json
@@ -13,16 +13,16 @@ from typing import Any
 
 from seqattn.errors import UserError
 
-_STREAMS = ("/dev/", "/proc/")  # whose links name what is open, not a file to replace
+_STREAMS = ("/dev/", "/proc/")  # their links name open files, which cannot be replaced
 
 
 @contextmanager
 def file_faults(doing: str, path: Path) -> Iterator[None]:
-    """Says in one line what the system has against a file: no space, no permission, a long name.
+    """Turn the system's file errors (no space, no permission, ...) into one-line UserErrors.
 
     Args:
         doing: "read", "write" or another verb.
-        path: named where the system names no file.
+        path: named in the message if the system's error names no file.
 
     Raises:
         UserError: such as "cannot write scores.json: No space left on device".
@@ -32,15 +32,15 @@ def file_faults(doing: str, path: Path) -> Iterator[None]:
     except OSError as error:
         where = error.filename or path
         raise UserError(f"cannot {doing} {where}: {error.strerror or error}") from error
-    except (EOFError, zlib.error) as error:  # of packed files
+    except (EOFError, zlib.error) as error:  # raised by gzip
         raise UserError(f"cannot {doing} {path}: {error}") from error
 
 
 def user_path(name: str | Path) -> Path:
-    """A path as a person writes it, where "~" is the home folder.
+    """Return the path for a name typed by the user, with "~" expanded.
 
     Raises:
-        UserError: "~NAME" of nobody.
+        UserError: "~NAME" of an unknown user.
     """
     try:
         return Path(name).expanduser()
@@ -49,25 +49,24 @@ def user_path(name: str | Path) -> Path:
 
 
 def kind_of(path: Path) -> str:
-    """What a file's name says it is, such as ".json" of "a.json" and "a.json.gz"."""
+    """Return the suffix without compression: ".json" for "a.json" and "a.json.gz"."""
     return Path(path.name.removesuffix(".gz")).suffix
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file is there; a name that no file can have is refused."""
+    """Return True if a file exists; raise UserError for an impossible file name."""
     with file_faults("read", path):
         return path.is_file()
 
 
 def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> None:
-    """Writes a file whole or not at all: a temporary name, fsync, rename, fsync of the folder.
+    """Write a file atomically: temporary name, fsync, rename, fsync of the directory.
 
-    A link stays, and the file that it names is written. What is there and is no plain file, such as
-    a pipe or a device, is written as it is.
+    A symbolic link is kept and its target replaced. A pipe or device is written to directly.
 
     Args:
         path: the file.
-        content: all of it, or part after part as it is made.
+        content: complete, or an iterable of parts.
 
     Raises:
         UserError: the file cannot be written.
@@ -93,7 +92,7 @@ def write_whole(path: Path, content: bytes | memoryview | Iterable[bytes]) -> No
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, read through the page cache."""
+    """Return the SHA-256 of a file, read through the page cache."""
     with file_faults("read", path), path.open("rb") as file:
         if not path.stat().st_size:
             return hashlib.sha256().hexdigest()
@@ -102,12 +101,12 @@ def digest_of(path: Path) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes JSON that a person can read, whole or not at all."""
+    """Write indented JSON atomically."""
     write_whole(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def flush(path: Path) -> None:
-    """Waits until a file or folder is on the disk."""
+    """Flush a file or directory to disk with fsync."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""Ids that every vocabulary keeps."""
+"""Token ids reserved in every vocabulary."""
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-"""Padding, an unknown word, begin and end of a sequence."""
+"""Padding, unknown word, begin and end of a sequence."""
 RESERVED = 4
-"""Ids below this one stand for no text."""
+"""Ids below this one are not text."""
