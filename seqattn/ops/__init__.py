@@ -1,9 +1,9 @@
-"""Operations of kernels, layers and models, each by the quickest version for its inputs.
+"""Operations of kernels, layers and models, each dispatched to the fastest version for its inputs.
 
-No other folder asks what machine it is on. Each row of the table is the condition of a function
-here, or of the file that it names. The plain version is PyTorch's unless the file has one; tests
-hold the quick one to it. Gains are times as fast: a training step or search, or (o) the operation
-by itself. A is an AMD CPU with AVX2; L one with AVX-512, on which MKL lags: it keeps to AVX2.
+Only this folder depends on the machine. Each row of the table gives the condition of a function
+here, or of the named file. The reference is PyTorch's operation unless the file has its own; tests
+compare the fast version with it. Gains are speed-ups of a training step or search, or (o) of the
+operation alone. A is an AMD CPU with AVX2; L one with AVX-512, where MKL lags by using only AVX2.
 
 operation   quick version             serves, on a CPU                   A             L
 ----------  ------------------------  ---------------------------------- ------------  ------------
@@ -35,26 +35,26 @@ from seqattn.ops.gpu import for_all_heads, groups_are_fused
 from seqattn.ops.precision import wide
 
 LEAST = 1 << 20
-"""Multiplications of a linear layer from which oneDNN is quicker: it takes 10 us to begin."""
+"""Multiplications of a linear layer from which oneDNN is faster, as each call costs 10 us."""
 
 
 def at_hand(x: Tensor) -> bool:
-    """Return True on a CPU outside compiled code, where looking at numbers waits for nothing."""
+    """Return True on a CPU outside compiled code, where reading values needs no synchronization."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def longest(kind: torch.dtype, dropout: float) -> float:
-    """Return the number of keys up to which attention is quickest with its weights written out."""
+    """Return the number of keys up to which attention is fastest with materialized weights."""
     narrow = kind == torch.bfloat16 and onednn.bf16_is_native()
     if kind != torch.float32 and not narrow:
         return 0
     if dropout:
-        return math.inf  # PyTorch's keeps the weights then, too
+        return math.inf  # PyTorch's stores the weights then, too
     return 256 if narrow or onednn.is_quicker() else 31
 
 
 def tiles_are_quicker(kind: torch.dtype, keys: int) -> bool:
-    """Return True if tiles are quicker than PyTorch's attention, for so many keys of a type."""
+    """Return True if tiles are faster than PyTorch's attention, for this many keys of a type."""
     return keys > 64 and kind == torch.float32 and onednn.is_quicker()
 
 
@@ -69,15 +69,15 @@ def attention(
 ) -> Tensor:
     """Return softmax(q keys^T scale + bias) values: (B, H, T, Dh).
 
-    On a CPU scores and softmax are float32; more keys of bfloat16 than `longest` become float32.
+    On a CPU scores and softmax are float32; beyond `longest` keys, bfloat16 inputs become float32.
 
     Args:
         q: (B, H, T, Dh).
         keys, values: (B, G, S, Dh).
-        bias: added to the scores, or bool with True where a query may look; None for nothing.
-        is_causal: whether query i sees keys 0 to i alone.
+        bias: added to the scores, or bool, True = may attend; None for no bias.
+        is_causal: query i attends only to keys 0 to i.
         dropout: share of weights dropped.
-        scale: of the scores.
+        scale: factor on the scores.
     """
     on_cpu, groups = q.device.type == "cpu", keys.shape[1]
     is_step = on_cpu and not torch.is_grad_enabled() and q.shape[2] <= onednn.FEW_ROWS
@@ -95,7 +95,7 @@ def attention(
             return attention(*single, is_causal, dropout, scale).to(q.dtype)
     if is_step and groups != q.shape[1] and not (is_causal or dropout):
         return _by_groups(q, keys, values, bias, scale)
-    if on_cpu and groups == 1:  # its grouped backward pass is slower
+    if on_cpu and groups == 1:  # PyTorch's grouped backward pass is slower
         keys, values = (part.expand(-1, q.shape[1], -1, -1) for part in (keys, values))
     elif groups != q.shape[1] and not groups_are_fused(q, bias):
         keys, values = (for_all_heads(part, q.shape[1]) for part in (keys, values))
@@ -114,7 +114,7 @@ def attention(
 def _by_groups(
     q: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, scale: float
 ) -> Tensor:
-    """`attention` of few queries, where those that share a key head become rows of one head."""
+    """Compute `attention` of few queries, with those that share a key head as rows of one head."""
     heads, rows = q.shape[1:3]
     q = q.unflatten(1, (keys.shape[1], -1)).flatten(2, 3)  # (B, H, T, Dh) -> (B, G, H/G*T, Dh)
     if bias is not None:
@@ -125,9 +125,9 @@ def _by_groups(
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
-    """Return x (..., M, K) @ y (..., K, N), of one shape but for the last two axes.
+    """Return x (..., M, K) @ y (..., K, N), whose leading axes are equal.
 
-    x may also be one matrix that needs no gradient.
+    x may also be a single matrix without gradient.
     """
     if x.shape[-2] > onednn.FEW_ROWS and onednn.serves(x, y):
         return onednn.product(x, y)
@@ -135,7 +135,7 @@ def product(x: Tensor, y: Tensor) -> Tensor:
 
 
 def exact(x: Tensor) -> Tensor:
-    """Return x in float32 at least on a CPU, where a softmax would read rounded scores."""
+    """Return x in at least float32 on a CPU, as a softmax should not read rounded scores."""
     return wide(x) if x.device.type == "cpu" else x
 
 
@@ -155,8 +155,8 @@ def linear(
     Args:
         x: (..., I).
         weight: (O, I).
-        bias: (O,); None for none.
-        packed: the weight by `onednn.pack`, for products without gradients; None for none.
+        bias: (O,), or None.
+        packed: the weight packed by `onednn.pack`, for products without gradients; or None.
     """
     large = not torch.compiler.is_compiling() and x.numel() * weight.shape[0] >= LEAST
     if not large or not onednn.takes(x, weight):
@@ -167,7 +167,7 @@ def linear(
 
 
 def add_linear(base: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """Return base (B, O) + x (B, I) W^T (O, I), in one launch where oneDNN does not serve."""
+    """Return base (B, O) + x (B, I) W^T (O, I), in one launch unless oneDNN is used."""
     if onednn.serves(x, weight):
         return base + linear(x, weight)
     return torch.addmm(base, x, weight.T)
@@ -181,13 +181,13 @@ def drop(x: Tensor, p: float) -> Tensor:
 
 
 def exp_(x: Tensor) -> Tensor:
-    """Return `x.exp_()`, without gradients; right to |x| * 1e-7 of itself in float32."""
+    """Return `x.exp_()`, without gradients; relative error |x| * 1e-7 in float32."""
     if x.device.type == "cpu" and x.dtype == torch.float32 and onednn.mkl_lags():
         return elementwise.exp_(x)
     return x.exp_()
 
 
 def tanh_(x: Tensor) -> Tensor:
-    """Return `x.tanh_()`, right to 1e-7 in float32."""
+    """Return `x.tanh_()`, with error 1e-7 in float32."""
     quick = at_hand(x) and x.dtype in (torch.float32, torch.float64)
     return elementwise.tanh_(x) if quick else x.tanh_()

@@ -1,5 +1,5 @@
-"""Cross-entropy over a vocabulary, summed over real tokens, with and without copying: in plain
-words, as tests hold `ops.vocabulary_loss` to it."""
+"""Cross-entropy over a vocabulary, summed over real tokens, with and without copying: the
+reference for `ops.vocabulary_loss`."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, NamedTuple
@@ -15,21 +15,21 @@ from seqattn.tokens import PAD
 
 @dataclass(frozen=True, kw_only=True)
 class LossTerms:
-    """What the loss of a token is made of, beside its likelihood; settings of a task.
+    """Terms of a token's loss besides its likelihood; settings of a task.
 
     Args:
         label_smoothing: share of a target's probability spread over the vocabulary.
         r_drop: alpha of R-Drop (Liang et al. 2021, arXiv 2106.14448): every batch is read twice,
-            with dropout of its own each time, and the loss of a unit is the mean of both
-            cross-entropies + alpha/2 times the mean of KL(P1 || P2) and KL(P2 || P1), which is half
-            of eq. 4; the paper's is 5 for translation. 0 for reading once.
+            with different dropout, and the loss of a token is the mean of both cross-entropies +
+            alpha/2 times the mean of KL(P1 || P2) and KL(P2 || P1), which is half of eq. 4; the
+            paper uses 5 for translation. 0 reads each batch once.
     """
 
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     r_drop: NotNegative = 0.0
 
     def terms(self) -> dict[str, Any]:
-        """Return them by name, where a subclass has more fields."""
+        """Return these terms by name, without the further fields of a subclass."""
         return {term.name: getattr(self, term.name) for term in fields(LossTerms)}
 
 
@@ -37,9 +37,9 @@ class TokenLoss(NamedTuple):
     """Sums over the real tokens of a batch.
 
     `smoothed` is what training minimises, `nll` the plain negative log-likelihood, both in nats;
-    `correct` counts tokens that were the likeliest (of several the first, but in training by
-    `blockwise_cross_entropy` any), `tokens` all of them. `divergence` is
-    KL(P1 || P2) + KL(P2 || P1) in nats, where the batch holds two passes over the same tokens.
+    `correct` counts targets with the highest probability (on ties only the first, but any in
+    training by `blockwise_cross_entropy`), `tokens` counts all. `divergence` is
+    KL(P1 || P2) + KL(P2 || P1) in nats if the batch holds two passes over the same tokens.
     """
 
     smoothed: Tensor
@@ -50,30 +50,30 @@ class TokenLoss(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """How generating and copying share a token's probability; all in nats, in float32 at least."""
+    """Log-probabilities of generating and of copying each token, in nats, in at least float32."""
 
     generate: Tensor
     """(B*K, T) log-probability of generating from the vocabulary."""
     copy: Tensor
-    """(B*K, T, S) log-probability of copying the token at a place: of all of its places together
-    at its first, -inf at the others."""
+    """(B*K, T, S) log-probability of copying a source token: the total over its positions at the
+    first of them, -inf at the others."""
     ids: Tensor
-    """(B*K, T, S) the source's tokens."""
+    """(B*K, T, S) ids of the source tokens."""
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
-        """Of every token, (B*K, T, V), where logits (B*K, T, V) are the vocabulary's."""
+        """Return log-probabilities (B*K, T, V) from the logits (B*K, T, V) of the vocabulary."""
         scores = wide(logits).log_softmax(dim=-1) + self.generate[..., None]
         more = gain(scores.gather(-1, self.ids), self.copy)
         return scores.scatter_add(-1, self.ids, more)
 
 
 def gain(generated: Tensor, copied: Tensor) -> Tensor:
-    """How much a token's log-probability rises by being copied too: log(1 + copied / generated)."""
+    """Return the increase of log-probability by copying: log(1 + exp(copied - generated))."""
     return torch.logaddexp(torch.zeros_like(generated), copied - generated)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> TokenLoss:
-    """Label-smoothed cross-entropy (Szegedy et al. 2016, arXiv 1512.00567, section 7).
+    """Compute label-smoothed cross-entropy (Szegedy et al. 2016, arXiv 1512.00567, section 7).
 
     Args:
         logits: (..., V), or log-probabilities.
@@ -91,11 +91,11 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> TokenLos
 
 
 def symmetric_divergence(log_probabilities: Tensor) -> Tensor:
-    """KL(P1 || P2) + KL(P2 || P1), summed over pairs.
+    """Return KL(P1 || P2) + KL(P2 || P1), summed over pairs.
 
     Args:
-        log_probabilities: (2*N, V) in nats, P2 of a pair N rows after P1. Where both are -inf, or
-            as low as a number can be, they add nothing.
+        log_probabilities: (2*N, V) in nats, P2 of a pair N rows after P1. Entries where both are
+            -inf, or the lowest finite number, add nothing.
     """
     first, second = log_probabilities.clamp(min=torch.finfo(log_probabilities.dtype).min).chunk(2)
     return ((first.exp() - second.exp()) * (first - second)).sum()

@@ -1,8 +1,8 @@
-"""Linear layers that multiply whole numbers of 8 bits: half of the time and a quarter of the file.
+"""Linear layers in int8: half the time and a quarter of the file size.
 
-Each row of a matrix has a scale of its own, and so has each row of the inputs, found when it comes
-(dynamic quantization by token: Yao et al. 2022, arXiv 2206.01861). So no row depends on another,
-and sums of whole numbers are exact in any order.
+Each row of a matrix has its own scale, and so has each row of the inputs, computed on the fly
+(dynamic per-token quantization: Yao et al. 2022, arXiv 2206.01861). So no row depends on another,
+and integer sums are exact in any order.
 """
 
 from functools import cache
@@ -16,14 +16,14 @@ from seqattn.ops.cpu import onednn
 from seqattn.ops.layers import Linear
 
 _LEAST = 1 << 16
-"""Numbers of a matrix below which the rounding of inputs takes longer than the product saves."""
+"""Matrix size below which quantizing the inputs takes longer than the product saves."""
 _TINY = 1e-30
 
 
 class Rounded(NamedTuple):
-    """A matrix (O, I) as int8 of at most 127, times a scale (O, 1) in bfloat16 for each row.
+    """A matrix (O, I) as int8 in [-127, 127], times a bfloat16 scale (O, 1) for each row.
 
-    So short a scale makes products exact in float32: what was rounded once is rounded to itself.
+    With so short a scale, products are exact in float32, so that rounding is idempotent.
     """
 
     numbers: Tensor
@@ -31,25 +31,25 @@ class Rounded(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Tensor) -> "Rounded":
-        """The nearest to a matrix in float32."""
+        """Return the nearest representation of a float32 matrix."""
         scale = (matrix.abs().amax(dim=1, keepdim=True).clamp(min=_TINY) / 127).bfloat16()
         return cls((matrix / scale.float()).round().to(torch.int8), scale)
 
     @property
     def matrix(self) -> Tensor:
-        """(O, I) in float32."""
+        """Return the matrix (O, I) in float32."""
         return self.numbers * self.scale.float()
 
 
 class Int8Linear(nn.Linear):
-    """A linear layer whose weights are those of a `Rounded` matrix and do not change any more.
+    """A linear layer with the frozen weights of a `Rounded` matrix.
 
-    On a CPU that multiplies int8, and without gradients, the inputs are rounded too, each row by
-    its own largest number; anywhere else it is a linear layer in float32.
+    On a CPU with int8 products, and without gradients, the inputs are rounded too, each row scaled
+    by its largest absolute value; elsewhere it computes in float32.
     """
 
     rounded: tuple[Tensor, Tensor] | None = None
-    """The numbers (I, O), and the scales (1, O) that sums of products have."""
+    """The int8 values (I, O), and the scales (1, O) of the outputs."""
 
     def forward(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled() or not (onednn.takes(x, x) and multiplies_int8()):
@@ -68,16 +68,16 @@ class Int8Linear(nn.Linear):
 
 
 def plain_int8_linear(layer: Int8Linear, x: Tensor) -> Tensor:
-    """What an `Int8Linear` computes of x (..., I) where the CPU multiplies int8: (..., O)."""
+    """Compute an `Int8Linear` of x (..., I) as on a CPU with int8 products: (..., O)."""
     step = x.abs().amax(dim=-1, keepdim=True).clamp(min=_TINY) / 127
     return F.linear((x / step).round() * step, layer.weight, layer.bias)
 
 
 def round_weights(model: nn.Module) -> None:
-    """Rounds the matrices of linear layers and embeddings in place, and freezes the model.
+    """Round the matrices of linear layers and embeddings in place, and freezes the model.
 
-    The large linear layers become `Int8Linear`. Recurrent layers stay as they are: PyTorch's own
-    in int8 have one scale for all rows of a batch, so that a row would depend on the others.
+    Large linear layers become `Int8Linear`. Recurrent layers stay in float32: PyTorch's int8 ones
+    have one scale for all rows of a batch, so that rows would depend on each other.
     """
     for table in matrices(model):
         table.data = Rounded.of(table.data).matrix
@@ -91,13 +91,13 @@ def round_weights(model: nn.Module) -> None:
 
 
 def matrices(model: nn.Module) -> list[Tensor]:
-    """The weights of a model's linear layers and embeddings, each once."""
+    """Return the weights of a model's linear layers and embeddings, each once."""
     layers = (layer for layer in model.modules() if isinstance(layer, nn.Linear | nn.Embedding))
     return list({id(layer.weight): layer.weight for layer in layers}.values())
 
 
 @cache
 def multiplies_int8() -> bool:
-    """Whether products of int8 are exact and quick: x86 with VNNI, through oneDNN."""
+    """Return True if int8 products are exact and fast: x86 with VNNI, through oneDNN."""
     known = getattr(torch.cpu, "_is_vnni_supported", None)  # undocumented, as is `_int_mm`
     return bool(known and known()) and torch.backends.mkldnn.is_available()

@@ -1,4 +1,4 @@
-"""Layers of quick operations: linear maps whose weights can be packed for a search, and dropout."""
+"""Linear layers with weights that can be packed for a search, and dropout, by fast operations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +11,14 @@ from seqattn.checking import Dropout as Share
 from seqattn.ops.cpu import onednn
 
 _LARGE, _LARGE_FOR_MKL = 1 << 13, 1 << 20
-"""Numbers of a matrix from which it is packed, where oneDNN is the quicker one and elsewhere."""
+"""Matrix size from which weights are packed, where oneDNN is faster than MKL and elsewhere."""
 
 
 class Linear(nn.Linear):
     """x W^T + b, as `torch.nn.Linear`, by `ops.linear`."""
 
     packed: Tensor | None = None
-    """The weight as oneDNN reads it, within a block of `packed`."""
+    """The weight packed for oneDNN, within a block of `packed`."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.linear(x, self.weight, self.bias, self.packed)
@@ -26,11 +26,11 @@ class Linear(nn.Linear):
 
 @contextmanager
 def packed(model: nn.Module) -> Iterator[None]:
-    """Within the block the weights of a model's linear layers, which must not change, are packed.
+    """Pack the weights of a model's linear layers within the block; they must not change.
 
-    Generation multiplies few rows at a time, so that packing takes as long as the product. It is
-    oneDNN's and for float32 on a CPU, of large matrices, or of most where it is the quicker one
-    anyway. Blocks of several threads may overlap.
+    Generation multiplies few rows at a time, so that packing takes as long as the product. Applies
+    to float32 on a CPU: large matrices, or most of them where oneDNN is faster anyway. Blocks of
+    several threads may overlap.
     """
     layers = [layer for layer in model.modules() if type(layer) is Linear and _worth_packing(layer)]
     for layer in layers:
@@ -49,12 +49,12 @@ def _worth_packing(layer: Linear) -> bool:
 
 
 class Dropout(nn.Module):
-    """Zeroes a share `p` of its input in training and scales the rest by 1/(1-p).
+    """Dropout: in training, zero a share `p` of the input and scale the rest by 1/(1-p).
 
-    The same as `torch.nn.Dropout`, by `ops.drop`; on a CPU `p` is kept to 1/65536.
+    The same as `torch.nn.Dropout`, by `ops.drop`; on a CPU `p` is rounded to 1/65536.
 
     Args:
-        p: share dropped, from 0 up to but not 1.
+        p: share dropped, in [0, 1).
     """
 
     def __init__(self, p: Share) -> None:

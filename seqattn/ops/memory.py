@@ -1,4 +1,4 @@
-"""How the process holds on to memory, how much of it a block takes, and when none is left."""
+"""Allocator settings, block sizes, and out-of-memory detection."""
 
 import ctypes
 import os
@@ -15,25 +15,25 @@ _BLOCK = 1 << 27  # numbers of a block on a GPU: 512 MiB in float32
 
 
 def block_numbers(x: Tensor, cached: int) -> int:
-    """Numbers worked on at once on the device of x.
+    """Return how many numbers to process at once on the device of x.
 
-    A CPU is quickest with blocks that its caches hold. Each block costs a GPU some ten launches
-    and a pass over what the blocks share, so that few large ones are quicker there.
+    A CPU is fastest with blocks that fit its caches. On a GPU each block costs about ten launches
+    and a pass over shared data, so that few large blocks are faster.
 
     Args:
-        cached: as many as a CPU's caches hold.
+        cached: how many fit a CPU's caches.
     """
     return cached if x.device.type == "cpu" else _BLOCK
 
 
 def keep_freed_memory() -> bool:
-    """Keeps glibc from giving large blocks back to the system between steps.
+    """Keep glibc from returning large blocks to the system between steps.
 
-    A training step frees and takes the same tensors again; by default glibc returns each of more
-    than a few MiB, and the system clears its pages anew every time.
+    A training step frees and allocates the same tensors again; by default glibc returns blocks of
+    more than a few MiB, and the system zeroes their pages every time.
 
     Returns:
-        Whether it was done: on Linux with glibc.
+        True if the allocator was set (Linux with glibc).
     """
     if platform.libc_ver()[0] != "glibc":
         return False
@@ -43,28 +43,27 @@ def keep_freed_memory() -> bool:
 
 
 def keep_prepared_products() -> None:
-    """Lets oneDNN remember more shapes of products than its 1,024, unless the environment says how
-    many.
+    """Raise oneDNN's limit of 1,024 cached product shapes, unless the environment sets it.
 
     In half precision on a CPU each new shape takes about a millisecond to prepare, and batches of
-    texts have many. To be called before the first product.
+    texts have many. Call it before the first product.
     """
     os.environ.setdefault(*_PRODUCTS)
 
 
 def ran_out(error: RuntimeError) -> bool:
-    """Whether an error of PyTorch's says that there was no memory left."""
+    """Return True if a PyTorch error means out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or _NONE_LEFT in str(error)
 
 
 def free_cached() -> None:
-    """Gives memory that PyTorch keeps of freed tensors back to the GPU, if there is one."""
+    """Release PyTorch's cached GPU memory, if there is a GPU."""
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    """A copy of a CPU's tensor on a device; a GPU's work is not waited for."""
+    """Return a copy of a CPU tensor on a device, without waiting for a GPU."""
     if device.type == "cuda":
-        x = x.pin_memory()  # else the copy waits
-    return x.to(device, non_blocking=device.type != "mps")  # where what is not there yet is read
+        x = x.pin_memory()  # makes the copy asynchronous
+    return x.to(device, non_blocking=device.type != "mps")  # MPS may read the copy too early

@@ -1,4 +1,4 @@
-"""The precision that sums and layers need."""
+"""Precision of sums and fused layers."""
 
 import math
 from collections.abc import Iterator
@@ -11,15 +11,15 @@ LOG2_E = math.log2(math.e)
 
 
 def wide(x: Tensor) -> Tensor:
-    """The same in float32, or as it is where that is already finer."""
+    """Return x in float32, or unchanged if its type is more precise."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 @contextmanager
 def full_precision_on_cpu(x: Tensor) -> Iterator[Tensor]:
-    """Runs a fused layer in float32 on a CPU under autocast, which lacks one in bfloat16 on many.
+    """Run a fused layer in float32 under CPU autocast, as many CPUs have none for bfloat16.
 
-    Yields what to give it for the input x.
+    Yields the input to use for x.
     """
     if x.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         yield x

@@ -1,4 +1,4 @@
-"""Second derivatives of functions whose gradients are made by hand."""
+"""Second derivatives of functions with hand-written gradients."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,17 +7,17 @@ from torch import Tensor
 
 
 def wanted() -> bool:
-    """Whether this backward pass will be differentiated itself (`create_graph=True`).
+    """Return True if this backward pass will itself be differentiated (`create_graph=True`).
 
-    A compiled one never is, and looks as if it were.
+    False for compiled code, which appears to be differentiated but never is.
     """
     return torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def refuse(message: str) -> None:
-    """Raises in a backward pass that will be differentiated, whose result would be wrong.
+    """Raise in a backward pass that will be differentiated, as the result would be wrong.
 
-    `once_differentiable` does not: its error stands where `autograd.grad` need not pass.
+    `once_differentiable` is not enough: `autograd.grad` may not reach the node that raises.
 
     Raises:
         RuntimeError: with `message`.
@@ -29,17 +29,17 @@ def refuse(message: str) -> None:
 def gradients(
     function: Callable[..., Tensor], inputs: Sequence[Tensor | None], upstream: Tensor
 ) -> list[Tensor | None]:
-    """The gradients of function(*inputs), None for inputs without; they have gradients themselves.
+    """Return differentiable gradients of function(*inputs), None for inputs without gradient.
 
     Args:
-        function: made of PyTorch's own operations.
-        inputs: connected with the graph, such as the saved inputs of a function.
-        upstream: the gradient of what it gives.
+        function: composed of PyTorch's own operations.
+        inputs: connected to the graph, such as the saved inputs of a function.
+        upstream: gradient of the function's output.
     """
     with torch.enable_grad():
-        # views stand apart where one is made of another
+        # views, so that an input computed from another one is separate from it
         views = [None if x is None else x.view_as(x) for x in inputs]
         learning = [x for x in views if x is not None and x.requires_grad]
-        found = torch.autograd.grad(function(*views), learning, upstream, create_graph=True)
-    made = iter(found)
-    return [None if x is None or not x.requires_grad else next(made) for x in views]
+        outputs = function(*views)
+        grads = iter(torch.autograd.grad(outputs, learning, upstream, create_graph=True))
+    return [None if x is None or not x.requires_grad else next(grads) for x in views]

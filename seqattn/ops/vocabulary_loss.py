@@ -1,4 +1,4 @@
-"""`ops.cross_entropy` of features, quickly: without the logits of all tokens at once."""
+"""Fast `ops.cross_entropy` of features, without materializing the logits of all tokens."""
 
 from typing import Any, NamedTuple
 
@@ -12,11 +12,11 @@ from seqattn.ops.memory import block_numbers
 from seqattn.ops.second_derivatives import refuse
 from seqattn.tokens import PAD
 
-_BLOCK_NUMBERS = 1 << 21  # logits of a block on a CPU: 8 MiB in float32, which its caches hold
-_LEAST_ROWS = 256  # of a block: with fewer the products are slower, whatever the caches hold
+_BLOCK_NUMBERS = 1 << 21  # logits of a block on a CPU: 8 MiB in float32, to fit the caches
+_LEAST_ROWS = 256  # of a block: with fewer, the products are slower even if they fit the caches
 _NARROW_ROWS = 32
-"""Rows of a block are a multiple of it: in half precision a CPU takes a millisecond or more to
-prepare each new shape of product. It is even, so that the pairs of `r_drop` stay together."""
+"""Rows of a block are a multiple of this: in half precision a CPU takes a millisecond or more to
+prepare each new product shape. Even, so that the pairs of `r_drop` stay together."""
 
 
 def blockwise_cross_entropy(
@@ -27,42 +27,42 @@ def blockwise_cross_entropy(
     mixture: Mixture | None = None,
     tokens: int | None = None,
 ) -> TokenLoss:
-    """The same as `cross_entropy(features @ weight.T, ...)`, without all logits at once.
+    """Compute `cross_entropy(features @ weight.T, ...)` in blocks of tokens.
 
-    With a mixture, as `cross_entropy(mixture.log_probabilities(features @ weight.T), ...)`. Real
-    tokens alone reach the vocabulary, a block at a time, and each block's gradient is made while
-    its logits are at hand (the idea of Liger Kernel, Hsu et al. 2024, arXiv 2410.10989), so memory
-    is a block's. Only `smoothed` is differentiable. Under autocast matrix products run in the
+    With a mixture, `cross_entropy(mixture.log_probabilities(features @ weight.T), ...)`. Only real
+    tokens are projected to the vocabulary, a block at a time, and each block's gradient is computed
+    together with its logits (as in Liger Kernel, Hsu et al. 2024, arXiv 2410.10989), so memory is
+    that of one block. Only `smoothed` is differentiable. Under autocast matrix products run in the
     autocast type, and sums in float32.
 
     With `r_drop`, a = alpha, the second half of the batch is another pass over the first half's
-    rows, and `smoothed` gets a/2 (KL(P1 || P2) + KL(P2 || P1)) of each token's two distributions:
-    so that it is the loss of R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4), which sums both
-    cross-entropies, alpha as there.
+    rows, and `smoothed` includes a/2 (KL(P1 || P2) + KL(P2 || P1)) of each token's two
+    distributions, so that it is the loss of R-Drop (Liang et al. 2021, arXiv 2106.14448, eq. 4),
+    which sums both cross-entropies, with the same alpha.
 
     Args:
         features: (B, T, D).
         weight: (V, D) of the output layer.
         targets: (B, T) ids, 0 where padded.
-        terms: of the loss.
-        mixture: of the same tokens, where they may be copied.
-        tokens: how many targets are real; None where it is not known, and a GPU must be asked.
+        terms: terms of the loss.
+        mixture: of the same tokens, if they may be copied; else None.
+        tokens: number of real targets; None if unknown, which makes a GPU synchronize.
     """
     real = targets != PAD
     if tokens is None or real.device.type == "cpu" or torch.compiler.is_compiling():
-        kept = real.nonzero(as_tuple=True)
+        selected = real.nonzero(as_tuple=True)
     else:
-        kept = places(real, tokens)
+        selected = places(real, tokens)
     smoothing, r_drop = terms.label_smoothing, terms.r_drop
-    if r_drop:  # both passes of a token next to each other
-        kept = tuple(torch.stack(part.chunk(2), dim=1).flatten() for part in kept)
-    inputs = [features[kept], weight]
+    if r_drop:  # put both passes of a token next to each other
+        selected = tuple(torch.stack(part.chunk(2), dim=1).flatten() for part in selected)
+    inputs = [features[selected], weight]
     if mixture is not None:
-        mixture = Mixture(*(part[kept] for part in mixture))
+        mixture = Mixture(*(part[selected] for part in mixture))
         inputs += mixture[:2]
     learn = torch.is_grad_enabled()
     with torch.no_grad(), onednn.quick_products():
-        sums, gradients = _over_blocks(inputs[0], weight, targets[kept], terms, mixture, learn)
+        sums, gradients = _over_blocks(inputs[0], weight, targets[selected], terms, mixture, learn)
     nll, spread, correct, divergence = sums.unbind()
     smoothed = (1 - smoothing) * nll + smoothing * spread
     if r_drop:
@@ -73,17 +73,17 @@ def blockwise_cross_entropy(
 
 
 def places(real: Tensor, tokens: int) -> tuple[Tensor, ...]:
-    """What `real.nonzero(as_tuple=True)` gives of real (B, T), without asking a GPU how many.
+    """Return `real.nonzero(as_tuple=True)` for real (B, T) without synchronizing a GPU.
 
     Args:
-        tokens: how many are True.
+        tokens: number of True values.
     """
     order = (~real).flatten().byte().argsort(stable=True)[:tokens]
     return order // real.shape[1], order % real.shape[1]
 
 
 class _Known(torch.autograd.Function):
-    """A number whose gradients are known already."""
+    """A scalar whose gradients are already computed."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *inputs: Tensor) -> Tensor:
@@ -105,8 +105,8 @@ def _over_blocks(
     mixture: Mixture | None,
     learn: bool,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Sums (nll, spread, correct, divergence) over tokens (N, D), and where asked the gradients of
-    inputs."""
+    """Return sums (nll, spread, correct, divergence) over tokens (N, D), and if `learn` the
+    gradients of the inputs."""
     device, smoothing, r_drop = x.device.type, terms.label_smoothing, terms.r_drop
     compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     exact = torch.promote_types(weight.dtype, torch.float32)
@@ -114,7 +114,7 @@ def _over_blocks(
     narrow = x.to(compute) if compute == exact else _padded(x, compute)
     sums = torch.zeros(4, dtype=exact, device=x.device)
     gradients = []
-    if learn:  # the weight's is transposed until the end, which is the quicker product
+    if learn:  # the weight's gradient is transposed at the end, for a faster product
         gradients = [torch.empty_like(x), weight.new_zeros(weight.T.shape, dtype=exact)]
     lost = None if mixture is None else torch.zeros_like(mixture.copy)
     pull = sums.new_zeros(len(x), 1)
@@ -126,27 +126,27 @@ def _over_blocks(
         features, gold = narrow[start : start + rows], targets[block, None]
         product = torch.mm(features, output.T, out=memory[: len(features)])
         logits = product[: len(gold)].to(exact)
-        part = None if mixture is None else Mixture(*(whole[block] for whole in mixture))
+        part = None if mixture is None else Mixture(*(field[block] for field in mixture))
         first = None if learn else logits.argmax(dim=-1, keepdim=True)
-        found = _block(logits, gold, terms, part, first)
-        sums += found.sums
+        parts = _block(logits, gold, terms, part, first)
+        sums += parts.sums
         if not learn:
             continue
-        if found.apart is not None:
-            pull[block] = r_drop / 2 * found.apart.sum(dim=1, keepdim=True)
-        # the logits' gradient times each row's total: what it is multiplied with is smaller, and
-        # is divided in its place
-        gradient, total = found.exponentials, found.total
-        if compute == torch.float16:  # a total may be beyond its largest number
+        if parts.apart is not None:
+            pull[block] = r_drop / 2 * parts.apart.sum(dim=1, keepdim=True)
+        # the logits' gradient times each row's total; the smaller factor of the product is
+        # divided by it instead
+        gradient, total = parts.exponentials, parts.total
+        if compute == torch.float16:  # a total may overflow
             gradient, total = gradient.div_(total), torch.ones_like(total)
-        if lost is not None and part is not None and found.copied is not None:
-            lost[block] = found.copied
-            gradient.mul_(1 - pull[block] - found.copied.sum(dim=1, keepdim=True))
-            gradient.scatter_add_(1, part.ids, found.copied * total)
+        if lost is not None and part is not None and parts.copied is not None:
+            lost[block] = parts.copied
+            gradient.mul_(1 - pull[block] - parts.copied.sum(dim=1, keepdim=True))
+            gradient.scatter_add_(1, part.ids, parts.copied * total)
         elif r_drop:
             gradient.mul_(1 - pull[block])
-        if found.apart is not None:
-            gradient.addcmul_(found.apart, total, value=r_drop / 2)
+        if parts.apart is not None:
+            gradient.addcmul_(parts.apart, total, value=r_drop / 2)
         gradient.scatter_add_(1, gold, total * (smoothing - 1))
         if compute != exact:
             product[: len(gold)] = gradient
@@ -158,9 +158,9 @@ def _over_blocks(
         transposed = scaled.T.contiguous()
         if compute == exact and not (at_hand(x) and onednn.is_quicker()):
             gradients[1].addmm_(transposed, gradient)
-        else:  # oneDNN adds its product more slowly than a pass of its own does
+        else:  # oneDNN's accumulating product is slower than a separate addition
             gradients[1] += transposed @ gradient
-    # the smoothed target's share of every token is one number, so its passes need no logits
+    # the smoothed target gives every token the same share, so its term needs no logits
     features_sum, weight_sum = x.sum(dim=0, dtype=exact), weight.sum(dim=0, dtype=exact)
     sums[1] -= torch.dot(features_sum, weight_sum) / len(weight)
     if not learn:
@@ -175,7 +175,7 @@ def _over_blocks(
 
 
 def _padded(x: Tensor, kind: torch.dtype) -> Tensor:
-    """Rows (N, D) in another type, with zeros below them up to a multiple of `_NARROW_ROWS`."""
+    """Return rows (N, D) in another type, zero-padded to a multiple of `_NARROW_ROWS` rows."""
     padded = x.new_zeros(-(-len(x) // _NARROW_ROWS) * _NARROW_ROWS, x.shape[1], dtype=kind)
     padded[: len(x)] = x
     return padded
@@ -183,13 +183,13 @@ def _padded(x: Tensor, kind: torch.dtype) -> Tensor:
 
 class _Block(NamedTuple):
     sums: Tensor
-    """As of all tokens, but spread still lacks the logits' mean."""
+    """As over all tokens, but spread still lacks the mean of the logits."""
     exponentials: Tensor
-    """(N, V) what softmax divides by `total`."""
+    """(N, V) numerators of the softmax."""
     total: Tensor
-    """(N, 1) the sum of each row of these."""
+    """(N, 1) their row sums."""
     copied: Tensor | None
-    """(N, S) what -g_w (1 - s_w) is for the tokens w that may be copied."""
+    """(N, S) -g_w (1 - s_w) for the tokens w that may be copied."""
     apart: Tensor | None
     """(N, V) the divergence's part h of g, without its weight."""
 
@@ -201,11 +201,10 @@ def _block(
     mixture: Mixture | None,
     first: Tensor | None = None,
 ) -> _Block:
-    """What the sums of a block's tokens and their gradients are made of. The logits' memory is
-    taken.
+    """Return the loss sums of a block and the parts of their gradients, overwriting the logits.
 
-    Of logits that tie for the best the first counts as said, which is `first` (N, 1); without it,
-    in training, where a CPU would take ten times as long to find it, any does.
+    On ties for the largest logit, `first` (N, 1) counts as the prediction; without it any does, in
+    training, where finding the first would take a CPU ten times as long.
 
     The loss is -sum_w t_w log P(w), t the smoothed target and P(w) = e^generate q_w + copied_w,
     with the divergence of pairs. Its gradient at log P(w) is g_w = h_w - t_w. With s_w the
@@ -216,7 +215,7 @@ def _block(
     best = logits.amax(dim=-1, keepdim=True)
     gold_logit = logits.gather(1, gold)
     copyable = None if mixture is None else logits.gather(1, mixture.ids)
-    # in place where nothing asks for the logits again: softmax would write another block
+    # in place if the logits are not needed again: softmax would allocate another block
     exponentials = exp_(logits - best if r_drop else logits.sub_(best))
     total = exponentials.sum(dim=-1, keepdim=True)
     norm = spread = best + total.log()
@@ -249,11 +248,11 @@ def _block(
 
 
 def _apart(logits: Tensor, norm: Tensor, likely: Tensor) -> tuple[Tensor, Tensor]:
-    """KL(P1 || P2) + KL(P2 || P1) summed over pairs of rows, and its gradient at log P, as if that
-    were free: P1 (log P1 - log P2) + P1 - P2 at the first of a pair.
+    """Return KL(P1 || P2) + KL(P2 || P1) summed over pairs of rows, and its gradient at log P as a
+    free variable: P1 (log P1 - log P2) + P1 - P2 at the first of a pair.
 
     Args:
-        logits: (N, V), minus `norm` (N, 1) log P; the gradient takes their memory.
+        logits: (N, V), minus `norm` (N, 1) log P; overwritten by the gradient.
         likely: (N, V) P.
     """
     scores, norms, likely = (part.unflatten(0, (-1, 2)) for part in (logits, norm, likely))

@@ -1,1 +1,1 @@
-"""Quick versions for CPUs; `seqattn.ops` says when they serve."""
+"""Fast versions for CPUs; `seqattn.ops` says when they are used."""

@@ -14,50 +14,50 @@ from seqattn.ops.gpu import for_all_heads
 from seqattn.ops.precision import LOG2_E
 
 _ROWS, _KEYS = 512, 1024
-"""The largest tile of a head's scores."""
+"""Maximum rows and keys of a tile of one head's scores."""
 _SCORES = 1 << 19
-"""Scores worked on at once, which stay in a core's cache: of several heads where there are few."""
-_LOWEST = -1e30  # of the maxima: a row of -inf less its maximum is no number
+"""Scores processed at once, which fit into a core's cache: of several heads if each has few."""
+_LOWEST = -1e30  # lower bound of the maxima: -inf minus -inf would be NaN
 
 
 class _Heads(NamedTuple):
-    """All heads of some sentences, or some heads of one."""
+    """Indices of a group: all heads of several sentences, or several heads of one."""
 
     sentences: slice
     heads: slice
 
     def of(self, x: Tensor) -> Tensor:
-        """Theirs of x (B, H, ...): (heads, ...)."""
+        """Return the group's part of x (B, H, ...): (heads, ...)."""
         return x[self.sentences, self.heads].flatten(0, 1)
 
     def apart(self, x: Tensor) -> Tensor:
-        """Their x (heads, ...) by sentences."""
+        """Return the group's x (heads, ...) with a sentence axis: (sentences, heads, ...)."""
         return x.unflatten(0, (self.sentences.stop - self.sentences.start, -1))
 
     def bias(self, bias: Tensor, rows: slice, keys: slice) -> Tensor:
-        """Theirs of a tile of `bias`, broadcastable to (sentences, heads, rows, keys)."""
+        """Return a tile of the group's `bias`, broadcastable to (sentences, heads, rows, keys)."""
         at = (self.sentences, self.heads, rows, keys)
         return bias[tuple(one if n > 1 else slice(None) for one, n in zip(at, bias.shape))]
 
 
 class _Tiles:
-    """How (B, H, T, S) scores are worked on: some heads at once, and of those a tile.
+    """Partition of scores (B, H, T, S) into groups of heads and tiles.
 
     Args:
         q: (B, H, T, Dh).
         keys: (B, H, S, Dh).
-        bias: as `flash_attention`, in powers of two; None for none.
+        bias: as `flash_attention`, in log2 units; or None.
         is_causal: as `flash_attention`.
     """
 
     def __init__(self, q: Tensor, keys: Tensor, bias: Tensor | None, is_causal: bool) -> None:
         (self.sentences, self.heads, queries, _), slots = q.shape, keys.shape[2]
         self.bias, self.is_causal = bias, is_causal
-        halved = is_causal and 4 * queries > 3 * _ROWS  # so that less lies beyond the diagonal
+        halved = is_causal and 4 * queries > 3 * _ROWS  # to waste less beyond the diagonal
         rows, columns = min(_ROWS // 2 if halved else _ROWS, queries), min(_KEYS, slots)
         self.together = max(1, _SCORES // (rows * columns))
         self.tiles = []
-        """Some queries, and all keys that they see in their parts."""
+        """Query ranges, each with the ranges of keys that it attends to."""
         for first in range(0, queries, rows):
             last = min(first + rows, queries)
             seen = last if is_causal else slots
@@ -65,7 +65,7 @@ class _Tiles:
             self.tiles.append((slice(first, last), parts))
 
     def groups(self) -> Iterator[_Heads]:
-        """The heads that are worked on at once."""
+        """Yield the groups of heads that are processed at once."""
         step, part = max(1, self.together // self.heads), min(self.heads, self.together)
         for sentence in range(0, self.sentences, step):
             some = slice(sentence, min(sentence + step, self.sentences))
@@ -73,7 +73,7 @@ class _Tiles:
                 yield _Heads(some, slice(head, min(head + part, self.heads)))
 
     def scores(self, heads: _Heads, q: Tensor, keys: Tensor, rows: slice, seen: slice) -> Tensor:
-        """Of a tile: (heads, rows, keys), in powers of two."""
+        """Return the scores of a tile: (heads, rows, keys), in log2 units."""
         with quick_products():
             scores = q[:, rows].bmm(keys[:, seen].mT)
         if self.bias is not None:
@@ -85,7 +85,7 @@ class _Tiles:
 
 
 class _FlashAttention(torch.autograd.Function):
-    """Powers are of two, so q is multiplied by scale log2(e)."""
+    """Autograd function in powers of two, so q is multiplied by scale * log2(e)."""
 
     @staticmethod
     def forward(
@@ -110,10 +110,10 @@ class _FlashAttention(torch.autograd.Function):
                     known, peak = peak, scores.amax(dim=-1, keepdim=True).maximum(peak)
                     powers = scores.sub_(peak).exp2_()
                     with quick_products():
-                        made = powers.bmm(of_values[:, seen])
+                        partial_sums = powers.bmm(of_values[:, seen])
                     shrunk = (known - peak).exp2_()
                     total = powers.sum(dim=-1, keepdim=True) + total * shrunk
-                    sums = made if len(parts) == 1 else made + sums * shrunk
+                    sums = partial_sums if len(parts) == 1 else partial_sums + sums * shrunk
                 at = heads.sentences, heads.heads, rows
                 context[at] = heads.apart(sums / total)
                 totals[at] = heads.apart(peak + total.log2_())
@@ -131,7 +131,7 @@ class _FlashAttention(torch.autograd.Function):
             plain = partial(_written_out, is_causal=tiles.is_causal, scale=scale)
             inputs = (q, keys, values, constant if learnt is None else learnt)
             return *second_derivatives.gradients(plain, inputs, gradient), None, None
-        found = [torch.empty_like(part) for part in (q, keys, values)]
+        gradients = [torch.empty_like(part) for part in (q, keys, values)]
         of_bias = torch.zeros_like(tiles.bias) if ctx.needs_input_grad[3] else None
         for heads in tiles.groups():
             own = heads.of(q) * (scale * LOG2_E), heads.of(keys), heads.of(values)
@@ -152,9 +152,9 @@ class _FlashAttention(torch.autograd.Function):
                         of_q[:, rows] += of_scores.bmm(own[1][:, seen])
                         of_keys[:, seen] += of_scores.mT.bmm(own[0][:, rows])
             own = of_q.mul_(scale), of_keys.div_(LOG2_E), of_values
-            for whole, part in zip(found, own, strict=True):
-                whole[heads.sentences, heads.heads] = heads.apart(part)
-        return *found, of_bias, None, None
+            for full, part in zip(gradients, own, strict=True):
+                full[heads.sentences, heads.heads] = heads.apart(part)
+        return *gradients, of_bias, None, None
 
 
 def _written_out(
@@ -179,18 +179,18 @@ def flash_attention(
     is_causal: bool,
     scale: float,
 ) -> Tensor:
-    """As `scaled_dot_product_attention`, by products that are quicker on some CPUs.
+    """Compute `scaled_dot_product_attention` with products that are faster on some CPUs.
 
-    FlashAttention-2 (Dao 2023, arXiv 2307.08691): scores are made tile by tile and forgotten, in
-    the backward pass once more. Time T * S * Dh, memory linear in T and S beside `bias`.
+    FlashAttention-2 (Dao 2023, arXiv 2307.08691): scores are computed tile by tile, and recomputed
+    in the backward pass. Time T * S * Dh, memory linear in T and S besides `bias`.
 
     Args:
         q: float32 (B, H, T, Dh).
         keys, values: float32 (B, G, S, Dh), G dividing H.
-        bias: added to the scores, or bool, True = may look; broadcastable to (B, H, T, S), each
-            row with something to look at; None for nothing.
-        is_causal: query t sees keys up to t alone; without `bias`.
-        scale: of the scores.
+        bias: added to the scores, or bool, True = may attend; broadcastable to (B, H, T, S), with
+            at least one visible key in each row; None for no bias.
+        is_causal: query t attends only to keys up to t; excludes `bias`.
+        scale: factor on the scores.
     """
     keys, values = (for_all_heads(part, q.shape[1]) for part in (keys, values))
     if bias is not None:

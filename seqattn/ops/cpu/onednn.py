@@ -1,4 +1,4 @@
-"""Products of float32 by oneDNN, where MKL does without AVX-512, and of packed weights anywhere."""
+"""Float32 products by oneDNN where MKL does not use AVX-512, and products of packed weights."""
 
 import platform
 from collections.abc import Iterator
@@ -13,16 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 FEW_ROWS = 8
-"""Rows up to which the start of a product by oneDNN takes longer than it saves."""
-_ROWS = 128  # that a step of a search multiplies, about
+"""Rows up to which the overhead of oneDNN outweighs its gain."""
+_ROWS = 128  # approximate rows of a product in a search step
 
 
 @cache
 def mkl_lags() -> bool:
-    """Whether MKL, by which PyTorch multiplies float32 and takes exponentials, leaves out AVX-512.
+    """Return True if MKL, PyTorch's library for float32 products and exponentials, avoids AVX-512.
 
-    It keeps to AVX2 on CPUs of AMD, at half of the rate of products and a quarter of that of
-    exponentials.
+    On AMD CPUs it uses AVX2, at half the speed for products and a quarter for exponentials.
     """
     wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
     return wide and torch.backends.mkl.is_available() and _is_amd()
@@ -35,24 +34,24 @@ def _is_amd() -> bool:
 
 
 def bf16_is_native() -> bool:
-    """Whether this CPU multiplies bfloat16 by instructions of its own."""
+    """Return True if this CPU has bfloat16 multiplication instructions."""
     known = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)  # a private name
     return bool(known())
 
 
 def bf16_is_emulated() -> bool:
-    """Return True if PyTorch says that it multiplies bfloat16 without any such instructions."""
+    """Return True if PyTorch reports that it emulates bfloat16 multiplication."""
     known = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)  # private, too
     return not known()
 
 
 @contextmanager
 def quick_products() -> Iterator[None]:
-    """Within the block products of matrices in float32 are oneDNN's, where MKL lags.
+    """Use oneDNN for float32 matrix products within the block, where MKL lags.
 
-    They are as exact: PyTorch hands float32 to oneDNN only where less is allowed, but there is
-    nothing less that oneDNN would do on such a CPU (`onednn_is_exact` has looked). Each takes some
-    10 us to begin, and one of a new shape a quarter of a millisecond, so they are for large ones.
+    Results are as exact: PyTorch uses oneDNN for float32 only if lower precision is allowed, but
+    on such a CPU oneDNN does not lower it (`onednn_is_exact` checks). A call costs about 10 us, and
+    0.25 ms for a new shape, so this pays only for large products.
     """
     if torch.compiler.is_compiling() or not is_quicker():
         yield
@@ -62,7 +61,7 @@ def quick_products() -> Iterator[None]:
 
 
 def is_quicker() -> bool:
-    """Return True if oneDNN multiplies float32 faster than MKL on this CPU, and as exactly."""
+    """Return True if oneDNN multiplies float32 faster than MKL here, with equal precision."""
     return mkl_lags() and onednn_is_exact()
 
 
@@ -73,14 +72,14 @@ def takes(x: Tensor, y: Tensor) -> bool:
 
 
 def serves(x: Tensor, y: Tensor) -> bool:
-    """Return True if oneDNN is the quicker one for large products of x and y."""
+    """Return True if oneDNN is faster for large products of x and y."""
     return takes(x, y) and not torch.compiler.is_compiling() and is_quicker()
 
 
 @cache
 def onednn_is_exact() -> bool:
-    """Whether oneDNN multiplies float32 in float32 though it may do less, tried on some shapes."""
-    known = hasattr(torch.backends.mkldnn, "matmul")  # from PyTorch 2.9 on
+    """Return True if oneDNN keeps float32 precision when allowed to lower it, by a test."""
+    known = hasattr(torch.backends.mkldnn, "matmul")  # since PyTorch 2.9
     if not known or not torch.backends.mkldnn.is_available():
         return False
     source, shapes = torch.Generator().manual_seed(0), ((64, 32, 96), (3, 200, 17), (40, 600, 40))
@@ -89,8 +88,7 @@ def onednn_is_exact() -> bool:
 
 
 class _LessAllowed:
-    """Within its blocks, which may be of several threads, PyTorch may multiply in less than float32
-    by oneDNN."""
+    """Thread-safe context manager that lets oneDNN use less than float32 precision."""
 
     def __init__(self) -> None:
         self.lock, self.blocks, self.before = Lock(), 0, ""
@@ -119,12 +117,12 @@ def _is_exact(source: torch.Generator, rows: int, inner: int, columns: int) -> b
     kind: dict[str, Any] = {"generator": source, "dtype": torch.float32, "device": "cpu"}
     x, y = torch.randn(2, rows, inner, **kind), torch.randn(2, columns, inner, **kind).mT
     wanted = (x.double() @ y.double()).float()
-    found = (x @ y, torch.stack([one @ other for one, other in zip(x, y)]))
-    return all(torch.allclose(one, wanted, rtol=1e-5, atol=1e-4) for one in found)
+    products = (x @ y, torch.stack([one @ other for one, other in zip(x, y)]))
+    return all(torch.allclose(one, wanted, rtol=1e-5, atol=1e-4) for one in products)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return `F.linear`, for what oneDNN `serves`."""
+    """Return `F.linear(x, weight, bias)` by oneDNN, for inputs that it `serves`."""
     out: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return out
 
@@ -150,7 +148,7 @@ class _Linear(torch.autograd.Function):
 
 
 def product(x: Tensor, y: Tensor) -> Tensor:
-    """Return x @ y, for what oneDNN `serves`."""
+    """Return x @ y by oneDNN, for inputs that it `serves`."""
     out: Tensor = _Product.apply(_dense(x), _dense(y))  # type: ignore[no-untyped-call]
     return out
 
@@ -168,7 +166,7 @@ class _Product(torch.autograd.Function):
         of_x = of_y = None
         if ctx.needs_input_grad[0]:
             of_x = _either(gradient, y.mT)
-        if ctx.needs_input_grad[1]:  # in the order in which y lies
+        if ctx.needs_input_grad[1]:  # in the memory layout of y
             rows = y.is_contiguous()
             of_y = _either(x.mT, gradient) if rows else _either(gradient.mT, x).mT
         return of_x, of_y
@@ -179,7 +177,7 @@ def _either(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _dense(x: Tensor) -> Tensor:
-    """Return x without gaps: a matrix, or the transpose of one."""
+    """Return x with a dense layout: a contiguous matrix, or the transpose of one."""
     return x if x.is_contiguous() or x.mT.is_contiguous() else x.contiguous()
 
 
@@ -192,12 +190,12 @@ def can_pack() -> bool:
 
 
 def pack(weight: Tensor) -> Tensor:
-    """Return a weight (O, I) as oneDNN reads it, for some hundred rows at a time."""
+    """Return a weight (O, I) packed for oneDNN, for about a hundred rows at a time."""
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS)
     return packed
 
 
 def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    """Return `F.linear` of a weight by `pack`, without gradients."""
+    """Return `F.linear` with a weight packed by `pack`, without gradients."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
     return out
